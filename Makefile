@@ -1,0 +1,51 @@
+# Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
+.DEFAULT_GOAL := help
+.PHONY: help setup chromium demo serve test soak check bench lock clean
+
+BIN := .venv/bin
+STAMP := .venv/ready
+ARGS ?=
+
+help: ## print the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh
+	@PYTHON="$(PYTHON)" sh tools/setup.sh
+	@touch $@
+	@# An archive of Spark's classes shortens each later start; nobody waits for it.
+	@nohup $(BIN)/python -m ingest.spark.archive >.venv/archive.log 2>&1 </dev/null &
+
+setup: $(STAMP) ## the environment alone: .venv, and the archive that makes Spark start faster
+	@$(BIN)/python -m ingest.spark.archive
+
+demo: $(STAMP) ## the whole way once: sample data, ingest, a map, the page (ARGS=--no-serve ends instead)
+	$(BIN)/hypergrid demo $(ARGS)
+
+serve: $(STAMP) ## the web API and the page (ARGS are those of hypergrid serve)
+	$(BIN)/hypergrid serve $(ARGS)
+
+chromium:
+	@sh tools/chromium.sh
+
+check: $(STAMP) ## style, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: check chromium ## check, then all tests but the long proofs (at most 15 minutes; ARGS go to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+soak: $(STAMP) chromium ## the long proofs
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+bench: $(STAMP) ## time kriging, as JSON
+	$(BIN)/hypergrid bench kriging --json $(ARGS)
+
+lock: $(STAMP) ## compile requirements.lock anew from pyproject.toml (ARGS=--upgrade takes the newest versions)
+	$(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --all-extras --generate-hashes --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links $(ARGS) pyproject.toml --output-file requirements.lock
+
+clean: ## remove the environment, what was built, and the caches
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

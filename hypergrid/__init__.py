@@ -1,0 +1,18 @@
+"""HyperGrid: readings of station networks, asked on grids in space and time.
+
+::
+
+    import hypergrid as hg
+    archive = hg.open("archive")
+    hourly = archive["air_temperature"].aggregate("mean", time="1h").compute()
+"""
+
+from hypergrid.kriging import Variogram, variogram
+from hypergrid.query import OpenArchive, Query, Refinement, base
+from hypergrid.query import open_archive as open
+from hypergrid.topology import Grid, grid
+from hypergrid.version import VERSION as __version__
+
+__all__ = [
+    "Grid", "OpenArchive", "Query", "Refinement", "Variogram", "__version__", "base", "grid", "open", "variogram",
+]  # fmt: skip

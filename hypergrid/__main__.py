@@ -1,0 +1,327 @@
+"""The command line; the only file of this folder that puts ingest, queries and viz together.
+
+The heavy rooms are imported by the command that needs them, so that `hypergrid --help` answers at once.
+"""
+
+import json
+import runpy
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from hypergrid.console import PEOPLE, say, show_json, show_table, stages
+from hypergrid.errors import (
+    HyperGridError,
+    InvalidDeployment,
+    InvalidQuery,
+    InvalidTime,
+    InvalidUnit,
+    NotAnArchive,
+    NotFound,
+)
+from hypergrid.export import check_path, write
+from hypergrid.query import OpenArchive, Query, open_archive
+from hypergrid.settings import read_settings
+from hypergrid.times import format_instant
+
+FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
+"""Exit statuses; 0 is done."""
+
+WRONG_USE = (InvalidQuery, InvalidUnit, InvalidTime, InvalidDeployment, NotAnArchive, NotFound)
+"""Errors whose remedy is another command line or another query."""
+
+PROJECT = Path(__file__).resolve().parent.parent
+"""Where the sample network and the benchmarks lie, in a checkout."""
+
+DEMO_FOLDER = Path("build/demo")
+
+Engine = Literal["auto", "spark", "inprocess"]
+
+app = typer.Typer(
+    help="Readings of station networks, asked on grids in space and time.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+ArchiveOption = Annotated[Path, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")]
+QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]
+SnapshotOption = Annotated[str | None, typer.Option("--snapshot", help="Snapshot to read; the newest where absent.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and no progress.")]
+
+
+@app.command()
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATHS…", help="Files, and folders with all that is in them.")],
+    archive: ArchiveOption,
+    *,
+    deployment: Annotated[
+        Path | None, typer.Option(help="Deployment file (TOML); a deployment.toml in the folder is found by itself.")
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="Where to parse; auto takes Spark for large input.")] = "auto",
+    strict: Annotated[bool, typer.Option("--strict", help="Commit nothing if any row cannot be read.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring station files into an archive, in one commit."""
+    report = _ingest(paths, archive, deployment=deployment, engine=engine, strict=strict, quiet=as_json)
+    if as_json:
+        show_json(report)
+    else:
+        _show_report(report)
+
+
+def _ingest(
+    paths: list[Path], archive: Path, *, deployment: Path | None, engine: Engine, strict: bool, quiet: bool
+) -> dict[str, Any]:
+    from ingest.job import ingest as run  # noqa: PLC0415 - a query needs no ingest
+
+    with stages(quiet=quiet) as tell:
+        report = run(
+            paths,
+            archive,
+            deployment=deployment,
+            engine=engine,
+            strict=strict,
+            now_ns=time.time_ns(),
+            progress=tell,
+            on_warning=lambda text: None if quiet else say(f"warning: {text}"),
+        )
+    return report.to_dict()
+
+
+def _show_report(report: dict[str, Any]) -> None:
+    if report["snapshot"] is None:
+        say(f"nothing new: all {report['files_skipped']} files are in the archive already; nothing was committed")
+        return
+    rows = [
+        ("stations", report["stations"]), ("files", report["files"]), ("files skipped (known)", report["files_skipped"]),
+        ("files ignored", report["files_ignored"]), ("rows", report["rows"]), ("readings", report["readings"]),
+        ("values", report["values"]), ("missing (reported without a value)", report["missing"]),
+        ("rows rejected", report["rows_rejected"]), ("duplicates", report["duplicates"]),
+        ("superseded", report["superseded"]), ("slices", report["slices"]),
+    ]  # fmt: skip
+    rows += [(f"rejects: {reason}", count) for reason, count in report["rejects"].items()]
+    show_table(f"Ingested into {report['archive']} ({report['engine']})", ("what", "count"), rows)
+    rejected = sum(report["rejects"].values())
+    if rejected:
+        say(f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons")
+
+
+@app.command()
+def query(
+    file: QueryArgument,
+    archive: ArchiveOption,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Result: .nc, .csv, .png or .zarr.")],
+    *,
+    allowed_bytes: Annotated[int | None, typer.Option(help="Memory that the query may take [bytes].")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer a query into a file."""
+    check_path(out)
+    if not out.parent.is_dir():
+        message = f"the folder {out.parent} of the result does not exist; make it first"
+        raise NotFound(message)
+    asked = _read_query(file, open_archive(archive))
+    begun = time.monotonic()
+    with stages(quiet=as_json) as tell:
+        result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: tell("compute", fraction))
+        tell("write", 0.0)
+        write(result, out)
+        tell("write", 1.0)
+    summary = {
+        "out": str(out), "cells": int(result["value"].size), "missing": int(result["value"].isnull().sum()),
+        "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
+        "token": result.attrs["hypergrid_token"], "seconds": round(time.monotonic() - begun, 3),
+    }  # fmt: skip
+    if as_json:
+        show_json(summary)
+    else:
+        say(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
+
+
+def _read_query(file: Path, archive: OpenArchive) -> Query:
+    try:
+        document = json.loads(file.read_text())
+    except OSError as error:
+        message = f"the query file {file} cannot be read: {error.strerror}"
+        raise NotFound(message) from error
+    except ValueError as error:
+        message = f"the query file {file} is no JSON: {error}"
+        raise InvalidQuery(message) from error
+    return archive.query(document)
+
+
+@app.command()
+def explain(file: QueryArgument, archive: ArchiveOption) -> None:
+    """Say how a query would be computed: the chain, the rewriting, the plan with its bytes."""
+    print(_read_query(file, open_archive(archive)).explain())
+
+
+@app.command()
+def stations(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+    """List the stations."""
+    opened = open_archive(archive, snapshot=snapshot)
+    rows = [
+        (s.id, s.name, float(s.position.lon), float(s.position.lat), float(s.position.elevation_m))
+        for s in opened.stations.values()
+    ]
+    columns = ("station", "name", "lon", "lat", "elevation_m")
+    _show(f"Stations of {opened.name}", columns, rows, as_json=as_json)
+
+
+@app.command()
+def variables(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+    """List the variables with their units and how much of each there is."""
+    opened = open_archive(archive, snapshot=snapshot)
+    rows = []
+    for name, variable in opened.variables.items():
+        extent = opened.store.extent(name)
+        period = (format_instant(extent.start_ns), format_instant(extent.stop_ns)) if extent else ("", "")
+        rows.append((name, variable.unit, len(opened.store.series(name)), *period))
+    _show(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
+
+
+@app.command()
+def snapshots(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
+    """List the committed versions, newest first."""
+    opened = open_archive(archive)
+    rows = [(s.id, format_instant(s.time_ns), s.message) for s in opened.snapshots]
+    _show(f"Snapshots of {opened.name}", ("snapshot", "committed", "what"), rows, as_json=as_json)
+
+
+@app.command()
+def rejects(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
+    """List what could not be read, with file, line, column and reason."""
+    opened = open_archive(archive)
+    rows = [(r.file, r.line, r.column, r.reason, r.text) for r in opened.store.rejects()]
+    _show(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
+
+
+def _show(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, as_json: bool) -> None:
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        show_table(title, columns, rows)
+
+
+@app.command()
+def serve(
+    *,
+    archive: Annotated[
+        Path | None, typer.Option(envvar="HYPERGRID_ARCHIVE", help="Folder of the archive; the demo's where absent.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (loopback).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    settings: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
+    saved: Annotated[
+        Path | None, typer.Option(help="Folder of saved queries; the reference queries where absent.")
+    ] = None,
+) -> None:
+    """Serve the web API and the page until Ctrl-C."""
+    chosen = archive or DEMO_FOLDER / "archive"
+    if archive is None and not chosen.is_dir():
+        message = "serve needs an archive: give --archive DIR, or make the sample's with `make demo`"
+        raise NotAnArchive(message)
+    _serve(chosen, host=host, port=port, settings=settings, saved=saved)
+
+
+def _serve(
+    archive: Path, *, host: str | None = None, port: int | None = None, settings: Path | None = None,
+    saved: Path | None = None,
+) -> None:  # fmt: skip
+    from queries.catalogue import Catalogue  # noqa: PLC0415 - only a server needs the web's libraries
+    from queries.scheduling.runner import Runner  # noqa: PLC0415
+    from queries.web.app import create_app  # noqa: PLC0415
+    from queries.web.server import serve as listen  # noqa: PLC0415
+    from viz.site import site  # noqa: PLC0415
+
+    given = read_settings(settings)
+    opened = open_archive(archive)
+    runner = Runner(opened, capacity=given.queue, allowed_bytes=given.allowed_bytes, result_bytes=given.kept_bytes)
+    catalogue = Catalogue(opened, saved=saved or PROJECT / "station_data" / "queries")
+    web = create_app(runner, catalogue)
+    web.mount("/", site())
+    listen(
+        web,
+        host or given.host,
+        given.port if port is None else port,
+        on_ready=lambda address: say(f"serving {opened.name} at {address} (Ctrl-C ends)"),
+    )
+
+
+@app.command()
+def demo(
+    *,
+    folder: Annotated[Path, typer.Option(help="Where everything goes.")] = DEMO_FOLDER,
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="End instead of serving the page.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the sample network.")] = 2007,
+    as_json: JsonOption = False,
+) -> None:
+    """Do the main job once on the sample network: generate, ingest, query, compare with the truth, serve."""
+    from hypergrid.demo import Rooms, run_demo  # noqa: PLC0415 - only the demo draws and generates
+    from station_data.generate import generate  # noqa: PLC0415
+    from station_data.truth import truth_mean  # noqa: PLC0415
+
+    def make(out: Path, tell: Any) -> None:  # noqa: ANN401 - a callback of the demo
+        generate(out, seed=seed, formats=("sensorscope",), progress=lambda done, total: tell("", done / total))
+
+    def bring(source: Path, archive: Path, tell: Any) -> dict[str, Any]:  # noqa: ANN401
+        from ingest.job import ingest as run  # noqa: PLC0415
+
+        report = run([source], archive, now_ns=time.time_ns(), progress=lambda stage, part: tell(f"  {stage}", part))
+        return report.to_dict()
+
+    target = folder if seed == 2007 else folder.with_name(f"{folder.name}-{seed}")
+    rooms = Rooms(make, bring, truth_mean, PROJECT / "station_data" / "queries")
+    with stages(quiet=as_json) as tell:
+        summary = run_demo(target, rooms, tell)
+    if as_json:
+        show_json(summary)
+    else:
+        _show_demo(summary)
+    if not no_serve:
+        _serve(target / "archive")
+
+
+def _show_demo(summary: dict[str, Any]) -> None:
+    _show_report(summary["ingest"])
+    show_table("Seconds", ("stage", "s"), [(name, float(s)) for name, s in summary["seconds"].items()])
+    error, plain = summary["q1"]["rmse_K"], summary["q1"]["rmse_plain_mean_K"]
+    say(f"Q1 against the truth: root-mean-square error {error:.3f} K; plain mean of the stations {plain:.3f} K")
+    say("written: " + ", ".join(summary["outputs"]))
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Which benchmark: a file of tests/bench.")], *, as_json: JsonOption = False
+) -> None:
+    """Time this program beside its peers (in a checkout, with the development packages)."""
+    folder = PROJECT / "tests" / "bench"
+    names = sorted(path.stem.removeprefix("bench_") for path in folder.glob("bench_*.py"))
+    if name not in names:
+        raise NotFound.among(kind="benchmark", given=name, existing=names)
+    measured = runpy.run_path(str(folder / f"bench_{name}.py"))["measure"]()
+    if as_json:
+        show_json(measured)
+    else:
+        show_table(f"bench {name}", ("figure", "value"), [(key, str(value)) for key, value in measured.items()])
+
+
+def main() -> None:
+    """Run the command line: exit status 0 done, 1 failed, 2 used wrongly, 130 interrupted."""
+    try:
+        app()
+    except HyperGridError as error:
+        PEOPLE.print(f"hypergrid: {error}", style="red", markup=False, soft_wrap=True)
+        sys.exit(USED_WRONGLY if isinstance(error, WRONG_USE) else FAILED)
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:
+            say("hypergrid: interrupted; what was not finished was not written")
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What the command line shows: progress and messages for people (stderr), tables, and JSON for machines (stdout)."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+PEOPLE = Console(stderr=True, highlight=False)
+"""Where people read."""
+
+Stage = Callable[[str, float], None]
+"""Called with a stage's name and the fraction of it that is done."""
+
+
+@contextmanager
+def stages(*, quiet: bool = False) -> Iterator[Stage]:
+    """Show a progress bar a stage; yields what is told how far each stage is."""
+    bars = Progress(
+        TextColumn("{task.description:<28}"), BarColumn(30), TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(), console=PEOPLE, disable=quiet,
+    )  # fmt: skip
+    tasks: dict[str, TaskID] = {}
+
+    def tell(name: str, fraction: float) -> None:
+        if name not in tasks:
+            tasks[name] = bars.add_task(name, total=1.0)
+        bars.update(tasks[name], completed=fraction)
+
+    with bars:
+        yield tell
+
+
+def say(text: str) -> None:
+    """Show a line to people."""
+    PEOPLE.print(text, markup=False, soft_wrap=True)
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table on stdout; columns whose first cell is a number are aligned right."""
+    listed = [list(row) for row in rows]
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, name in enumerate(columns):
+        right = bool(listed) and isinstance(listed[0][number], int | float)
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*(_text(cell) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, bool) or cell is None:
+        return {True: "yes", False: "no"}.get(cell, "") if cell is not None else ""
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def show_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Print JSON on stdout."""
+    print(json.dumps(value, indent=1, default=str))

@@ -1,0 +1,94 @@
+"""What can go wrong, in one tree.
+
+::
+
+    HyperGridError
+    ├── NotFound            (LookupError)     a name that does not exist: what was given, what exists
+    ├── InvalidQuery        (ValueError)      a question that cannot be answered, refused before it runs
+    ├── InvalidUnit         (ValueError)      a unit that is unknown or does not convert
+    ├── InvalidTime         (ValueError)      an instant or a duration that cannot be read
+    ├── InvalidDeployment   (ValueError)      a deployment file that cannot be used
+    ├── NotAnArchive        (ValueError)      a folder that is no archive (left untouched)
+    ├── ArchiveConflict     (FileExistsError) an archive is in the way, or was made for another network
+    ├── TooLarge            (MemoryError)     a plan above its limit: both numbers
+    ├── SingularSystem      (ArithmeticError) stations that a kriging system cannot tell apart
+    ├── Rejected            (ValueError)      strict ingest met rows that it could not read
+    └── Cancelled           (RuntimeError)    somebody asked a run to stop
+
+Every message says who needed what, what came, and what to do. One file of the web folder maps this tree to HTTP.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class HyperGridError(Exception):
+    """Base of everything that HyperGrid raises on purpose."""
+
+
+class NotFound(HyperGridError, LookupError):
+    """A name that does not exist."""
+
+    @classmethod
+    def among(cls, kind: str, given: object, existing: Iterable[object]) -> "NotFound":
+        """Build the message "unknown KIND 'given'; did you mean …? There are: …"."""
+        names = sorted(map(str, existing))
+        close = difflib.get_close_matches(str(given), names, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        listing = ", ".join(names[:40]) + (", …" if len(names) > 40 else "") if names else "none"
+        return cls(f"unknown {kind} {str(given)!r}{hint} There are: {listing}")
+
+
+class InvalidQuery(HyperGridError, ValueError):
+    """A query that cannot be answered; found before anything is computed."""
+
+
+class InvalidUnit(HyperGridError, ValueError):
+    """A unit that is unknown, or does not convert to the one that is needed."""
+
+
+class InvalidTime(HyperGridError, ValueError):
+    """An instant, a duration or a zone that cannot be read."""
+
+
+class InvalidDeployment(HyperGridError, ValueError):
+    """A deployment file that cannot be used; the message names the key."""
+
+
+class NotAnArchive(HyperGridError, ValueError):
+    """A folder that is no archive. Nothing in it was touched."""
+
+
+class ArchiveConflict(HyperGridError, FileExistsError):
+    """Something is where an archive should be made, or the archive was made for another network."""
+
+
+class TooLarge(HyperGridError, MemoryError):
+    """A plan whose projected size is above its limit; refused before it starts.
+
+    Parameters
+    ----------
+    who, what
+        The step or the plan, and the quantity with its unit.
+    projected, allowed
+        Both numbers, in that unit.
+    remedy
+        What the caller can do.
+    """
+
+    def __init__(self, who: str, what: str, projected: float, allowed: float, remedy: str) -> None:
+        super().__init__(f"{who} projects {projected:,.0f} {what}, above the {allowed:,.0f} allowed; {remedy}")
+        self.projected = projected
+        self.allowed = allowed
+
+
+class SingularSystem(HyperGridError, ArithmeticError):
+    """A kriging system without a unique solution; the message names the stations."""
+
+
+class Rejected(HyperGridError, ValueError):
+    """Strict ingest met rows that it could not read; nothing was committed."""
+
+
+class Cancelled(HyperGridError, RuntimeError):
+    """A run was asked to stop, and stopped between two blocks."""

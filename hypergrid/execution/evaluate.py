@@ -1,0 +1,184 @@
+"""Evaluation: what a perspective holds in a block of cells, from what its sources hold.
+
+Everything at the stations is small, and is computed once as a whole and kept by token, so that equal parts of a query
+are computed once. Everything on a grid is computed a block of cells at a time, through the whole chain.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.execution.cells import Cells
+from hypergrid.execution.grids import aggregate_cells, cover_space, space_keys
+from hypergrid.execution.stations import aggregate_readings
+from hypergrid.kriging import Field
+from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Merge, Perspective
+from hypergrid.perspective.functions import AGGREGATES
+from hypergrid.streams.elements import Readings
+from hypergrid.topology import Grid, Metres, Regular, SeriesAxis
+from hypergrid.units import convert
+
+
+class Evaluator:
+    """Computes blocks of perspectives; holds what is shared between blocks."""
+
+    def __init__(self) -> None:
+        self._readings: dict[str, Readings] = {}
+        self._whole: dict[str, Cells] = {}
+        self._fields: dict[str, tuple[Field, Metres, int]] = {}
+        self.left_out: dict[str, int] = {}
+        """Readings that were read and not used, by reason."""
+        self.notes: list[str] = []
+        """What a reader of the result should know."""
+
+    def block(self, here: Perspective, cells: NDArray[np.intp]) -> Cells:
+        """Return the values of every time cell in some cells of the space.
+
+        Parameters
+        ----------
+        here
+            The perspective.
+        cells
+            Flat cells of a grid, or series; shape (cells,).
+        """
+        if isinstance(here.topology.space, SeriesAxis):
+            return _columns(self._stations(here), cells)
+        operator = here.operator
+        if isinstance(operator, Interpolate):
+            return self._interpolate(here, operator, cells)
+        if isinstance(operator, Aggregate):
+            return self._aggregate_grid(here, operator, cells)
+        return self._elementwise(here, [self.block(source, cells) for source in here.sources])
+
+    def _stations(self, here: Perspective) -> Cells:
+        if here.token not in self._whole:
+            self._whole[here.token] = self._compute_stations(here)
+        return self._whole[here.token]
+
+    def _compute_stations(self, here: Perspective) -> Cells:
+        operator, axis, time = here.operator, here.topology.space, here.topology.time
+        if here.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
+            # Asked for as cells, the base holds the first reading of each series in each slice.
+            return aggregate_readings(self._read(here), time, axis, row=AGGREGATES["first"], min_coverage=0.0)
+        if isinstance(operator, Base):
+            values = np.asarray(operator.source.read(operator.window))
+            return Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
+        if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
+            if here.source.holds_readings:
+                readings = self._read(here.source)
+                return aggregate_readings(readings, time, axis, row=operator.row, min_coverage=operator.min_coverage)
+            keys = space_keys(axis, np.arange(axis.count))
+            times = (here.source.topology.time, time)
+            return aggregate_cells(
+                self._stations(here.source), operator, times=times, space=None, full_space=1, keys=keys
+            )
+        return self._elementwise(here, [self._stations(source) for source in here.sources])
+
+    def _read(self, here: Perspective) -> Readings:
+        if here.token not in self._readings:
+            self._readings[here.token] = self._compute_readings(here)
+        return self._readings[here.token]
+
+    def _compute_readings(self, here: Perspective) -> Readings:
+        operator = here.operator
+        if isinstance(operator, Base):
+            found = operator.source.read(operator.window)
+            if not isinstance(found, Readings):
+                message = f"{operator.source.variable.name} is an array, not readings"
+                raise TypeError(message)
+            accepted = np.isin(found.flag, operator.accept_flags)
+            for flag, count in zip(*np.unique(found.flag[~accepted], return_counts=True), strict=True):
+                self._leave_out(f"flag {flag}", int(count))
+            return _finite(found.take(accepted))
+        readings = self._read(here.source)
+        value = _apply(operator, readings.value)
+        lost = int(np.count_nonzero(np.isnan(value)))
+        if lost and isinstance(operator, Convert):
+            self._leave_out(", ".join(call.name for call in operator.calls), lost)
+        return _finite(replace(readings, value=value))
+
+    def _leave_out(self, reason: str, count: int) -> None:
+        self.left_out[reason] = self.left_out.get(reason, 0) + count
+
+    def _elementwise(self, here: Perspective, sources: list[Cells]) -> Cells:
+        if isinstance(here.operator, Merge):
+            first, second = sources
+            row, units = here.operator.row, [source.unit for source in here.sources]
+            other = convert(second.value, units[1], units[0]) if row.alike else second.value
+            return Cells(
+                row.apply(first.value, other),
+                np.minimum(first.count, second.count),
+                np.minimum(first.possible, second.possible),
+            )
+        return replace(sources[0], value=_apply(here.operator, sources[0].value))
+
+    def _interpolate(self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp]) -> Cells:
+        field, metres, stations = self._field(here, operator)
+        grid = here.topology.space
+        if not isinstance(grid, Grid):
+            message = "an interpolation has a grid"
+            raise TypeError(message)
+        points = metres.of(grid.centres(cells))
+        return Cells(
+            field.at(points),
+            field.counts.astype(np.int64)[:, None],
+            np.array([[stations]], dtype=np.int64),
+            field.variance(points) if operator.variance else None,
+        )
+
+    def _field(self, here: Perspective, operator: Interpolate) -> tuple[Field, Metres, int]:
+        key = here.source.token + repr(operator.content())
+        if key not in self._fields:
+            axis = here.source.topology.space
+            if not isinstance(axis, SeriesAxis):
+                message = "an interpolation starts from stations"
+                raise TypeError(message)
+            values = self._stations(here.source).value
+            placed = np.isfinite(axis.x) & np.isfinite(axis.y)
+            heard = np.isfinite(values).any(axis=0)
+            for what, keep in (("without a position", placed), ("without a value in this time", heard | ~placed)):
+                names = [axis.series[i].station for i in np.flatnonzero(~keep)]
+                if names:
+                    self.notes.append(f"stations {what} are not used: {', '.join(names)}")
+            used = np.flatnonzero(placed & heard)
+            metres = Metres(axis)
+            places = metres.of(np.stack([axis.x[used], axis.y[used]], axis=1))
+            stations = tuple(axis.series[i].station for i in used)
+            field = operator.row.prepare(places, values[:, used], stations, operator.given)
+            placed_count = int(placed.sum())
+            self._fields[key] = (field, metres, min(operator.given.get("neighbours") or placed_count, placed_count))
+        return self._fields[key]
+
+    def _aggregate_grid(self, here: Perspective, operator: Aggregate, cells: NDArray[np.intp]) -> Cells:
+        source, target, time = here.source.topology, here.topology.space, here.topology.time
+        space, needed, full = None, cells, 1
+        if isinstance(source.space, Grid) and isinstance(target, Grid) and source.space != target:
+            space = cover_space(source.space, target, cells)
+            needed = space.needed
+            full = (target.y.length // source.space.y.step) * (target.x.length // source.space.x.step)
+        times = (source.time, time) if "time" in operator.dimensions and isinstance(time, Regular) else None
+        keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
+        block = self.block(here.source, needed)
+        return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys)
+
+
+def _columns(whole: Cells, cells: NDArray[np.intp]) -> Cells:
+    def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:
+        return array[:, cells] if array.shape[1] > 1 else array
+
+    return Cells(whole.value[:, cells], pick(whole.count), pick(whole.possible))
+
+
+def _apply(operator: object, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not isinstance(operator, Convert):
+        message = f"{type(operator).__name__} is not element-wise"
+        raise TypeError(message)
+    for call, row in zip(operator.calls, operator.rows(), strict=True):
+        values = row.apply(values, call.given)
+    return values
+
+
+def _finite(readings: Readings) -> Readings:
+    keep = np.isfinite(readings.value)
+    return readings if keep.all() else readings.take(keep)

@@ -1,0 +1,73 @@
+"""A plan in words: stable text, so that golden files can hold it."""
+
+from hypergrid.execution.plan import Plan, make_plan
+from hypergrid.perspective import Perspective, Surface
+from hypergrid.times import format_duration, format_instant
+from hypergrid.topology import Grid, Regular
+
+
+def explain(surface: Surface) -> str:
+    """Return the original chain, the rules that fired, and the final plan with cells, bytes and tabled costs."""
+    plan = make_plan(surface)
+    lines = ["Query, from the base to the surface:"]
+    lines += [f"  {number}. {_line(item)}" for number, item in enumerate(surface.perspective.chain())]
+    lines += _clip_line(surface)
+    lines += ["Rewritten by: " + (", ".join(plan.rewritten.fired) or "no rule")]
+    lines += ["Plan (top-down, in blocks):", *_table(plan)]
+    blocks = -(-plan.surface.topology.space.count // plan.block_cells)
+    in_blocks = f"{blocks} block{'s' if blocks > 1 else ''} of up to {plan.block_cells:,} places"
+    lines += [
+        f"Surface: {plan.cells:,} cells in {in_blocks}",
+        f"Projected: {_size(plan.projected_bytes)}, {plan.projected_s:.2g} s by tabled unit costs",
+    ]
+    return "\n".join(lines)
+
+
+def _line(item: Perspective) -> str:
+    return f"{item.operator.describe()} -> {_cells(item)}"
+
+
+def _cells(item: Perspective) -> str:
+    time, space = item.topology.time, item.topology.space
+    where = f"{space.shape[0]} x {space.shape[1]} cells" if isinstance(space, Grid) else f"{space.count} series"
+    if item.holds_readings:
+        return f"readings of {where} from {format_instant(time.origin)} to {format_instant(time.stop)}"
+    if not isinstance(time, Regular):
+        return f"{time.count:,} instants x {where}"
+    length = format_duration(time.length)
+    step = "" if time.step == time.length or time.count == 1 else f" every {format_duration(time.step)}"
+    return f"{time.count:,} x {length}{step} from {format_instant(time.origin)}, {where}"
+
+
+def _clip_line(surface: Surface) -> list[str]:
+    clip = surface.clip
+    if clip.is_open:
+        return []
+    parts = []
+    if clip.time:
+        parts.append(f"time {format_instant(clip.time.start_ns)} to {format_instant(clip.time.stop_ns)}")
+    parts += [name for name, bounds in (("rows", clip.rows), ("columns", clip.columns)) if bounds]
+    return [f"  clip {', '.join(parts)}"]
+
+
+def _table(plan: Plan) -> list[str]:
+    rows = [("step", "cells", "bytes", "s")]
+    for number, (step, item) in enumerate(zip(plan.steps, plan.surface.chain(), strict=True)):
+        rows.append(
+            (f"{number}. {_line(item)}", f"{step.cells:,}", _size(step.projected_bytes), f"{step.projected_s:.2g}")
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return [
+        "  "
+        + row[0].ljust(widths[0])
+        + "".join("  " + text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))
+        for row in rows
+    ]
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

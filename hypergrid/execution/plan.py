@@ -1,0 +1,160 @@
+"""A plan: what a run will compute, in how many blocks, and what that costs, known before it starts."""
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hypergrid.errors import TooLarge
+from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Merge, Perspective, Surface
+from hypergrid.rewrite import Rewritten, rewrite
+from hypergrid.topology import Grid, SeriesAxis
+
+BLOCK_BYTES: Final = 32 * 2**20
+"""What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
+
+REFINING_BLOCKS: Final = 24
+"""Blocks that a refined answer comes in at least, where it has the cells."""
+
+UNIT_COST_NS: Final = {"base": 30.0, "convert": 3.0, "aggregate": 8.0, "interpolate": 2.0, "merge": 4.0}
+"""Tabled cost [ns] of a reading, of a cell, of a source cell, of a station of a cell, of a cell."""
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """One perspective of a plan."""
+
+    what: str
+    """The operator in words."""
+    cells: int
+    shape: tuple[int, ...]
+    unit: str
+    projected_bytes: int
+    """What it holds at its peak [bytes]."""
+    projected_s: float
+    """Tabled cost [s]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What will be computed; `explain()` prints it."""
+
+    original: Surface
+    rewritten: Rewritten
+    steps: tuple[PlanStep, ...]
+    cells: int
+    """Cells of the surface."""
+    block_cells: int
+    """Cells of the space in one block."""
+    projected_bytes: int
+    """Peak memory that the run adds [bytes]."""
+    projected_s: float
+    """Tabled cost [s]."""
+
+    @property
+    def surface(self) -> Perspective:
+        """The perspective that is computed."""
+        return self.rewritten.surface.perspective
+
+    @property
+    def is_map(self) -> bool:
+        """Whether the surface lies on a grid."""
+        return isinstance(self.surface.topology.space, Grid)
+
+    def check(self, allowed_bytes: int | None) -> None:
+        """Refuse the plan where it is too large.
+
+        Raises
+        ------
+        TooLarge
+            It projects more than is allowed (default: half of the memory that is free).
+        """
+        allowed = allowed_bytes if allowed_bytes is not None else free_bytes() // 2
+        if self.projected_bytes > allowed:
+            remedy = "ask for fewer cells (a coarser step, a smaller grid, a shorter time) or allow more"
+            who, what = "the query", "bytes of memory"
+            raise TooLarge(who, what, self.projected_bytes, allowed, remedy)
+
+
+def free_bytes() -> int:
+    """Return the memory that is free now [bytes]; 4 GiB where the system does not say."""
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 4 * 2**30
+
+
+def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
+    """Return the plan of a surface: rewritten, cut into blocks, costed.
+
+    Parameters
+    ----------
+    surface
+        What is asked for.
+    refining
+        Whether the answer is watched while it is computed, so that it comes in more and smaller blocks.
+    """
+    rewritten = rewrite(surface)
+    final = rewritten.surface.perspective
+    chain = final.chain()
+    space = final.topology.space.count
+    slices = max(item.topology.time.count for item in chain if not _at_stations(item)) if _is_grid(final) else 1
+    block = max(1, min(space, BLOCK_BYTES // (3 * 8 * slices))) if _is_grid(final) else space
+    if refining and _is_grid(final):
+        block = max(1, min(block, -(-space // REFINING_BLOCKS)))
+    steps = tuple(_step(item, block) for item in chain)
+    held = final.topology.count * 8 * (2 if _wants_variance(final) else 1) + final.topology.count * 4 * (
+        not _is_grid(final)
+    )
+    total = held + sum(step.projected_bytes for step in steps)
+    return Plan(
+        surface, rewritten, steps, final.topology.count, block, int(total), sum(step.projected_s for step in steps)
+    )  # fmt: skip
+
+
+def _is_grid(here: Perspective) -> bool:
+    return isinstance(here.topology.space, Grid)
+
+
+def _at_stations(here: Perspective) -> bool:
+    return isinstance(here.topology.space, SeriesAxis)
+
+
+def _wants_variance(here: Perspective) -> bool:
+    return isinstance(here.operator, Interpolate) and here.operator.variance
+
+
+def _step(here: Perspective, block: int) -> PlanStep:
+    topology, operator = here.topology, here.operator
+    values = topology.count if _at_stations(here) else topology.time.count * block
+    held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
+    if here.holds_readings and isinstance(topology.space, SeriesAxis):
+        readings = _possible_readings(here)
+        held, work = readings * 33, float(readings)
+    elif isinstance(operator, Aggregate):
+        work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
+    elif isinstance(operator, Interpolate):
+        stations = here.source.topology.space.count
+        held += (stations + 1) ** 2 * 8 * 4 + stations * block * 8 * 3
+        work *= min(operator.given.get("neighbours") or stations, stations)
+    seconds = (
+        work * UNIT_COST_NS[kind if isinstance(operator, Base | Convert | Aggregate | Interpolate | Merge) else "base"]
+    )
+    return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
+
+
+def _possible_readings(here: Perspective) -> int:
+    """Return how many readings a base may hold: each series at its interval, or one a slice where that is unknown."""
+    base = here.bases()[0]
+    axis = base.topology.space
+    if not isinstance(base.operator, Base) or not isinstance(axis, SeriesAxis):
+        return base.topology.count
+    length_s = (base.operator.window.stop_ns - base.operator.window.start_ns) * 1e-9
+    slices = base.topology.time.count
+    return int(np.sum([length_s / s.interval_s + 1 if s.interval_s > 0 else slices for s in axis.series]))

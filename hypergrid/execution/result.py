@@ -1,0 +1,169 @@
+"""Arrays to an `xarray.Dataset` with CF attributes, bounds, counts, and how it was made."""
+
+import json
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from hypergrid.execution.run import Outcome
+from hypergrid.perspective import Aggregate, Base, Interpolate, Perspective, Question
+from hypergrid.times import SECOND_NS, format_duration
+from hypergrid.topology import Grid, Metres, Regular, SeriesAxis
+from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.version import VERSION
+
+
+def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr.Dataset:
+    """Return a computed surface.
+
+    Returns
+    -------
+    Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
+    time, then lat, lon (or y, x) or series. Coordinates of a grid are cell centres with bounds, times the starts of
+    their cells with bounds.
+    """
+    topology = surface.topology
+    shape = topology.shape
+    dims = (
+        ("time", topology.space.y.name, topology.space.x.name)
+        if isinstance(topology.space, Grid)
+        else ("time", "series")
+    )
+    coords = {**_time_coords(surface), **_space_coords(topology.space)}
+    data: dict[str, Any] = {"value": (dims, outcome.value.reshape(shape), _value_attributes(question, surface))}
+    flat = outcome.value.shape
+    if outcome.count is not None:
+        count = np.broadcast_to(outcome.count.astype(np.int32), flat).reshape(shape)
+        data["count"] = (dims, count, {"long_name": _count_name(surface), "units": "1"})
+    if outcome.possible is not None and np.any(outcome.possible > 0):
+        possible = np.broadcast_to(outcome.possible.astype(np.int32), flat).reshape(shape)
+        data["count_possible"] = (dims, possible, {"long_name": "how many there could have been", "units": "1"})
+    if outcome.variance is not None:
+        attributes = {"long_name": "kriging variance of the observable value", "units": f"({surface.unit})2"}
+        data["variance"] = (dims, outcome.variance.reshape(shape), attributes)
+    return _with_time_units(xr.Dataset(data, coords, _provenance(question, surface, outcome)))
+
+
+def _with_time_units(dataset: xr.Dataset) -> xr.Dataset:
+    """Say how times are written, so that a file's times and their bounds have one unit."""
+    names = [name for name in ("time", "time_bounds") if name in dataset]
+    whole = all(not (dataset[name].to_numpy().astype(np.int64) % SECOND_NS).any() for name in names)
+    for name in names:
+        unit = "seconds" if whole else "nanoseconds"
+        dataset[name].encoding = {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
+    return dataset
+
+
+def _time_coords(surface: Perspective) -> dict[str, Any]:
+    axis = surface.topology.time
+    starts = axis.corners.view("datetime64[ns]")
+    if not isinstance(axis, Regular):
+        return {"time": ("time", starts, {"standard_name": "time", "axis": "T"})}
+    bounds = np.stack([starts, (axis.corners + axis.length).view("datetime64[ns]")], axis=1)
+    attributes = {
+        "standard_name": "time",
+        "axis": "T",
+        "bounds": "time_bounds",
+        "long_name": "start of the time cell (UTC)",
+    }
+    return {"time": ("time", starts, attributes), "time_bounds": (("time", "bounds"), bounds)}
+
+
+_SPACE_ATTRIBUTES = {
+    "lon": {"standard_name": "longitude", "units": "degrees_east", "axis": "X"},
+    "lat": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
+    "x": {"standard_name": "projection_x_coordinate", "units": "m", "axis": "X"},
+    "y": {"standard_name": "projection_y_coordinate", "units": "m", "axis": "Y"},
+}
+
+
+def _space_coords(space: SeriesAxis | Grid) -> dict[str, Any]:
+    coords: dict[str, Any] = {}
+    if isinstance(space, Grid):
+        for axis in (space.y, space.x):
+            bounds = f"{axis.name}_bounds"
+            coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
+            coords[bounds] = ((axis.name, "bounds"), axis.bounds)
+        return coords
+    names = ("lon", "lat") if space.system == "lonlat" else ("x", "y")
+    for name, values in zip(names, (space.x, space.y), strict=True):
+        attributes = {key: text for key, text in _SPACE_ATTRIBUTES[name].items() if key != "axis"}
+        coords[name] = ("series", values, attributes)
+    coords["elevation"] = ("series", space.elevation_m, {"standard_name": "surface_altitude", "units": "m"})
+    series = space.series
+    coords["station"] = ("series", np.array([s.station for s in series], dtype=str))
+    coords["height_m"] = (
+        "series",
+        np.array([np.nan if s.height_m is None else s.height_m for s in series], dtype=float),
+    )
+    coords["statistic"] = ("series", np.array([s.statistic for s in series], dtype=str))
+    coords["interval_s"] = ("series", np.array([s.interval_s for s in series], dtype=float))
+    coords["replicate"] = ("series", np.array([s.replicate for s in series], dtype=np.int32))
+    coords["source"] = ("series", np.array([s.source for s in series], dtype=str))
+    return coords
+
+
+def _value_attributes(question: Question, surface: Perspective) -> dict[str, str]:
+    known = KNOWN_VARIABLES.get(question.variable)
+    attributes = {"units": surface.unit, "long_name": known.long_name if known else question.variable}
+    merged = any(len(item.sources) > 1 for item in surface.chain())
+    if known and known.standard_name and not merged and surface.unit == known.unit:
+        attributes["standard_name"] = known.standard_name
+    methods = [
+        " ".join(f"{dimension}:" for dimension in item.operator.dimensions)
+        + f" {_cf_method(item.operator.function)}{_cell_length(item)}"
+        for item in surface.chain()
+        if isinstance(item.operator, Aggregate)
+    ]
+    if surface.is_interpolated:
+        methods.append("area: point (comment: estimate at the cell's centre)")
+    if methods:
+        attributes["cell_methods"] = " ".join(methods)
+    return attributes
+
+
+def _cell_length(item: Perspective) -> str:
+    time = item.topology.time
+    if (
+        not isinstance(time, Regular)
+        or not isinstance(item.operator, Aggregate)
+        or "time" not in item.operator.dimensions
+    ):
+        return ""
+    return f" (comment: cells of {format_duration(time.length)})"
+
+
+def _cf_method(function: str) -> str:
+    return {"min": "minimum", "max": "maximum", "first": "point", "last": "point", "sample": "point"}.get(
+        function, function
+    )
+
+
+def _count_name(surface: Perspective) -> str:
+    if isinstance(surface.operator, Interpolate):
+        return "stations used"
+    if isinstance(surface.operator, Aggregate):
+        return "readings used" if surface.source.holds_readings else "source cells used"
+    return "readings or source cells used"
+
+
+def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
+    bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
+    attributes = {
+        "Conventions": "CF-1.11",
+        "title": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
+        "source": "HyperGrid " + VERSION,
+        "hypergrid_query": json.dumps(question.to_json()),
+        "hypergrid_token": surface.token,
+        "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
+    }
+    metres = [Metres(i.source.topology.space) for i in surface.chain() if isinstance(i.operator, Interpolate)]  # type: ignore[arg-type]
+    if metres:
+        attributes["hypergrid_distance"] = metres[0].description
+    if outcome.left_out:
+        parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
+        attributes["hypergrid_readings_left_out"] = ", ".join(parts)
+    if outcome.notes:
+        attributes["comment"] = "; ".join(outcome.notes)
+    return attributes

@@ -1,0 +1,167 @@
+"""Runs: a plan's blocks, one after the other, into the arrays of the result."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.execution.cells import Cells
+from hypergrid.execution.evaluate import Evaluator
+from hypergrid.execution.orders import ORDERS, Order
+from hypergrid.execution.plan import Plan
+from hypergrid.topology import Grid
+
+
+@dataclass(eq=False)
+class Outcome:
+    """The arrays of a surface, filled block by block."""
+
+    value: NDArray[np.float64]
+    """Shape (time, places), NaN where missing or not yet computed."""
+    count: NDArray[np.int64] | None = None
+    possible: NDArray[np.int64] | None = None
+    variance: NDArray[np.float64] | None = None
+    computed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Which places are done, shape (places,)."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def put(self, places: NDArray[np.intp], block: Cells) -> None:
+        """Take a block's values."""
+        self.value[:, places] = block.value
+        self.count = _put(self.count, places, block.count, self.value.shape)
+        self.possible = _put(self.possible, places, block.possible, self.value.shape)
+        if block.variance is not None:
+            if self.variance is None:
+                self.variance = np.full(self.value.shape, np.nan)
+            self.variance[:, places] = block.variance
+        self.computed[places] = True
+
+
+def _put(
+    whole: NDArray[np.int64] | None, places: NDArray[np.intp], block: NDArray[np.int64], shape: tuple[int, ...]
+) -> NDArray[np.int64]:
+    # Counts of interpolated slices are the same everywhere: one column serves all places, and nothing is copied.
+    if block.shape[1] == 1 and (whole is None or whole.shape[1] == 1) and shape[1] > 1:
+        return block
+    if whole is None or whole.shape[1] == 1:
+        start = 0 if whole is None else whole
+        whole = np.broadcast_to(start, shape).astype(np.int64)
+    whole[:, places] = block
+    return whole
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One time cell of a surface as it stands."""
+
+    values: NDArray[np.float64]
+    """Shape (rows, columns), NaN where missing or not yet computed."""
+    computed: NDArray[np.bool_]
+    """Which cells are done, shape (rows, columns)."""
+    estimate: NDArray[np.float64]
+    """Values, and where a cell is not yet computed that of the nearest one that is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """The state of a run after a block."""
+
+    plan: Plan
+    outcome: Outcome
+    places: int
+    """Places (cells of one slice) that are done."""
+    seconds: float
+    """Since the run began [s]."""
+
+    @property
+    def total(self) -> int:
+        """Places in all."""
+        return len(self.outcome.computed)
+
+    @property
+    def fraction(self) -> float:
+        """Share of the cells that is computed, 0 to 1."""
+        return self.places / self.total
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is computed."""
+        return self.places == self.total
+
+    @property
+    def frames(self) -> int:
+        """Time cells of the surface."""
+        return len(self.outcome.value)
+
+    def frame(self, number: int) -> Frame:
+        """Return one time cell as it stands now.
+
+        Raises
+        ------
+        InvalidQuery
+            The surface is no map.
+        NotFound
+            There is no such time cell.
+        """
+        space = self.plan.surface.topology.space
+        if not isinstance(space, Grid):
+            message = "this query gives series, not a map; interpolate to get a map, or take its result"
+            raise InvalidQuery(message)
+        if not 0 <= number < self.frames:
+            message = f"time cell {number} does not exist; there are {self.frames}, counted from 0"
+            raise NotFound(message)
+        values = self.outcome.value[number].reshape(space.shape).copy()
+        computed = self.outcome.computed.reshape(space.shape).copy()
+        return Frame(values, computed, _nearest(values, computed))
+
+
+def _nearest(values: NDArray[np.float64], computed: NDArray[np.bool_]) -> NDArray[np.float64]:
+    if computed.all() or not computed.any():
+        return values
+    rows, columns = ndimage.distance_transform_edt(~computed, return_distances=False, return_indices=True)
+    return np.asarray(values[rows, columns], dtype=np.float64)
+
+
+def run(plan: Plan, *, order: str = "raster", clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
+    """Compute a plan block by block.
+
+    Parameters
+    ----------
+    plan
+        What to compute.
+    order
+        Which cells come first: "raster" or "coarse_to_fine".
+    clock
+        Seconds that pass [s].
+
+    Returns
+    -------
+    An iterator over the state after each block; all share the same arrays. Closing it stops the run within one block.
+
+    Raises
+    ------
+    NotFound
+        There is no such order; before anything is computed.
+    """
+    return _blocks(plan, ORDERS[order], clock)
+
+
+def _blocks(plan: Plan, order: Order, clock: Callable[[], float]) -> Iterator[Progress]:
+    begun = clock()
+    surface = plan.surface
+    permutation = order(surface.topology.space.shape)
+    outcome = Outcome(
+        np.full((surface.topology.time.count, surface.topology.space.count), np.nan),
+        computed=np.zeros(surface.topology.space.count, dtype=bool),
+    )
+    evaluator = Evaluator()
+    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.notes
+    for start in range(0, len(permutation), plan.block_cells):
+        places = permutation[start : start + plan.block_cells]
+        outcome.put(places, evaluator.block(surface, places))
+        yield Progress(plan, outcome, start + len(places), clock() - begun)

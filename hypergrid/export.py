@@ -1,0 +1,145 @@
+"""Results to files: one row a format; a file is there whole or not at all."""
+
+import io
+import os
+import shutil
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import xarray as xr
+
+from hypergrid.errors import NotFound
+from hypergrid.pictures import picture_bytes
+from hypergrid.registry import Registry
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format for results."""
+
+    name: str
+    media_type: str
+    suffix: str
+    to_bytes: Callable[[xr.Dataset], bytes]
+
+
+FORMATS: Registry[Format] = Registry("result format")
+"""Formats by name."""
+
+
+def _netcdf(dataset: xr.Dataset) -> bytes:
+    buffer = io.BytesIO()
+    compressed = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
+    dataset.to_netcdf(buffer, engine="h5netcdf", encoding=compressed)
+    return buffer.getvalue()
+
+
+def _csv(dataset: xr.Dataset) -> bytes:
+    """Return long rows: time, place, value, count, unit."""
+    kept = dataset.drop_vars([name for name in dataset.variables if str(name).endswith("_bounds")])
+    frame = kept.to_dataframe().reset_index()
+    frame["unit"] = dataset["value"].attrs.get("units", "")
+    return str(frame.to_csv(index=False, date_format="%Y-%m-%dT%H:%M:%SZ")).encode()
+
+
+def _zarr_folder(dataset: xr.Dataset, folder: Path) -> None:
+    with warnings.catch_warnings():
+        # Text coordinates have no Zarr 3 specification yet; zarr reads back what it writes.
+        warnings.filterwarnings("ignore", message=".*Zarr V3 specification.*")
+        dataset.to_zarr(folder, mode="w", consolidated=False)
+
+
+def _zarr(dataset: xr.Dataset) -> bytes:
+    """Return a zipped Zarr store."""
+    buffer = io.BytesIO()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "result.zarr"
+        _zarr_folder(dataset, folder)
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    archive.write(path, path.relative_to(folder).as_posix())
+    return buffer.getvalue()
+
+
+FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
+FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
+FORMATS.add("png", Format("png", "image/png", ".png", picture_bytes))
+FORMATS.add("zarr", Format("zarr", "application/zip", ".zarr.zip", _zarr))
+
+
+def to_bytes(dataset: xr.Dataset, name: str) -> bytes:
+    """Return a result in a format of `FORMATS`.
+
+    Raises
+    ------
+    NotFound
+        There is no such format.
+    """
+    return FORMATS[name].to_bytes(dataset)
+
+
+def check_path(path: Path) -> str:
+    """Return the format's name for a path: by its ending.
+
+    Raises
+    ------
+    NotFound
+        No format has this ending.
+    """
+    if path.suffix == ".zarr":
+        return "zarr"
+    for row in FORMATS.values():
+        if path.name.endswith(row.suffix):
+            return row.name
+    raise NotFound.among(
+        kind="ending of a result file",
+        given=path.suffix or path.name,
+        existing=[".zarr", *(r.suffix for r in FORMATS.values())],
+    )
+
+
+def write(dataset: xr.Dataset, path: str | Path) -> None:
+    """Write a result to a path; the ending says in which format (.nc, .csv, .png, .zarr).
+
+    The file is made beside its place and renamed, so that an interrupted run leaves the old one or none.
+
+    Raises
+    ------
+    NotFound
+        No format has this ending.
+    OSError
+        The folder does not exist or cannot be written.
+    """
+    target = Path(path)
+    name = check_path(target)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if target.suffix == ".zarr":
+            _zarr_folder(dataset, scratch)
+            _swap(scratch, target)
+        else:
+            scratch.write_bytes(to_bytes(dataset, name))
+            scratch.rename(target)
+    finally:
+        if scratch.is_dir():
+            shutil.rmtree(scratch)
+        scratch.unlink(missing_ok=True)
+
+
+def _swap(scratch: Path, target: Path) -> None:
+    """Put a folder in the place of another, which is kept until the new one is there: a rename takes no full folder."""
+    aside = scratch.with_suffix(".old")
+    if target.is_dir():
+        target.rename(aside)
+    try:
+        scratch.rename(target)
+    except OSError:
+        if aside.is_dir():
+            aside.rename(target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,22 @@
+"""Quality flags: the values of QARTOD (US IOOS, Manual for Real-Time Oceanographic Data Quality Control Flags)."""
+
+from typing import Final
+
+ABSENT: Final = 0
+"""No reading in this cell; never the flag of a reading."""
+GOOD: Final = 1
+"""Every test that ran was passed."""
+NOT_EVALUATED: Final = 2
+"""No test ran, or none could decide."""
+SUSPECT: Final = 3
+"""Of interest, or doubtful."""
+FAIL: Final = 4
+"""Not to be used."""
+MISSING: Final = 9
+"""The station reported, but without a value."""
+
+MEANINGS: Final = {GOOD: "good", NOT_EVALUATED: "not_evaluated", SUSPECT: "suspect", FAIL: "fail", MISSING: "missing"}
+"""Flag value to its CF `flag_meanings` word."""
+
+ACCEPTED_BY_DEFAULT: Final = (GOOD, NOT_EVALUATED)
+"""What a query reads unless it says otherwise."""

@@ -1,0 +1,71 @@
+"""Parameters of functions and methods: what a query may say, checked before anything runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.units import check_unit, parse_number
+
+Kind = Literal["number", "count", "unit", "variogram"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a function or a method."""
+
+    name: str
+    kind: Kind
+    summary: str
+    """One sentence for people."""
+    unit: str = ""
+    """Unit of a number; "variable" means the unit of the source's values."""
+    required: bool = True
+    default: float | int | str | None = None
+    """Taken where the parameter is not given."""
+
+
+def bind(
+    who: str, parameters: tuple[Parameter, ...], given: Mapping[str, object], *, variable_unit: str
+) -> dict[str, Any]:
+    """Return the parameters of a call, checked, converted to their units, defaults included.
+
+    Raises
+    ------
+    NotFound
+        A name that is no parameter.
+    InvalidQuery, InvalidUnit
+        A parameter that is missing, or whose value does not fit.
+    """
+    known = {parameter.name: parameter for parameter in parameters}
+    for name in given:
+        if name not in known:
+            raise NotFound.among(kind=f"parameter of {who}", given=name, existing=known)
+    bound = {}
+    for parameter in parameters:
+        if given.get(parameter.name) is not None:
+            bound[parameter.name] = _parse(who, parameter, given[parameter.name], variable_unit)
+        elif parameter.required:
+            message = f"{who} needs the parameter {parameter.name!r} ({parameter.summary}); it is missing"
+            raise InvalidQuery(message)
+        else:
+            bound[parameter.name] = parameter.default
+    return bound
+
+
+def _parse(who: str, parameter: Parameter, value: object, variable_unit: str) -> object:
+    label = f"{parameter.name!r} of {who}"
+    if parameter.kind == "number":
+        unit = variable_unit if parameter.unit == "variable" else parameter.unit
+        return parse_number(value, unit, who=label)
+    if parameter.kind == "count":
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
+            message = f"{label} needs a whole number above zero; got {value!r}"
+            raise InvalidQuery(message)
+        return value
+    if parameter.kind == "unit":
+        if not isinstance(value, str):
+            message = f"{label} needs a unit such as 'degC'; got {value!r}"
+            raise InvalidQuery(message)
+        return check_unit(value)
+    return value

@@ -1,0 +1,119 @@
+"""One variable of an archive, at one snapshot, as a base."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.store import Archive
+from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.times import SECOND_NS, Window
+from hypergrid.tokens import token
+from hypergrid.topology import Regular, SeriesAxis
+from hypergrid.units import Variable
+
+SELECTED_BY_DEFAULT: Mapping[str, Any] = {"statistic": ("sample", "mean")}
+"""Series that a query reads unless it selects."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArchiveSource:
+    """The selected series of one variable."""
+
+    archive: Archive
+    variable: Variable
+    select: tuple[tuple[str, Any], ...] = ()
+    carries_intervals: bool = True
+
+    def __post_init__(self) -> None:
+        if not len(self.chosen):
+            message = (
+                f"no series of {self.variable.name!r} has {dict(self.select) or dict(SELECTED_BY_DEFAULT)}; "
+                f"there are: {_offers(self.archive.series(self.variable.name))}"
+            )
+            raise InvalidQuery(message)
+
+    @property
+    def snapshot(self) -> str:
+        """Snapshot that is read."""
+        return self.archive.snapshot
+
+    @property
+    def token(self) -> str:
+        """Content token: archive, snapshot, variable and selection."""
+        return token(self.archive.name, self.archive.snapshot, self.variable.name, self.select)
+
+    @cached_property
+    def chosen(self) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """Which of the variable's series are selected, shape (selected,)."""
+        wanted = {**SELECTED_BY_DEFAULT, **dict(self.select)}
+        series = self.archive.series(self.variable.name)
+        return np.array([i for i, item in enumerate(series) if _matches(item, wanted)], dtype=np.intp)
+
+    @cached_property
+    def _longest_ns(self) -> int:
+        """How far before its stamp a reading's interval may begin [ns]."""
+        series = self.archive.series(self.variable.name)
+        spans = [round(series[i].interval_s * SECOND_NS) for i in self.chosen if series[i].stamp == "end"]
+        return max(spans, default=0)
+
+    @property
+    def _slice_ns(self) -> int:
+        return round(self.archive.slice_s * SECOND_NS)
+
+    @property
+    def extent(self) -> Window | None:
+        """From the first to after the last slice that holds readings; None where there are none."""
+        stored = self.archive.extent(self.variable.name)
+        return stored and Window(stored.start_ns - self._longest_ns, stored.stop_ns)
+
+    def time_axis(self, window: Window) -> Regular:
+        """Return the slices that a window touches."""
+        first = window.start_ns // self._slice_ns
+        stop = -(-window.stop_ns // self._slice_ns)
+        return Regular("time", first * self._slice_ns, self._slice_ns, stop - first, self._slice_ns)
+
+    def series_axis(self, window: Window) -> SeriesAxis:
+        """Return the selected series, positioned as their stations stood at the end of the window."""
+        all_series = self.archive.series(self.variable.name)
+        series = tuple(all_series[i] for i in self.chosen)
+        where = [_position(self.archive.stations.get(item.station), window.stop_ns - 1) for item in series]
+        columns = np.array([(p.lon, p.lat, p.elevation_m) for p in where], dtype=np.float64).reshape(-1, 3)
+        return SeriesAxis(series, columns[:, 0], columns[:, 1], columns[:, 2])
+
+    def read(self, window: Window) -> Readings:
+        """Return the readings whose intervals start in the window; `index` counts the selected series."""
+        wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
+        found = self.archive.read(self.variable.name, window=wider, series=self.chosen)
+        renumber = np.full(max(len(found.series), 1), -1, dtype=np.int32)
+        renumber[self.chosen] = np.arange(len(self.chosen), dtype=np.int32)
+        own = Readings(
+            tuple(found.series[i] for i in self.chosen), renumber[found.index], found.time_ns, found.value, found.flag,
+            found.arrival_ns,
+        )  # fmt: skip
+        if not self._longest_ns:
+            return own
+        starts = own.starts_ns()
+        return own.take((starts >= window.start_ns) & (starts < window.stop_ns))
+
+
+def _matches(series: Series, wanted: Mapping[str, Any]) -> bool:
+    def fits(value: object, choice: object) -> bool:
+        return value in choice if isinstance(choice, tuple | list) else value == choice
+
+    return all(fits(getattr(series, name), choice) for name, choice in wanted.items())
+
+
+def _offers(series: tuple[Series, ...]) -> str:
+    kinds = sorted({(s.statistic, s.height_m if s.height_m is not None else "unknown") for s in series}, key=str)
+    return ", ".join(f"statistic {statistic} at height {height} m" for statistic, height in kinds) or "no series"
+
+
+def _position(station: Station | None, time_ns: int) -> Position:
+    if station is None:
+        return Position(None, np.nan, np.nan, np.nan)
+    begun = [p for p in station.positions if p.from_ns is None or p.from_ns <= time_ns]
+    return begun[-1] if begun else station.positions[0]

@@ -1,0 +1,118 @@
+"""An array in memory as a base: what `hg.base` takes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.streams.elements import Series
+from hypergrid.times import Window
+from hypergrid.tokens import token
+from hypergrid.topology import Instants, SeriesAxis
+from hypergrid.units import KNOWN_VARIABLES, Variable, check_unit
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Readings that share a clock: shape (instants, series), NaN where missing."""
+
+    variable: Variable
+    token: str
+    times_ns: NDArray[np.int64]
+    values: NDArray[np.float64]
+    axis: SeriesAxis
+    snapshot: None = None
+    carries_intervals: bool = False
+
+    @property
+    def extent(self) -> Window | None:
+        """From the first instant to just after the last."""
+        return Window(int(self.times_ns[0]), int(self.times_ns[-1]) + 1) if len(self.times_ns) else None
+
+    def time_axis(self, window: Window) -> Instants | None:
+        """Return the instants in a window; None where there is none."""
+        first, stop = self._range(window)
+        return Instants("time", self.times_ns[first:stop]) if stop > first else None
+
+    def series_axis(self, _window: Window) -> SeriesAxis:
+        """Return the series; an array's stations do not move."""
+        return self.axis
+
+    def read(self, window: Window) -> NDArray[np.float64]:
+        """Return the values in a window, shape (instants, series)."""
+        first, stop = self._range(window)
+        return self.values[first:stop]
+
+    def _range(self, window: Window) -> tuple[int, int]:
+        first, stop = np.searchsorted(self.times_ns, [window.start_ns, window.stop_ns])
+        return int(first), int(stop)
+
+
+def array_source(array: xr.DataArray) -> ArraySource:
+    """Return an array as a source of readings.
+
+    Parameters
+    ----------
+    array
+        Dimensions time and station (or series); coordinates lon and lat [degree], or x and y [m], of the stations,
+        perhaps elevation [m]; `attrs["units"]`, its name is the variable.
+
+    Raises
+    ------
+    InvalidQuery
+        Dimensions or coordinates that are missing, times that are unordered or repeated.
+    """
+    joint = next((dim for dim in ("station", "series") if dim in array.dims), None)
+    if joint is None or set(array.dims) != {"time", joint}:
+        message = f"hg.base needs the dimensions (time, station) or (time, series); got {tuple(map(str, array.dims))}"
+        raise InvalidQuery(message)
+    if "time" not in array.coords or array["time"].dtype.kind != "M":
+        message = "hg.base needs a coordinate 'time' of datetime64; convert it, for example with pandas.to_datetime"
+        raise InvalidQuery(message)
+    system = "lonlat" if "lon" in array.coords and "lat" in array.coords else "metres"
+    names = ("lon", "lat") if system == "lonlat" else ("x", "y")
+    if any(name not in array.coords or array[name].dims != (joint,) for name in names):
+        message = (
+            f"hg.base needs coordinates lon and lat [degree], or x and y [m], along {joint!r}; "
+            f"got {sorted(map(str, array.coords))}"
+        )
+        raise InvalidQuery(message)
+    times = array["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
+    if not len(times) or np.any(np.diff(times) <= 0):
+        message = "hg.base needs times in strictly increasing order, at least one; sort them, or drop the repeated"
+        raise InvalidQuery(message)
+    variable = _variable(array)
+    values = np.ascontiguousarray(array.transpose("time", joint).to_numpy(), dtype=np.float64)
+    axis = SeriesAxis(
+        tuple(Series(variable.name, str(name), source="array") for name in _labels(array, joint)),
+        array[names[0]].to_numpy().astype(np.float64),
+        array[names[1]].to_numpy().astype(np.float64),
+        _elevation(array, joint),
+        "lonlat" if system == "lonlat" else "metres",
+    )
+    return ArraySource(variable, token(times, values, axis.token(), variable), times, values, axis)
+
+
+def _variable(array: xr.DataArray) -> Variable:
+    name = str(array.name or "value")
+    known = KNOWN_VARIABLES.get(name)
+    unit = check_unit(str(array.attrs.get("units", known.unit if known else "unknown")))
+    text: dict[str, Any] = {"standard_name": known.standard_name, "long_name": known.long_name} if known else {}
+    return Variable(name, unit, **text)
+
+
+def _labels(array: xr.DataArray, joint: str) -> list[object]:
+    for name in (joint, "station"):
+        if name in array.coords and array[name].dims == (joint,):
+            return list(array[name].to_numpy())
+    return list(range(array.sizes[joint]))
+
+
+def _elevation(array: xr.DataArray, joint: str) -> NDArray[np.float64]:
+    for name in ("elevation", "elevation_m"):
+        if name in array.coords and array[name].dims == (joint,):
+            return array[name].to_numpy().astype(np.float64)
+    return np.full(array.sizes[joint], np.nan)

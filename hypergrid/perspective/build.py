@@ -1,0 +1,362 @@
+"""A question and its data to a chain of perspectives: every topology known, everything checked, nothing computed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.parameters import bind
+from hypergrid.perspective.cells import space_cells, time_cells
+from hypergrid.perspective.functions import CONVERTS, MERGES
+from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Merge, Source
+from hypergrid.perspective.perspective import Perspective
+from hypergrid.perspective.restrict import restrict
+from hypergrid.perspective.steps import Question, Step
+from hypergrid.perspective.surface import Clip, Surface
+from hypergrid.times import Window, format_instant, parse_instant
+from hypergrid.topology import PER_UNIT, Grid, Metres, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
+from hypergrid.units import parse_number
+
+Lookup = Callable[[Question], Source]
+"""Finds the source of a question's variable; raises NotFound where it does not exist."""
+
+REACH_RANGES: Final = 3.0
+"""How many ranges of the variogram a grid may lie from the nearest station; beyond, every estimate is the mean."""
+
+
+def build(question: Question, lookup: Lookup) -> Surface:
+    """Return the surface that a question asks for.
+
+    A clip in time bounds the readings where the last aggregate is over "all"; elsewhere it selects cells by their
+    corner (design section 4).
+
+    Raises
+    ------
+    HyperGridError
+        Whatever is known to be wrong before anything runs: unknown names, parameters that do not fit, cells that
+        cut their source's, a grid that misses all stations, a time range without readings.
+    """
+    window = _clip_window(question)
+    bounded = _is_over_all(question)
+    perspective = _Builder(lookup, window, question.variance).chain(question, bounded=bounded)
+    if question.variance:
+        _check_variance(perspective)
+    return Surface(perspective, _clip(question, perspective, None if bounded else window))
+
+
+def _clip_window(question: Question) -> Window | None:
+    bounds = dict(question.clip).get("time")
+    return Window(parse_instant(bounds[0]), parse_instant(bounds[1])) if bounds else None
+
+
+def _is_over_all(question: Question) -> bool:
+    """Return whether the last aggregate over time is over all of it."""
+    for number, step in reversed(list(enumerate(question.steps))):
+        cells = dict(step.cells) if step.op == "aggregate" else {}
+        if "time" in cells:
+            return bool(cells["time"] == "all")
+        if step.op == "merge":
+            before = Question(question.variable, question.steps[:number])
+            return all(_is_over_all(source) for source in (before, *step.others))
+    return False
+
+
+@dataclass(frozen=True)
+class _Builder:
+    lookup: Lookup
+    window: Window | None
+    """The clip in time."""
+    variance: bool
+
+    def chain(self, question: Question, *, bounded: bool) -> Perspective:
+        here = self.base(question, bounded=bounded)
+        whole = self.window if bounded and self.window else here.operator.window  # type: ignore[union-attr]
+        for number, step in enumerate(question.steps, start=1):
+            try:
+                here = self.step(step, here, whole, bounded=bounded)
+            except HyperGridError as error:
+                message = f"step {number} ({step.op} {step.name!r}): {error}"
+                raise type(error)(message) from error
+        return here
+
+    def base(self, question: Question, *, bounded: bool) -> Perspective:
+        source = self.lookup(question)
+        extent = source.extent
+        if extent is None:
+            message = f"variable {question.variable!r} has no readings in this snapshot"
+            raise InvalidQuery(message)
+        inside = extent.intersect(self.window) if self.window else extent
+        window = inside if bounded else extent
+        time = source.time_axis(window) if inside and window else None
+        if time is None or window is None:
+            wanted = self.window or extent
+            message = (
+                f"no reading of {question.variable!r} lies in {format_instant(wanted.start_ns)} to "
+                f"{format_instant(wanted.stop_ns)}; readings run from {format_instant(extent.start_ns)} to "
+                f"{format_instant(extent.stop_ns)}"
+            )
+            raise InvalidQuery(message)
+        topology = Topology(time, source.series_axis(window))
+        return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
+
+    def step(self, step: Step, here: Perspective, whole: Window, *, bounded: bool) -> Perspective:
+        if step.op == "convert":
+            return _convert(step, here)
+        if step.op == "aggregate":
+            return _aggregate(step, here, whole)
+        if step.op == "interpolate":
+            return _interpolate(step, here, variance=self.variance)
+        if len(step.others) != 1:
+            message = f"merge {step.name!r} takes one other query in 'with'; got {len(step.others)}"
+            raise InvalidQuery(message)
+        if step.others[0].clip:
+            message = "a query in 'with' takes the clip of the query around it; remove its own"
+            raise InvalidQuery(message)
+        return _merge(step, here, self.chain(step.others[0], bounded=bounded))
+
+
+def _convert(step: Step, here: Perspective) -> Perspective:
+    row = CONVERTS[step.name]
+    given = bind(step.name, row.parameters, dict(step.params), variable_unit=here.unit)
+    if step.name == "valid_range" and given["low"] > given["high"]:
+        message = f"valid_range needs low not above high; got {given['low']:g} to {given['high']:g}"
+        raise InvalidQuery(message)
+    operator = Convert((Call.of(step.name, given),))
+    return Perspective((here,), here.topology, operator, row.unit(here.unit, given))
+
+
+def _aggregate(step: Step, here: Perspective, whole: Window) -> Perspective:
+    cells = dict(step.cells)
+    if not cells:
+        message = "an aggregate needs cells, for example time='10min'; got none"
+        raise InvalidQuery(message)
+    params = dict(step.params)
+    coverage = params.pop("min_coverage", None)
+    for name in params:
+        raise NotFound.among(kind=f"parameter of {step.name}", given=name, existing=["min_coverage"])
+    time: TimeAxis = here.topology.time
+    if "time" in cells:
+        time = time_cells(cells["time"], time, whole, exact=here.holds_readings)
+    space = here.topology.space
+    along = {name: spec for name, spec in cells.items() if name != "time"}
+    if along:
+        space = _coarser(along, space, variable=here)
+    operator = Aggregate(step.name, tuple(cells), 0.0)
+    if operator.row.rank is not None and (along or "time" not in cells):
+        message = f"{step.name} chooses a value in time; over {', '.join(along)} use mean, min, max, sum or count"
+        raise InvalidQuery(message)
+    _refuse_extremes(operator, here)
+    operator = Aggregate(step.name, tuple(cells), _coverage(coverage, operator, here))
+    return Perspective((here,), Topology(time, space), operator, operator.row.unit(here.unit))
+
+
+def _coarser(along: Mapping[str, Any], space: SeriesAxis | Grid, *, variable: Perspective) -> Grid:
+    if not isinstance(space, Grid) or variable.holds_readings:
+        message = f"an aggregate over {', '.join(along)} needs a grid; interpolate before it"
+        raise InvalidQuery(message)
+    axes = {space.y.name: space.y, space.x.name: space.x}
+    for name, spec in along.items():
+        if name not in axes:
+            raise NotFound.among(kind="dimension of this grid", given=name, existing=axes)
+        axes[name] = space_cells(name, spec, axes[name])
+    return Grid(axes[space.y.name], axes[space.x.name])
+
+
+def _coverage(given: object, operator: Aggregate, here: Perspective) -> float:
+    if given is None:
+        carried = all(base.operator.source.carries_intervals for base in here.bases())  # type: ignore[union-attr]
+        return operator.row.min_coverage if carried else 0.0
+    share = parse_number(given, "", who="'min_coverage'")
+    if not 0 <= share <= 1:
+        message = f"'min_coverage' needs a share from 0 to 1; got {given!r}"
+        raise InvalidQuery(message)
+    return share
+
+
+def _refuse_extremes(operator: Aggregate, here: Perspective) -> None:
+    space = here.topology.space
+    if operator.row.of_extremes or not isinstance(space, SeriesAxis) or not here.holds_readings:
+        return
+    kinds = sorted({series.statistic for series in space.series} & {"max", "min"})
+    if kinds:
+        message = (
+            f"a {operator.function} of {kinds[0]} values is not the {operator.function} of the readings; "
+            "select another statistic"
+        )
+        raise InvalidQuery(message)
+
+
+def _interpolate(step: Step, here: Perspective, *, variance: bool) -> Perspective:
+    stations = here.topology.space
+    if not isinstance(stations, SeriesAxis):
+        message = "its source is a grid already; interpolate once, from the stations"
+        raise InvalidQuery(message)
+    given_grid = dict(step.cells)
+    for key in given_grid:
+        if key not in ("lon", "lat", "x", "y", "step", "shape"):
+            raise NotFound.among(kind="key of a grid", given=key, existing=("lon", "lat", "x", "y", "step", "shape"))
+    if "step" not in given_grid:
+        message = f"a grid needs a step, such as '1arcsec'; got {given_grid}"
+        raise InvalidQuery(message)
+    cells = grid(**given_grid)
+    if cells.system != stations.system:
+        need = "lon and lat" if stations.system == "lonlat" else "x and y in metres"
+        message = f"its stations have {need}; the grid does not: give it {need}"
+        raise InvalidQuery(message)
+    operator = Interpolate(step.name, (), variance)
+    bound = bind(step.name, operator.row.parameters, dict(step.params), variable_unit=here.unit)
+    parameters = operator.row.parse(bound)
+    _refuse_far(cells, stations, parameters)
+    operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance)
+    return Perspective((here,), Topology(here.topology.time, cells), operator, here.unit)
+
+
+def _refuse_far(cells: Grid, stations: SeriesAxis, parameters: Mapping[str, Any]) -> None:
+    known = np.isfinite(stations.x) & np.isfinite(stations.y)
+    if not known.any():
+        message = (
+            f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file"
+        )
+        raise InvalidQuery(message)
+    metres = Metres(stations)
+    places = metres.of(np.stack([stations.x[known], stations.y[known]], axis=1))
+    unit = PER_UNIT[cells.x.quantum]
+    ends = [(x / unit, y / unit) for x in (cells.x.origin, cells.x.stop) for y in (cells.y.origin, cells.y.stop)]
+    corners = metres.of(np.array(ends, dtype=np.float64))
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    nearest = float(np.linalg.norm(places - np.clip(places, low, high), axis=1).min())
+    model = parameters.get("variogram")
+    reach = max(
+        float(cdist(places, places).max()),
+        float(np.linalg.norm(high - low)),
+        REACH_RANGES * model.range_m if model else 0.0,
+    )
+    if not nearest <= reach:
+        names = "lon, lat" if cells.system == "lonlat" else "x, y"
+        message = (
+            f"the grid misses all {int(known.sum())} stations: the nearest is {nearest / 1000:,.1f} km away; stations "
+            f"lie within {_span(stations.x[known])}, {_span(stations.y[known])} ({names})"
+        )
+        raise InvalidQuery(message)
+
+
+def _span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
+    return f"{values.min():.6g} to {values.max():.6g}"
+
+
+def _merge(step: Step, first: Perspective, second: Perspective) -> Perspective:
+    row = MERGES[step.name]
+    time = _common_time(first.topology.time, second.topology.time)
+    if first.holds_readings or second.holds_readings:
+        message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
+        raise InvalidQuery(message)
+    if first.topology.space.token() != second.topology.space.token() and not _same_stations(first, second):
+        message = (
+            "its sources have different cells in space; interpolate both to one grid, or use stations that have both"
+        )
+        raise InvalidQuery(message)
+    topology = Topology(time, first.topology.space)
+    first, second = (restrict(source, _within(source.topology.time, time)) for source in (first, second))
+    return Perspective((first, second), topology, Merge(step.name), row.unit(first.unit, second.unit))
+
+
+def _within(axis: TimeAxis, part: TimeAxis) -> slice:
+    first = _index(axis, part.origin)
+    return slice(first, first + part.count)
+
+
+def _same_stations(first: Perspective, second: Perspective) -> bool:
+    one, other = first.topology.space, second.topology.space
+    if not isinstance(one, SeriesAxis) or not isinstance(other, SeriesAxis):
+        return False
+    return [series.station for series in one.series] == [series.station for series in other.series]
+
+
+def _common_time(first: TimeAxis, second: TimeAxis) -> TimeAxis:
+    if isinstance(first, Regular) and isinstance(second, Regular):
+        same = first.step == second.step and first.length == second.length
+        if same and (first.origin - second.origin) % first.step == 0:
+            start = max(first.origin, second.origin)
+            last = min(first.origin + first.step * first.count, second.origin + second.step * second.count)
+            if start < last:
+                return Regular("time", start, first.step, (last - start) // first.step, first.length)
+            message = "its sources have no time cell in common"
+            raise InvalidQuery(message)
+    elif not isinstance(first, Regular) and not isinstance(second, Regular):
+        if np.array_equal(first.times_ns, second.times_ns):
+            return first
+    message = "its sources have different time cells; aggregate both to the same step and length first"
+    raise InvalidQuery(message)
+
+
+def _check_variance(perspective: Perspective) -> None:
+    operators = [item.operator for item in perspective.chain()]
+    if not isinstance(perspective.operator, Interpolate):
+        where = "no interpolation" if not any(isinstance(o, Interpolate) for o in operators) else "steps after it"
+        message = (
+            f"variance belongs to an interpolated estimate; this query has {where}; "
+            "ask for it where interpolate is the last step"
+        )
+        raise InvalidQuery(message)
+
+
+def _clip(question: Question, perspective: Perspective, window: Window | None) -> Clip:
+    space = perspective.topology.space
+    bounds = {name: value for name, value in question.clip if name != "time"}
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, (start, stop) in bounds.items():
+        axes = {space.y.name: space.y, space.x.name: space.x} if isinstance(space, Grid) else {}
+        if name not in axes:
+            raise NotFound.among(kind="dimension of this surface to clip", given=name, existing=[*axes, "time"])
+        axis = axes[name]
+        low, high = quanta(start, axis.quantum, name), quanta(stop, axis.quantum, name)
+        if high <= low:
+            message = f"clip of {name!r} needs a stop after its start; got {start!r} to {stop!r}"
+            raise InvalidQuery(message)
+        ranges[name] = (low, high)
+    clip = Clip(
+        window,
+        ranges.get(space.y.name) if isinstance(space, Grid) else None,
+        ranges.get(space.x.name) if isinstance(space, Grid) else None,
+    )
+    selected(perspective.topology, clip)
+    return clip
+
+
+def selected(topology: Topology, clip: Clip) -> tuple[slice, slice, slice]:
+    """Return which time cells, rows and columns a clip selects (rows and columns of a grid only).
+
+    Raises
+    ------
+    InvalidQuery
+        The clip selects no cell.
+    """
+    space = topology.space
+    window = (clip.time.start_ns, clip.time.stop_ns) if clip.time else None
+    picks = [_range(topology.time, window)]
+    picks += (
+        [_range(space.y, clip.rows), _range(space.x, clip.columns)] if isinstance(space, Grid) else [slice(None)] * 2
+    )
+    return picks[0], picks[1], picks[2]
+
+
+def _index(axis: TimeAxis, bound: int) -> int:
+    """Return the first cell whose corner is not below a bound; arithmetic, however many cells there are."""
+    if isinstance(axis, Regular):
+        return min(max(-(-(bound - axis.origin) // axis.step), 0), axis.count)
+    return int(np.searchsorted(axis.times_ns, bound))
+
+
+def _range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:
+    if bounds is None:
+        return slice(0, axis.count)
+    first, stop = (_index(axis, bound) for bound in bounds)
+    if stop <= first:
+        message = (
+            f"the clip along {axis.name!r} selects no cell; the surface has {axis.count} cells, none starts inside it"
+        )
+        raise InvalidQuery(message)
+    return slice(first, stop)

@@ -1,0 +1,68 @@
+"""A perspective: `(source, topology, data function, input selection)` (thesis 5.5.1), frozen and valid once built."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from hypergrid.perspective.operators import Base, Convert, Interpolate, Operator
+from hypergrid.tokens import token
+from hypergrid.topology import Regular, Topology
+
+
+@dataclass(frozen=True, eq=False)
+class Perspective:
+    """One step of a chain, with the cells that it has.
+
+    The input selection is part of the operator: an interpolation names its neighbours, an aggregate covers.
+    """
+
+    sources: tuple["Perspective", ...]
+    """What it is derived from: none for the base, several for a merge, else one."""
+    topology: Topology
+    operator: Operator
+    unit: str
+    """Unit of its values."""
+
+    @cached_property
+    def token(self) -> str:
+        """Content token: equal parts of two queries have equal tokens."""
+        sources = [source.token for source in self.sources]
+        return token(sources, self.topology.token(), self.operator.content())
+
+    @property
+    def source(self) -> "Perspective":
+        """The (first) source.
+
+        Raises
+        ------
+        IndexError
+            The base has none.
+        """
+        return self.sources[0]
+
+    def with_source(self, *sources: "Perspective") -> "Perspective":
+        """Return the same step on other sources."""
+        return replace(self, sources=sources)
+
+    def chain(self) -> list["Perspective"]:
+        """Return every perspective once, sources before what is derived from them."""
+        seen: dict[str, Perspective] = {}
+        for source in self.sources:
+            seen.update({item.token: item for item in source.chain()})
+        seen[self.token] = self
+        return list(seen.values())
+
+    def bases(self) -> list["Perspective"]:
+        """Return the base perspectives below."""
+        return [item for item in self.chain() if isinstance(item.operator, Base)]
+
+    @property
+    def holds_readings(self) -> bool:
+        """Whether its values are readings with exact times: an archive's base, and converts of it."""
+        if isinstance(self.operator, Base):
+            return isinstance(self.topology.time, Regular)
+        return isinstance(self.operator, Convert) and self.source.holds_readings
+
+    @property
+    def is_interpolated(self) -> bool:
+        """Whether an interpolation lies at or below this step."""
+        return any(isinstance(item.operator, Interpolate) for item in self.chain())

@@ -1,0 +1,235 @@
+"""What a user writes: the steps of a query, frozen, equal by content, and their JSON form (design section 4)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+import numpy as np
+
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.flags import ACCEPTED_BY_DEFAULT, MEANINGS
+from hypergrid.kriging import METHODS, Variogram
+from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES
+from hypergrid.times import format_instant, parse_instant
+from hypergrid.tokens import token
+
+Operation = Literal["convert", "aggregate", "interpolate", "merge"]
+
+DIMENSIONS = ("time", "lon", "lat", "x", "y")
+"""Dimensions that an aggregate may change, and a clip may bound."""
+
+SELECTABLE = ("station", "height_m", "replicate", "statistic", "interval_s", "source")
+"""What tells series apart."""
+
+_TABLES: dict[str, Mapping[str, object]] = {
+    "convert": CONVERTS, "aggregate": AGGREGATES, "interpolate": METHODS, "merge": MERGES,
+}  # fmt: skip
+_STEP_KEYS = {
+    "convert": {"op", "function", "params"},
+    "aggregate": {"op", "function", "params", *DIMENSIONS},
+    "interpolate": {"op", "method", "grid", "params"},
+    "merge": {"op", "function", "with"},
+}
+_QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select", "variance"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator as the user wrote it: names are known, values are checked when the query meets its data."""
+
+    op: Operation
+    name: str
+    """Function or method."""
+    params: tuple[tuple[str, Any], ...] = ()
+    """Parameters, ordered by name."""
+    cells: tuple[tuple[str, Any], ...] = ()
+    """An aggregate's cells by dimension, or an interpolation's grid by key, as JSON values."""
+    others: tuple["Question", ...] = ()
+    """A merge's other queries."""
+
+    def __post_init__(self) -> None:
+        _TABLES[self.op][self.name]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        key = "method" if self.op == "interpolate" else "function"
+        document: dict[str, Any] = {"op": self.op, key: self.name}
+        if self.op == "interpolate":
+            document["grid"] = dict(self.cells)
+        else:
+            document.update(self.cells)
+        if self.params:
+            document["params"] = {name: _plain(value) for name, value in self.params}
+        if self.others:
+            document["with"] = [other.to_json() for other in self.others]
+        return document
+
+
+@dataclass(frozen=True)
+class Question:
+    """A whole query as the user wrote it."""
+
+    variable: str
+    steps: tuple[Step, ...] = ()
+    snapshot: str | None = None
+    clip: tuple[tuple[str, tuple[Any, Any]], ...] = ()
+    """Bounds by dimension: start, and stop (not included)."""
+    accept_flags: tuple[int, ...] = ACCEPTED_BY_DEFAULT
+    select: tuple[tuple[str, Any], ...] = ()
+    """What series must have; default: statistics sample and mean."""
+    variance: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.accept_flags or not set(self.accept_flags) <= set(MEANINGS):
+            message = f"accept_flags needs QARTOD flags (1, 2, 3, 4); got {list(self.accept_flags)}"
+            raise InvalidQuery(message)
+        for name, _ in self.select:
+            if name not in SELECTABLE:
+                raise NotFound.among(kind="property of a series to select by", given=name, existing=SELECTABLE)
+        for name, _ in self.clip:
+            if name not in DIMENSIONS:
+                raise NotFound.among(kind="dimension to clip", given=name, existing=DIMENSIONS)
+
+    @property
+    def token(self) -> str:
+        """Content token of the words alone (the data are not in it)."""
+        return token(json.dumps(self.to_json(), sort_keys=True))
+
+    def then(self, step: Step) -> "Question":
+        """Return the query with one step more.
+
+        Raises
+        ------
+        InvalidQuery
+            The query is clipped already: the clip belongs to the surface, so it comes last.
+        """
+        if self.clip:
+            message = f"{step.op} {step.name!r} comes after a clip; a clip bounds the surface: put it last"
+            raise InvalidQuery(message)
+        return replace(self, steps=(*self.steps, step))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form; keys at their defaults are left out, except `snapshot`."""
+        document: dict[str, Any] = {"variable": self.variable, "snapshot": self.snapshot}
+        document["steps"] = [step.to_json() for step in self.steps]
+        if self.clip:
+            document["clip"] = {name: [_frozen(bound) for bound in bounds] for name, bounds in self.clip}
+        if self.accept_flags != ACCEPTED_BY_DEFAULT:
+            document["accept_flags"] = list(self.accept_flags)
+        if self.select:
+            document["select"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.select}
+        if self.variance:
+            document["variance"] = True
+        return document
+
+
+def _plain(value: object) -> object:
+    return value.to_json() if isinstance(value, Variogram) else value
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads JSON forms; `where` names the place for messages."""
+
+    where: str = field(default="query")
+
+    def mapping(self, value: object, known: set[str], required: set[str]) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            message = f"{self.where} needs a JSON object; got {type(value).__name__}"
+            raise InvalidQuery(message)
+        for key in value:
+            if key not in known:
+                raise NotFound.among(kind=f"key of {self.where}", given=key, existing=known)
+        for key in sorted(required - set(value)):
+            message = f"{self.where} needs the key {key!r}; got {sorted(map(str, value))}"
+            raise InvalidQuery(message)
+        return value
+
+    def step(self, value: object) -> Step:
+        op = value.get("op") if isinstance(value, Mapping) else None
+        if not isinstance(op, str) or op not in _STEP_KEYS:
+            raise NotFound.among(kind=f"operator of {self.where}", given=op, existing=_STEP_KEYS)
+        key = "method" if op == "interpolate" else "function"
+        required = {"op", key} | {"interpolate": {"grid"}, "merge": {"with"}}.get(op, set())
+        document = self.mapping(value, _STEP_KEYS[op], required)
+        params = _Reader(f"params of {self.where}").any_mapping(document.get("params"))
+        cells: Mapping[str, Any] = {name: document[name] for name in DIMENSIONS if name in document}
+        if op == "interpolate":
+            cells = _Reader(f"grid of {self.where}").any_mapping(document["grid"])
+        others = tuple(
+            question_from_json(other, where=f"query {number} in 'with' of {self.where}")
+            for number, other in enumerate(_listed(document.get("with", []), self.where))
+        )
+        return Step(op, document[key], items(params), items(cells), others)  # type: ignore[arg-type]
+
+    def any_mapping(self, value: object) -> Mapping[str, Any]:
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping) or any(not isinstance(key, str) for key in value):
+            message = f"{self.where} needs a JSON object; got {value!r}"
+            raise InvalidQuery(message)
+        return value
+
+
+def items(mapping: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return a mapping as pairs ordered by name, lists as tuples, so that a step is hashable where its values are."""
+    return tuple(sorted((key, _frozen(value)) for key, value in mapping.items()))
+
+
+def _frozen(value: object) -> object:
+    """Return a value as JSON knows it, but lists as tuples."""
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, datetime | np.datetime64):
+        return format_instant(parse_instant(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _listed(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        message = f"{where} needs a list; got {type(value).__name__}"
+        raise InvalidQuery(message)
+    return list(value)
+
+
+def question_from_json(document: object, *, where: str = "query") -> Question:
+    """Return the query that a JSON form says.
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        A key, operator, function or method that does not exist or is missing; the message names the place.
+    """
+    reader = _Reader(where)
+    given = reader.mapping(document, _QUERY_KEYS, {"variable"})
+    if not isinstance(given["variable"], str):
+        message = f"{where} needs the name of a variable; got {given['variable']!r}"
+        raise InvalidQuery(message)
+    snapshot = given.get("snapshot")
+    if snapshot is not None and not isinstance(snapshot, str):
+        message = f"{where} needs the id of a snapshot, or null; got {snapshot!r}"
+        raise InvalidQuery(message)
+    steps = tuple(
+        _Reader(f"step {number} of {where}").step(step)
+        for number, step in enumerate(_listed(given.get("steps", []), f"'steps' of {where}"), start=1)
+    )
+    clip = _Reader(f"clip of {where}").any_mapping(given.get("clip"))
+    for name, bounds in clip.items():
+        if len(_listed(bounds, f"clip of {name!r} of {where}")) != 2:
+            message = f"clip of {name!r} of {where} needs a start and a stop; got {bounds!r}"
+            raise InvalidQuery(message)
+    flags = _listed(given.get("accept_flags", ACCEPTED_BY_DEFAULT), f"'accept_flags' of {where}")
+    if any(not isinstance(flag, int) or isinstance(flag, bool) for flag in flags):
+        message = f"'accept_flags' of {where} needs QARTOD flags, whole numbers; got {flags!r}"
+        raise InvalidQuery(message)
+    select = _Reader(f"select of {where}").any_mapping(given.get("select"))
+    variance = given.get("variance", False)
+    if not isinstance(variance, bool):
+        message = f"'variance' of {where} needs true or false; got {variance!r}"
+        raise InvalidQuery(message)
+    return Question(
+        given["variable"], steps, snapshot, tuple((k, tuple(v)) for k, v in clip.items()), tuple(flags), items(select),
+        variance,
+    )  # fmt: skip

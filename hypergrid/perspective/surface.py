@@ -1,0 +1,36 @@
+"""A surface: the last perspective of a query, with an optional clipping window."""
+
+from dataclasses import dataclass
+
+from hypergrid.perspective.perspective import Perspective
+from hypergrid.times import Window
+from hypergrid.tokens import token
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Which cells of a surface are wanted: those whose corner lies within the bounds, start included, stop not."""
+
+    time: Window | None = None
+    rows: tuple[int, int] | None = None
+    """Bounds along lat or y [quantum]."""
+    columns: tuple[int, int] | None = None
+    """Bounds along lon or x [quantum]."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is bounded."""
+        return self.time is None and self.rows is None and self.columns is None
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """What an executor computes."""
+
+    perspective: Perspective
+    clip: Clip = Clip()
+
+    @property
+    def token(self) -> str:
+        """Content token."""
+        return token(self.perspective.token, self.clip)

@@ -1,0 +1,370 @@
+"""What a user holds: an opened archive, and a fluent, immutable query around a frozen question."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.execution import Frame, Plan, Progress, explain, make_plan, run, to_dataset
+from hypergrid.perspective import Question, Source, Step, Surface, build, question_from_json
+from hypergrid.perspective.archive_source import ArchiveSource
+from hypergrid.perspective.array_source import ArraySource, array_source
+from hypergrid.perspective.steps import items
+from hypergrid.store import Archive, Snapshot
+from hypergrid.streams.elements import Station
+from hypergrid.topology import Grid
+from hypergrid.units import Variable
+
+Lookup = Callable[[Question], Source]
+
+
+@dataclass(frozen=True, eq=False)
+class Refinement:
+    """An answer as it stands after one block of a run; all refinements of a run share their arrays."""
+
+    question: Question
+    progress: Progress
+
+    @property
+    def fraction(self) -> float:
+        """Share of the cells that is computed, 0 to 1."""
+        return self.progress.fraction
+
+    @property
+    def cells(self) -> int:
+        """Cells that are computed."""
+        return self.progress.places * self.progress.frames
+
+    @property
+    def total(self) -> int:
+        """Cells in all."""
+        return self.progress.total * self.progress.frames
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began [s]."""
+        return self.progress.seconds
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is computed."""
+        return self.progress.complete
+
+    @property
+    def frames(self) -> int:
+        """Time cells of the surface."""
+        return self.progress.frames
+
+    def frame(self, number: int) -> Frame:
+        """Return one time cell of a map as it stands now."""
+        return self.progress.frame(number)
+
+    def dataset(self) -> xr.Dataset:
+        """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""
+        result = to_dataset(self.question, self.progress.plan.surface, self.progress.outcome)
+        return result if self.complete else result.assign_attrs(hypergrid_fraction=self.fraction)
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A question with the data that it is about. Every method returns a new query.
+
+    Examples
+    --------
+    >>> import hypergrid as hg, numpy as np, pandas as pd, xarray as xr
+    >>> times = pd.date_range("2007-10-01", periods=3, freq="10min")
+    >>> coords = {"time": times, "x": ("station", [0.0, 90.0]), "y": ("station", [0.0, 0.0])}
+    >>> readings = xr.DataArray(np.arange(6.0).reshape(3, 2), dims=("time", "station"), coords=coords)
+    >>> hg.base(readings).aggregate("mean", time="all").compute()["value"].values
+    array([[2., 3.]])
+    """
+
+    question: Question
+    lookup: Lookup
+
+    def convert(self, function: str, **params: object) -> "Query":
+        """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
+        return self._then(Step("convert", function, items(params)))
+
+    def aggregate(
+        self,
+        function: str,
+        *,
+        time: object = None,
+        lon: object = None,
+        lat: object = None,
+        x: object = None,
+        y: object = None,
+        **params: object,
+    ) -> "Query":
+        """Take one value (`mean`, `max`, `sum`, …) for the cells that each new cell covers.
+
+        Parameters
+        ----------
+        function
+            Name of an aggregate.
+        time
+            "10min", {"length": "15min", "step": "5min"}, or "all".
+        lon, lat, x, y
+            New cells along an axis of a grid: a length, or "all".
+        params
+            `min_coverage`: share of the possible readings below which a cell is missing.
+        """
+        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y}
+        return self._then(Step("aggregate", function, items(params), items(_given(cells))))
+
+    def interpolate(self, method: str, *, grid: Grid | Mapping[str, Any], **params: object) -> "Query":
+        """Estimate the values at the cells of a grid; parameters are the method's."""
+        return self._then(Step("interpolate", method, items(_given(params)), items(_grid_json(grid))))
+
+    def merge(self, function: str, *others: "Query") -> "Query":
+        """Combine with another query of the same cells (`difference`, `ratio`)."""
+        return self._then(Step("merge", function, others=tuple(other.question for other in others)))
+
+    def clip(self, **bounds: tuple[object, object]) -> "Query":
+        """Keep the cells whose corner lies within bounds: time, lon, lat, x or y = (start, stop), stop not included."""
+        listed = tuple((name, (start, stop)) for name, (start, stop) in bounds.items())
+        return self._with(replace(self.question, clip=(*self.question.clip, *listed)))
+
+    def select(self, **properties: object) -> "Query":
+        """Read only series with these properties: station, height_m, replicate, statistic, interval_s, source."""
+        return self._with(replace(self.question, select=items({**dict(self.question.select), **properties})))
+
+    def accept_flags(self, *flags: int) -> "Query":
+        """Read only readings with these QARTOD flags (default 1 and 2)."""
+        return self._with(replace(self.question, accept_flags=flags))
+
+    def with_variance(self) -> "Query":
+        """Ask for the variance of the estimates as well."""
+        return self._with(replace(self.question, variance=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the query's JSON form."""
+        return self.question.to_json()
+
+    def surface(self) -> Surface:
+        """Return the chain of perspectives; raises what is known to be wrong before anything is computed."""
+        return build(self.question, self.lookup)
+
+    @property
+    def token(self) -> str:
+        """Content token: equal questions about equal data have equal tokens."""
+        return self.surface().token
+
+    def plan(self, *, refining: bool = False) -> Plan:
+        """Return what a run would compute, with its projected bytes."""
+        return make_plan(self.surface(), refining=refining)
+
+    def explain(self) -> str:
+        """Return the chain, the rewriting and the plan in words."""
+        return explain(self.surface())
+
+    def compute(
+        self, *, allowed_bytes: int | None = None, progress: Callable[[float], None] | None = None
+    ) -> xr.Dataset:
+        """Compute the whole surface.
+
+        Parameters
+        ----------
+        allowed_bytes
+            Memory that the run may take; half of what is free where absent.
+        progress
+            Called with the fraction computed after every block.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered; nothing was computed.
+        TooLarge
+            It projects more memory than is allowed.
+        """
+        plan = self.plan()
+        plan.check(allowed_bytes)
+        last = None
+        for last in run(plan):
+            if progress is not None:
+                progress(last.fraction)
+        if last is None:
+            message = "a surface has at least one cell"
+            raise InvalidQuery(message)
+        return to_dataset(self.question, plan.surface, last.outcome)
+
+    def refine(self, *, order: str = "coarse_to_fine", allowed_bytes: int | None = None) -> Iterator[Refinement]:
+        """Compute the surface block by block; each refinement can be looked at.
+
+        Parameters
+        ----------
+        order
+            "coarse_to_fine" or "raster".
+        allowed_bytes
+            As for `compute`.
+
+        Returns
+        -------
+        An iterator; closing it stops the run within one block. What is wrong is raised here, before any block.
+        """
+        plan = self.plan(refining=True)
+        plan.check(allowed_bytes)
+        return (Refinement(self.question, progress) for progress in run(plan, order=order))
+
+    def _then(self, step: Step) -> "Query":
+        return self._with(self.question.then(step))
+
+    def _with(self, question: Question) -> "Query":
+        return replace(self, question=question)
+
+
+def _given(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _grid_json(grid: Grid | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(grid, Mapping):
+        return dict(grid)
+    if grid.system == "metres":
+        corner: dict[str, Any] = {"x": grid.x.origin / 1000, "y": grid.y.origin / 1000, "step": grid.x.step / 1000}
+    else:
+        corner = {
+            "lon": _sexagesimal(grid.x.origin), "lat": _sexagesimal(grid.y.origin), "step": f"{grid.x.step / 1e6:.10g}arcsec",
+        }  # fmt: skip
+    return {**corner, "shape": list(grid.shape)}
+
+
+def _sexagesimal(quanta: int) -> str:
+    seconds, micro = divmod(abs(quanta), 1_000_000)
+    text = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    fraction = f".{micro:06d}".rstrip("0").rstrip(".")
+    return ("-" if quanta < 0 else "") + text + fraction
+
+
+def base(array: xr.DataArray) -> Query:
+    """Return a query about an array in memory.
+
+    Parameters
+    ----------
+    array
+        Dimensions (time, station) or (time, series); coordinates lon and lat [degree], or x and y [m], and perhaps
+        elevation [m], of the stations; NaN is missing; `attrs["units"]`, its name is the variable.
+
+    Raises
+    ------
+    InvalidQuery
+        Dimensions or coordinates are missing, or times are not increasing.
+    """
+    source = array_source(array)
+
+    def lookup(question: Question) -> ArraySource:
+        if question.variable != source.variable.name:
+            raise NotFound.among(kind="variable", given=question.variable, existing=[source.variable.name])
+        return source
+
+    return Query(Question(source.variable.name), lookup)
+
+
+class OpenArchive:
+    """An archive at one snapshot, ready to be asked."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+
+    @property
+    def path(self) -> Path:
+        """Folder of the archive."""
+        return self._archive.path
+
+    @property
+    def name(self) -> str:
+        """Name of the network."""
+        return self._archive.name
+
+    @property
+    def snapshot(self) -> str:
+        """Id of the snapshot that queries read."""
+        return self._archive.snapshot
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """Variables by name."""
+        return self._archive.variables
+
+    @property
+    def stations(self) -> Mapping[str, Station]:
+        """Stations by id."""
+        return self._archive.stations
+
+    @property
+    def snapshots(self) -> Sequence[Snapshot]:
+        """Snapshots, newest first."""
+        return self._archive.snapshots
+
+    @property
+    def store(self) -> Archive:
+        """The archive itself, for those who read readings or tables."""
+        return self._archive
+
+    def latest(self) -> "OpenArchive":
+        """Return the archive at its newest snapshot; itself where nothing was committed since."""
+        newest = self._archive.latest()
+        return self if newest is self._archive else OpenArchive(newest)
+
+    def __getitem__(self, variable: str) -> Query:
+        """Return a query about a variable.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        self._variable(variable)
+        return Query(Question(variable, snapshot=self.snapshot), self._source)
+
+    def __contains__(self, variable: object) -> bool:
+        return variable in self.variables
+
+    def query(self, document: Mapping[str, Any]) -> Query:
+        """Return the query that a JSON form says, of the snapshot that it names or else of this one.
+
+        Raises
+        ------
+        HyperGridError
+            A key, operator, function, method, variable or snapshot that does not exist.
+        """
+        question = question_from_json(document)
+        self._variable(question.variable)
+        return Query(replace(question, snapshot=question.snapshot or self.snapshot), self._source)
+
+    def _variable(self, name: str) -> Variable:
+        if name not in self.variables:
+            raise NotFound.among(kind="variable", given=name, existing=self.variables)
+        return self.variables[name]
+
+    def _source(self, question: Question) -> ArchiveSource:
+        archive = self._archive
+        if question.snapshot not in (None, archive.snapshot):
+            archive = Archive.open(archive.path, snapshot=question.snapshot)
+        if question.variable not in archive.variables:
+            raise NotFound.among(kind="variable", given=question.variable, existing=archive.variables)
+        return ArchiveSource(archive, archive.variables[question.variable], question.select)
+
+
+def open_archive(path: str | Path, *, snapshot: str | None = None) -> OpenArchive:
+    """Open an archive to ask it.
+
+    Parameters
+    ----------
+    path
+        Folder of the archive.
+    snapshot
+        Id of the snapshot to read; the newest where absent.
+
+    Raises
+    ------
+    NotAnArchive
+        The folder is none; it was not touched.
+    NotFound
+        There is no such snapshot.
+    """
+    return OpenArchive(Archive.open(path, snapshot=snapshot))

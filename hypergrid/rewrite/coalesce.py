@@ -1,0 +1,29 @@
+"""Coalesce adjacent converts into one pass over the cells (thesis 5.7.1).
+
+Exact always: the functions run on the same values in the same order.
+"""
+
+from dataclasses import replace
+
+from hypergrid.perspective.operators import Convert
+from hypergrid.perspective.perspective import Perspective
+from hypergrid.perspective.surface import Surface
+
+
+def coalesce(surface: Surface) -> Surface:
+    """Return the surface with every run of converts as one convert.
+
+    ::
+
+        base > convert valid_range > convert scale   becomes   base > convert valid_range, then scale
+    """
+    return replace(surface, perspective=_coalesced(surface.perspective))
+
+
+def _coalesced(here: Perspective) -> Perspective:
+    sources = tuple(_coalesced(source) for source in here.sources)
+    if isinstance(here.operator, Convert) and isinstance(sources[0].operator, Convert):
+        below = sources[0]
+        calls = (*below.operator.calls, *here.operator.calls)  # type: ignore[union-attr]
+        return replace(here, sources=below.sources, operator=Convert(calls))
+    return here if sources == here.sources else here.with_source(*sources)

@@ -1,0 +1,10 @@
+"""The archive: readings, flags, arrivals, stations and snapshots on disk, with one committer.
+
+The only folder that knows Icechunk and the layout of the Zarr arrays; `README.md` beside this file describes it.
+"""
+
+from hypergrid.store.archive import Archive
+from hypergrid.store.records import Conservation, FileEntry, Reject, Snapshot
+from hypergrid.store.writer import Writer
+
+__all__ = ["Archive", "Conservation", "FileEntry", "Reject", "Snapshot", "Writer"]

@@ -1,0 +1,294 @@
+"""An archive, seen at one snapshot, and the commits that follow it."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+
+import icechunk
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from hypergrid.errors import NotAnArchive, NotFound
+from hypergrid.store.attributes import decode_station
+from hypergrid.store.cells import Slices
+from hypergrid.store.folder import Identity, create_folder, read_identity
+from hypergrid.store.lock import exclusive
+from hypergrid.store.reading import count_slices, read
+from hypergrid.store.records import FileEntry, Reject, Snapshot
+from hypergrid.store.root import Root
+from hypergrid.store.variable_group import VariableGroup
+from hypergrid.store.writer import Writer
+from hypergrid.streams.elements import Readings, Series, Station
+from hypergrid.times import Window
+from hypergrid.units import Variable
+
+_STORE = "store"
+_LOCK = "lock"
+_BRANCH = "main"
+_SHORTEST_SLICE_S = 0.01
+
+if "ICECHUNK_LOG" not in os.environ:
+    # It warns at each start that commits to a file system are unsafe; the lock is what makes them safe.
+    icechunk.set_logs_filter("error")
+
+
+class Archive:
+    """An archive at one snapshot, which later commits do not change; `latest` gives the newest.
+
+    Attributes
+    ----------
+    path
+        Its folder.
+    name
+        Name of the network.
+    slice_s
+        Length of a slice [s].
+    snapshot
+        Id of the snapshot that is read.
+    """
+
+    def __init__(self, path: Path, identity: Identity, repository: icechunk.Repository, snapshot: str) -> None:
+        self.path = path
+        self.name = identity.name
+        self.slice_s = identity.slice_ns / 1e9
+        self.snapshot = snapshot
+        self._identity = identity
+        self._slices = Slices(identity.slice_ns)
+        self._repository = repository
+        self._groups: dict[str, VariableGroup] = {}
+
+    def __repr__(self) -> str:
+        """Name the folder and the snapshot."""
+        return f"Archive({str(self.path)!r}, snapshot={self.snapshot!r})"
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], *, name: str, slice_s: float, variables: Iterable[Variable], now_ns: int
+    ) -> "Archive":
+        """Make an archive with these variables and no readings; a process that dies meanwhile leaves nothing.
+
+        Parameters
+        ----------
+        path
+            A folder that does not exist, or is empty.
+        name
+            Name of the network.
+        slice_s
+            Length of a slice [s], for ever; best the interval at which the stations sample. At least 0.01.
+        variables
+            The first variables; commits may add others.
+        now_ns
+            The present [ns since 1970 UTC].
+
+        Raises
+        ------
+        ArchiveConflict
+            An archive is there.
+        NotAnArchive
+            Something else is there; it stays as it is.
+        ValueError
+            The slice is too short.
+        """
+        if not slice_s >= _SHORTEST_SLICE_S:
+            least = f"at least {_SHORTEST_SLICE_S} s"
+            message = f"an archive needs slices of {least}; got {slice_s!r}; give the sampling interval"
+            raise ValueError(message)
+        identity = Identity(name, round(slice_s * 1e9))
+        folder = Path(path).resolve()
+        declared = list(variables)
+
+        def build(building: Path) -> None:
+            session = icechunk.Repository.create(_storage(building)).writable_session(_BRANCH)
+            root = Root.create(zarr.create_group(session.store))
+            writer = Writer(root.group, slices=Slices(identity.slice_ns), batch="")
+            writer.variables(declared)
+            session.commit("created", metadata=_metadata(now_ns, {"batch": "", "slices": {}, "counts": {}}))
+            (building / _LOCK).touch()
+
+        create_folder(folder, identity, build=build)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, snapshot: str | None = None) -> "Archive":
+        """Return the archive in a folder, at a snapshot, or at the newest one.
+
+        Raises
+        ------
+        NotAnArchive
+            The folder is missing, or no archive.
+        NotFound
+            It has no such snapshot.
+        """
+        folder = Path(path).resolve()
+        identity = read_identity(folder)
+        try:
+            repository = icechunk.Repository.open(_storage(folder))
+            head = repository.lookup_branch(_BRANCH)
+        except icechunk.IcechunkError as error:
+            message = f"{folder} is a damaged archive: {_STORE}/ cannot be opened; restore it from a copy"
+            raise NotAnArchive(message) from error
+        archive = cls(folder, identity, repository, head)
+        if snapshot in (None, head):
+            return archive
+        existing = [one.id for one in archive.snapshots]
+        if snapshot not in existing:
+            unknown = NotFound.among("snapshot", snapshot, existing)
+            raise unknown
+        return archive._at(str(snapshot))
+
+    def latest(self) -> "Archive":
+        """Return the archive at its newest snapshot: this object where it reads that one already.
+
+        Asking costs the reading of one small file.
+        """
+        head = self._repository.lookup_branch(_BRANCH)
+        return self if head == self.snapshot else self._at(head)
+
+    @cached_property
+    def variables(self) -> Mapping[str, Variable]:
+        """Variables by name, in the order of their declaration."""
+        return MappingProxyType({name: self._group(name).variable for name in self._root.variables})
+
+    @cached_property
+    def stations(self) -> Mapping[str, Station]:
+        """Stations by id, each with the history of its positions."""
+        return MappingProxyType({key: decode_station(content) for key, content in self._root.stations.items()})
+
+    @cached_property
+    def snapshots(self) -> Sequence[Snapshot]:
+        """Snapshots, newest first, from the one that is read to the archive's creation."""
+        found = []
+        for one in self._repository.ancestry(snapshot_id=self.snapshot):
+            metadata = dict(one.metadata)
+            # Icechunk's own first snapshot, before the archive had its tables, is none of ours.
+            if "time_ns" in metadata:
+                found.append(Snapshot(one.id, int(metadata.pop("time_ns")), one.message, MappingProxyType(metadata)))
+        return tuple(found)
+
+    def series(self, variable: str) -> tuple[Series, ...]:
+        """Return a variable's series; their order is for ever, new ones are appended.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        return self._group(variable).series
+
+    def extent(self, variable: str) -> Window | None:
+        """Return the window from the first to the last slice that hold readings, None where none does.
+
+        Its ends are multiples of `slice_s` since 1970.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        extent = self._group(variable).extent
+        return Window(self._slices.start_ns(extent[0]), self._slices.start_ns(extent[1] + 1)) if extent else None
+
+    def read(
+        self,
+        variable: str,
+        *,
+        window: Window | None = None,
+        series: NDArray[np.intp] | None = None,
+        superseded: bool = False,
+    ) -> Readings:
+        """Return a variable's readings, ordered by series, then time.
+
+        Parameters
+        ----------
+        variable
+            Name of the variable.
+        window
+            Only stamps within it; None: all.
+        series
+            Only these of `series(variable)`, by number, in any order; None: all. The result counts the full tuple.
+        superseded
+            Return instead the readings that others with their stamp replaced, oldest first where several share a stamp.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable, or no such series.
+        """
+        return read(self._group(variable), self._slices, window=window, series=series, superseded=superseded)
+
+    def rejects(self) -> list[Reject]:
+        """Return what could not be read, in the order of the commits."""
+        return self._root.rejects()
+
+    def files(self) -> list[FileEntry]:
+        """Return the files that were ingested, in the order of the commits."""
+        return self._root.files()
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return by variable the number of its "series", "readings", "values", "missing", "superseded" and "slices".
+
+        "readings" are those not superseded: "values" and "missing" (reported without a value). "slices" are those that
+        hold a reading; they are counted anew from the flags.
+        """
+        return {name: self._counts(self._group(name)) for name in self._root.variables}
+
+    @contextmanager
+    def commit(self, *, batch: str, message: str, now_ns: int) -> Iterator[Writer]:
+        """Change the archive at its newest snapshot: all that the context writes becomes visible together, or nothing.
+
+        Other committers wait, in this process and in others; so a commit inside a commit never begins. This object goes
+        on reading the snapshot that it reads; `latest` sees the new one. Where nothing changed, nothing is committed.
+
+        Parameters
+        ----------
+        batch
+            Id of what is written. Where a commit carried it already, ``writer.already_committed`` is True, and nothing
+            is committed.
+        message
+            For people.
+        now_ns
+            The present [ns since 1970 UTC].
+        """
+        with exclusive(self.path / _LOCK):
+            session = self._repository.writable_session(_BRANCH)
+            writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch=batch)
+            yield writer
+            metadata = writer.finish()
+            if metadata is not None:
+                writer.snapshot = session.commit(message, metadata=_metadata(now_ns, metadata))
+
+    def _at(self, snapshot: str) -> "Archive":
+        return Archive(self.path, self._identity, self._repository, snapshot)
+
+    @cached_property
+    def _root(self) -> Root:
+        store = self._repository.readonly_session(snapshot_id=self.snapshot).store
+        return Root(zarr.open_group(store, mode="r"))
+
+    def _group(self, variable: str) -> VariableGroup:
+        if variable not in self._groups:
+            self._root.require_variable(variable)
+            self._groups[variable] = VariableGroup.load(self._root.group, variable)
+        return self._groups[variable]
+
+    def _counts(self, group: VariableGroup) -> dict[str, int]:
+        return {
+            "series": len(group.series),
+            "readings": group.readings,
+            "values": group.readings - group.missing,
+            "missing": group.missing,
+            "superseded": group.superseded,
+            "slices": count_slices(group),
+        }
+
+
+def _storage(folder: Path) -> icechunk.Storage:
+    return icechunk.local_filesystem_storage(str(folder / _STORE))
+
+
+def _metadata(now_ns: int, content: dict[str, object]) -> dict[str, object]:
+    return {"time_ns": int(now_ns), **content}

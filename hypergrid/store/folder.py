@@ -1,0 +1,111 @@
+"""The folder of an archive: it is one completely, or not at all."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hypergrid.errors import ArchiveConflict, NotAnArchive
+from hypergrid.store.lock import exclusive
+
+MARKER: Final = "hypergrid.json"
+"""File that makes a folder an archive."""
+FORMAT: Final = "hypergrid-archive"
+VERSION: Final = 1
+"""Version of the layout that this program writes and reads."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What never changes about an archive."""
+
+    name: str
+    """Name of the network."""
+    slice_ns: int
+    """Length of a slice [ns]."""
+    format: str = FORMAT
+    version: int = VERSION
+
+
+def read_identity(path: Path) -> Identity:
+    """Return the identity of the archive in a folder.
+
+    Raises
+    ------
+    NotAnArchive
+        The folder is missing or no archive, or a later program wrote it.
+    """
+    marker = path / MARKER
+    if not path.exists():
+        message = f"{path} does not exist; an archive was needed; create one with 'hypergrid ingest … --archive {path}'"
+        raise NotAnArchive(message)
+    try:
+        content = json.loads(marker.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        message = (
+            f"{path} is no archive: {MARKER} is missing or unreadable; nothing was touched; give an archive's folder"
+        )
+        raise NotAnArchive(message) from error
+    return _checked(path, content)
+
+
+def _checked(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever the file held
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        message = (
+            f"{path} is no archive: {MARKER} does not say {FORMAT!r}; nothing was touched; give an archive's folder"
+        )
+        raise NotAnArchive(message)
+    if content.get("version") != VERSION:
+        message = (
+            f"{path} has layout {content.get('version')!r}; this program reads {VERSION}; use the program that wrote it"
+        )
+        raise NotAnArchive(message)
+    name, slice_ns = content.get("name"), content.get("slice_ns")
+    if not isinstance(name, str) or not isinstance(slice_ns, int) or slice_ns <= 0:
+        message = f"{path} is no archive: {MARKER} lacks the name or the slice length; restore the file from a copy"
+        raise NotAnArchive(message)
+    return Identity(name, slice_ns)
+
+
+def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], None]) -> None:
+    """Make `path` an archive, with what `build` puts into the folder that it is given.
+
+    The folder is built hidden beside `path` and renamed, so a process that dies leaves nothing at `path`; the next
+    creation removes what it left. Two creations wait for each other on the parent's lock.
+
+    Raises
+    ------
+    ArchiveConflict
+        An archive is there already.
+    NotAnArchive
+        A file, or a folder that holds something else; it stays as it is.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{path.name}.creating-"
+    with exclusive(path.parent):
+        for leftover in path.parent.iterdir():
+            if leftover.name.startswith(prefix):
+                shutil.rmtree(leftover)
+        _refuse_occupied(path)
+        building = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
+        try:
+            building.chmod(0o755)
+            build(building)
+            (building / MARKER).write_text(json.dumps(asdict(identity), indent=1) + "\n", encoding="utf-8")
+            os.rename(building, path)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+
+
+def _refuse_occupied(path: Path) -> None:
+    if (path / MARKER).exists():
+        message = f"an archive is at {path} already; open it, or choose another folder"
+        raise ArchiveConflict(message)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        message = f"{path} holds something that is no archive; nothing was touched; choose an empty or a new folder"
+        raise NotAnArchive(message)

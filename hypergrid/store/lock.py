@@ -1,0 +1,34 @@
+"""A lock between processes, which the kernel frees when its holder dies."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hypergrid.errors import HyperGridError
+
+if sys.platform != "win32":
+    import fcntl
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock of a folder or of a file (made where it is missing) inside the context; wait until it is free.
+
+    It also keeps out other threads of this process, and this thread: a second one inside the first never begins.
+
+    Raises
+    ------
+    HyperGridError
+        This system has no `flock`; archives can be read on it, but not written.
+    """
+    if sys.platform == "win32":
+        message = f"writing {path.parent} needs flock, which this system lacks; write archives on Linux or macOS"
+        raise HyperGridError(message)
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,99 @@
+"""Reading a variable's cells and side table back as readings."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import NotFound
+from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, RUN_CHUNKS, Slices
+from hypergrid.store.variable_group import VariableGroup
+from hypergrid.streams.elements import Readings, concatenate
+from hypergrid.times import Window
+
+
+def read(
+    source: VariableGroup, slices: Slices, *, window: Window | None, series: NDArray[np.intp] | None, superseded: bool
+) -> Readings:
+    """Return what `Archive.read` says."""
+    wanted = _wanted(source, series)
+    side = source.side_readings(superseded=superseded)
+    parts = [side.take(_within(side.time_ns, window) & wanted[side.index])]
+    if not superseded:
+        parts += _read_cells(source, slices, window, wanted)
+    return concatenate(parts).ordered()
+
+
+def count_slices(source: VariableGroup) -> int:
+    """Return how many slices hold a reading."""
+    if source.extent is None:
+        return 0
+    first, last = source.extent
+    columns = slice(0, len(source.series))
+    return sum(
+        int(np.count_nonzero(source.cells.read_flags(rows, columns).any(axis=1))) for rows in _bands(first, last + 1)
+    )
+
+
+def _wanted(source: VariableGroup, series: NDArray[np.intp] | None) -> NDArray[np.bool_]:
+    count = len(source.series)
+    if series is None:
+        return np.ones(count, np.bool_)
+    chosen = np.asarray(series, np.intp)
+    if len(chosen) and (chosen.min() < 0 or chosen.max() >= count):
+        wrong = int(chosen.min() if chosen.min() < 0 else chosen.max())
+        message = f"series index {wrong} of {source.variable.name!r} does not exist; it has the series 0 to {count - 1}"
+        raise NotFound(message)
+    wanted = np.zeros(count, np.bool_)
+    wanted[chosen] = True
+    return wanted
+
+
+def _within(time_ns: NDArray[np.int64], window: Window | None) -> NDArray[np.bool_]:
+    if window is None:
+        return np.ones(len(time_ns), np.bool_)
+    inside: NDArray[np.bool_] = (time_ns >= window.start_ns) & (time_ns < window.stop_ns)
+    return inside
+
+
+def _read_cells(
+    source: VariableGroup, slices: Slices, window: Window | None, wanted: NDArray[np.bool_]
+) -> Iterator[Readings]:
+    if source.extent is None:
+        return
+    start, stop = source.extent[0], source.extent[1] + 1
+    if window is not None:
+        start = max(start, slices.position(window.start_ns))
+        stop = min(stop, slices.position(window.stop_ns - 1) + 1)
+    for left in range(0, len(wanted), CHUNK_SERIES):
+        columns = slice(left, min(left + CHUNK_SERIES, len(wanted)))
+        if wanted[columns].any():
+            for rows in _bands(start, stop):
+                found = _read_block(source, slices, rows, columns, wanted)
+                yield found if window is None else found.take(_within(found.time_ns, window))
+
+
+def _bands(start: int, stop: int) -> Iterator[slice]:
+    """Yield the slices from start to stop in runs that end where chunks do."""
+    step = RUN_CHUNKS * CHUNK_SLICES
+    while start < stop:
+        end = min((start // step + 1) * step, stop)
+        yield slice(start, end)
+        start = end
+
+
+def _read_block(
+    source: VariableGroup, slices: Slices, rows: slice, columns: slice, wanted: NDArray[np.bool_]
+) -> Readings:
+    tile = source.cells.read(rows, columns)
+    # Transposed, so that the cells come ordered by series, then time, and the parts need little sorting.
+    column, row = np.nonzero((tile.flag.T != 0) & wanted[columns, None])
+    time_ns = slices.starts_ns(rows.start + row) + tile.offset_ns[row, column]
+    return Readings(
+        source.series,
+        (column + columns.start).astype(np.int32),
+        time_ns,
+        tile.value[row, column],
+        tile.flag[row, column],
+        time_ns + tile.delay_ns[row, column],
+    )

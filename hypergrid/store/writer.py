@@ -1,0 +1,233 @@
+"""What changes an archive inside one commit."""
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from hypergrid.errors import ArchiveConflict
+from hypergrid.flags import ABSENT, MISSING
+from hypergrid.store.attributes import Json, extend_stations
+from hypergrid.store.cells import CHUNK_SLICES, Slices, Tile, empty_tile, touched_blocks
+from hypergrid.store.merge import Outcome, collapse, merge
+from hypergrid.store.records import Conservation, FileEntry, Reject
+from hypergrid.store.root import Root
+from hypergrid.store.variable_group import Extent, VariableGroup, hull
+from hypergrid.streams.elements import Readings, Series, Station
+from hypergrid.units import Variable
+
+
+class Writer:
+    """Changes that become visible together when the context of `Archive.commit` ends, or never.
+
+    Attributes
+    ----------
+    already_committed
+        The batch is in the archive; whatever is written here is dropped.
+    snapshot
+        After the context: id of the new snapshot, None where nothing changed.
+    """
+
+    def __init__(self, root: zarr.Group, *, slices: Slices, batch: str) -> None:
+        self._root = Root(root)
+        self._slices = slices
+        self._groups: dict[str, VariableGroup] = {}
+        self._touched: dict[str, tuple[Extent, NDArray[np.bool_]]] = {}
+        self._counts = Conservation()
+        self._rejects = 0
+        self._files = 0
+        self.batch = batch
+        self.already_committed = self._root.has_batch(batch)
+        self.changed = False
+        self.snapshot: str | None = None
+
+    def variables(self, variables: Iterable[Variable]) -> None:
+        """Declare variables; one that exists stays as it is.
+
+        Raises
+        ------
+        ArchiveConflict
+            One exists with another unit.
+        """
+        names = self._root.variables
+        for variable in variables:
+            if variable.name not in names:
+                self._groups[variable.name] = VariableGroup.create(self._root.group, variable, slices=self._slices)
+                names = [*names, variable.name]
+                self._root.variables = names
+                self.changed = True
+                continue
+            unit = self._group(variable.name).variable.unit
+            if unit != variable.unit:
+                message = (
+                    f"the archive keeps {variable.name!r} in {unit!r}; got a declaration in {variable.unit!r}; "
+                    f"declare {unit!r} (values are converted), or make another archive"
+                )
+                raise ArchiveConflict(message)
+
+    def stations(self, stations: Iterable[Station]) -> None:
+        """Add stations, or extend the history of those that exist.
+
+        A position whose first instant is new is added; one that begins with another corrects it.
+        """
+        stored = self._root.stations
+        extended = extend_stations(stored, stations)
+        if extended != stored:
+            self._root.stations = extended
+            self.changed = True
+
+    def readings(self, readings: Readings) -> Conservation:
+        """Store readings of one variable, in any order; series that are new are appended to the variable's.
+
+        A reading with the series and stamp of another replaces it; of one call, a later row an earlier one. What is
+        replaced is retained as superseded. One that has the same value (NaN equals NaN) and flag is dropped.
+
+        Raises
+        ------
+        NotFound
+            The variable is not declared.
+        ValueError
+            The series have several variables, the flag ABSENT was given, NaN and the flag MISSING do not go together,
+            or an instant is outside 1900 to 2261 (`InvalidTime`). Nothing of the call is written then.
+        """
+        if not readings.series:
+            return Conservation()
+        group = self._group(_single_variable(readings))
+        _check(readings)
+        self._slices.index(readings.time_ns)
+        numbers = self._series_numbers(group, readings.series)
+        known = Readings(
+            group.series,
+            numbers[readings.index],
+            readings.time_ns,
+            readings.value,
+            readings.flag,
+            readings.arrival_ns,
+        )
+        return self._store(group, known)
+
+    def rejects(self, rejects: Iterable[Reject]) -> None:
+        """Add to the table of rejects."""
+        self._rejects += self._count(self._root.add("rejects", list(rejects)))
+
+    def files(self, files: Iterable[FileEntry]) -> None:
+        """Add to the ledger of files."""
+        self._files += self._count(self._root.add("files", list(files)))
+
+    def finish(self) -> Json | None:
+        """Write what is pending; return the snapshot's metadata, or None where nothing changed."""
+        if self.already_committed or not self.changed:
+            return None
+        for group in self._groups.values():
+            group.save()
+        self._root.add_batch(self.batch)
+        counts = {name: getattr(self._counts, name) for name in Conservation.__dataclass_fields__}
+        counts |= {"rejects": self._rejects, "files": self._files}
+        touched = {
+            name: {
+                "first_ns": self._slices.start_ns(first),
+                "last_ns": self._slices.start_ns(last),
+                "series": int(np.count_nonzero(series)),
+            }
+            for name, ((first, last), series) in self._touched.items()
+        }
+        return {"batch": self.batch, "slices": touched, "counts": counts}
+
+    def _count(self, added: int) -> int:
+        self.changed |= added > 0
+        return added
+
+    def _group(self, name: str) -> VariableGroup:
+        if name not in self._groups:
+            self._root.require_variable(name)
+            self._groups[name] = VariableGroup.load(self._root.group, name)
+        return self._groups[name]
+
+    def _series_numbers(self, group: VariableGroup, series: tuple[Series, ...]) -> NDArray[np.int32]:
+        known = {one: number for number, one in enumerate(group.series)}
+        new = [one for one in dict.fromkeys(series) if one not in known]
+        if new:
+            group.series += tuple(new)
+            group.cells.resize(len(group.series))
+            known = {one: number for number, one in enumerate(group.series)}
+            self.changed = True
+        return np.array([known[one] for one in series], np.int32)
+
+    def _store(self, group: VariableGroup, readings: Readings) -> Conservation:
+        kept, duplicates = collapse(readings)
+        total = Conservation(readings=len(readings), duplicates=duplicates)
+        before = group.chunks
+        side = cache(group.side_rows)
+        slice_index = self._slices.index(kept.time_ns)
+        column = kept.index.astype(np.int64)
+        start_ns = self._slices.starts_ns(slice_index)
+        shape = group.cells.shape
+        for rows, columns, chosen in touched_blocks(slice_index, column, shape):
+            fresh = not ((before >= rows.start // CHUNK_SLICES) & (before * CHUNK_SLICES < rows.stop)).any()
+            tile = _blank(rows, columns) if fresh else group.cells.read(rows, columns)
+            outcome = merge(
+                tile,
+                kept.take(chosen),
+                row=slice_index[chosen] - rows.start,
+                column=column[chosen] - columns.start,
+                start_ns=start_ns[chosen],
+                side=side,
+            )
+            if outcome.tile_changed:
+                group.cells.write(rows, columns, tile)
+            total += self._record(group, outcome)
+        self._counts += total
+        self.changed |= total.changed > 0
+        return total
+
+    def _record(self, group: VariableGroup, outcome: Outcome) -> Conservation:
+        superseded = len(outcome.side_superseded) + len(outcome.side_replaced)
+        # What was replaced is appended before what replaces it, so that the table tells the order of the amendments.
+        if len(outcome.side_replaced):
+            group.side.mark("superseded", outcome.side_replaced)
+        group.add_side(outcome.side_superseded, superseded=True)
+        group.add_side(outcome.side_current, superseded=False)
+        side = len(outcome.side_current) - len(outcome.side_replaced)
+        group.readings += outcome.stored + side
+        group.missing += outcome.missing
+        group.superseded += superseded
+        self._touch(group, outcome.touched)
+        return Conservation(stored=outcome.stored, side=side, superseded=superseded, duplicates=outcome.duplicates)
+
+    def _touch(self, group: VariableGroup, touched: Readings) -> None:
+        if len(touched) == 0:
+            return
+        slice_index = self._slices.index(touched.time_ns)
+        first, last = int(slice_index.min()), int(slice_index.max())
+        series = np.zeros(len(group.series), np.bool_)
+        series[touched.index] = True
+        group.occupy(slice_index)
+        earlier, counted = self._touched.get(group.variable.name, (None, np.zeros(0, np.bool_)))
+        series[: len(counted)] |= counted
+        self._touched[group.variable.name] = (hull(earlier, (first, last)), series)
+
+
+def _blank(rows: slice, columns: slice) -> Tile:
+    return empty_tile((rows.stop - rows.start, columns.stop - columns.start))
+
+
+def _single_variable(readings: Readings) -> str:
+    names = sorted({one.variable for one in readings.series})
+    if len(names) != 1:
+        message = f"a call of readings() needs series of one variable; got {', '.join(names)}; call it once for each"
+        raise ValueError(message)
+    return names[0]
+
+
+def _check(readings: Readings) -> None:
+    if len(readings) and (readings.index.min() < 0 or readings.index.max() >= len(readings.series)):
+        message = f"readings need an index from 0 to {len(readings.series) - 1}; got others; count their own series"
+        raise ValueError(message)
+    if (readings.flag == ABSENT).any():
+        message = f"readings need a flag; got {ABSENT} (absent), which marks an empty cell; use 2 (not evaluated)"
+        raise ValueError(message)
+    if (np.isnan(readings.value) != (readings.flag == MISSING)).any():
+        message = f"readings are NaN exactly where the flag is {MISSING} (missing); got one without the other; set both"
+        raise ValueError(message)

@@ -1,0 +1,1 @@
+"""Slow, obvious oracles and made-up networks, for tests."""

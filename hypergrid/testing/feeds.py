@@ -1,0 +1,52 @@
+"""Readings as an oracle takes them: a list of rows for each variable, and where its sensors stand."""
+
+from dataclasses import dataclass
+
+from hypergrid.streams.elements import Series
+
+
+@dataclass(frozen=True)
+class Row:
+    """One reading."""
+
+    sensor: int
+    start_ns: int
+    """Start of its interval [ns since 1970 UTC]; the instant of a sample."""
+    stamp_ns: int
+    """Its stamp [ns since 1970 UTC]."""
+    value: float
+    flag: int
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """One series with its place: lon and lat [degree], or x and y [m]; NaN where it is not known."""
+
+    series: Series
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Feed:
+    """All readings of one variable, of the series that a query reads."""
+
+    sensors: tuple[Sensor, ...]
+    rows: tuple[Row, ...]
+    slice_ns: int | None
+    """Length of the slices of the base [ns]; None for an array, whose readings share their instants."""
+    times_ns: tuple[int, ...] = ()
+    """Instants of an array [ns since 1970 UTC]."""
+    is_lonlat: bool = True
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """From the first to after the last slice with a stamp, earlier by the longest interval that ends at a stamp."""
+        if self.slice_ns is None:
+            return self.times_ns[0], self.times_ns[-1] + 1
+        slices = [row.stamp_ns // self.slice_ns for row in self.rows]
+        longest = max(
+            [round(s.series.interval_s * 1e9) for s in self.sensors if s.series.stamp == "end"],
+            default=0,
+        )
+        return min(slices) * self.slice_ns - longest, (max(slices) + 1) * self.slice_ns

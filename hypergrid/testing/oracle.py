@@ -1,0 +1,357 @@
+"""A slow, obvious evaluation of a question: Python loops over cells and readings, one solve a slice.
+
+It shares no code with the executor or with kriging, so that an error would have to be made twice.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from hypergrid.perspective.steps import Question, Step
+from hypergrid.testing.feeds import Feed, Row, Sensor
+from hypergrid.testing.kriging_oracle import krige, plane
+from hypergrid.times import parse_duration, parse_instant
+from hypergrid.tokens import token
+from hypergrid.topology import grid, quanta
+
+Cell = tuple[int, int]
+"""Start and end of a cell along one dimension [quantum]; equal for an instant."""
+
+WORD = 2**64
+
+MIN_COVERAGE = {"mean": 0.8, "sum": 1.0}
+
+
+@dataclass
+class Answer:
+    """Cells with their values; a table is a list over time of lists over places."""
+
+    times: list[Cell]
+    step_ns: int | None
+    """From time cell to time cell [ns]; None for instants."""
+    sensors: Sequence[Sensor]
+    """Who the places are, where there is no grid."""
+    rows: list[Cell] = field(default_factory=list)
+    columns: list[Cell] = field(default_factory=list)
+    value: list[list[float]] = field(default_factory=list)
+    count: list[list[int]] = field(default_factory=list)
+    possible: list[list[int]] = field(default_factory=list)
+    readings: list[Row] | None = None
+    """Readings not yet in cells."""
+
+    @property
+    def places(self) -> list[tuple[Cell, Cell] | int]:
+        """Row and column of each place of a grid, or its sensor."""
+        if self.rows:
+            return [(row, column) for row in self.rows for column in self.columns]
+        return list(range(len(self.sensors)))
+
+
+def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
+    """Return what a question's surface holds, by the book (design section 4).
+
+    Parameters
+    ----------
+    question
+        Every parameter is a plain number, every duration text.
+    feeds
+        Readings by variable.
+    """
+    clip = dict(question.clip)
+    window = None
+    if "time" in clip:
+        window = parse_instant(clip["time"][0]), parse_instant(clip["time"][1])
+    bounded = _ends_over_all(question)
+    here = _chain(question, feeds, window, bounded=bounded)
+    here = _in_cells(here, feeds[question.variable])
+    keep_times = [i for i, (start, _) in enumerate(here.times) if _inside(start, None if bounded else window)]
+    keep = list(range(len(here.places)))
+    if here.rows:
+        quantum: Any = "uas" if feeds[question.variable].is_lonlat else "mm"
+        bounds = {name: tuple(quanta(edge, quantum, name) for edge in clip[name]) for name in clip if name != "time"}
+        row_bounds, column_bounds = bounds.get("lat", bounds.get("y")), bounds.get("lon", bounds.get("x"))
+        keep = [
+            i
+            for i, (row, column) in enumerate(here.places)  # type: ignore[misc]
+            if _inside(row[0], row_bounds) and _inside(column[0], column_bounds)
+        ]
+        here.rows = [row for row in here.rows if _inside(row[0], row_bounds)]
+        here.columns = [column for column in here.columns if _inside(column[0], column_bounds)]
+    here.times = [here.times[i] for i in keep_times]
+    here.value, here.count, here.possible = (
+        [[table[i][j] for j in keep] for i in keep_times] for table in (here.value, here.count, here.possible)
+    )  # type: ignore[assignment]
+    return here
+
+
+def _inside(corner: int, bounds: Sequence[int] | None) -> bool:
+    return bounds is None or bounds[0] <= corner < bounds[1]
+
+
+def _ends_over_all(question: Question) -> bool:
+    for number in range(len(question.steps) - 1, -1, -1):
+        step = question.steps[number]
+        if step.op == "aggregate" and "time" in dict(step.cells):
+            return bool(dict(step.cells)["time"] == "all")
+        if step.op == "merge":
+            before = Question(question.variable, question.steps[:number])
+            return _ends_over_all(before) and all(_ends_over_all(other) for other in step.others)
+    return False
+
+
+def _chain(question: Question, feeds: Mapping[str, Feed], window: Cell | None, *, bounded: bool) -> Answer:
+    feed = feeds[question.variable]
+    start, stop = feed.extent
+    if bounded and window:
+        start, stop = max(start, window[0]), min(stop, window[1])
+    whole = window if bounded and window else (start, stop)
+    readings = [
+        row
+        for row in feed.rows
+        if row.flag in question.accept_flags and math.isfinite(row.value) and start <= row.start_ns < stop
+    ]
+    here = Answer([], feed.slice_ns, feed.sensors, readings=readings)
+    if feed.slice_ns is None:
+        here.times = [(t, t) for t in feed.times_ns if start <= t < stop]
+        here = _in_cells(here, feed)
+    else:
+        here.times = [(i * feed.slice_ns, (i + 1) * feed.slice_ns) for i in _slices(start, stop, feed.slice_ns)]
+    for step in question.steps:
+        if step.op == "convert":
+            here = _convert(step, here)
+        elif step.op == "aggregate":
+            here = _aggregate(step, here, whole, intervals=feed.slice_ns is not None)
+        elif step.op == "interpolate":
+            here = _interpolate(step, _in_cells(here, feed), is_lonlat=feed.is_lonlat)
+        else:
+            here = _merge(step, here, _chain(step.others[0], feeds, window, bounded=bounded))
+    return here
+
+
+def _slices(start: int, stop: int, step: int) -> range:
+    return range(start // step, (stop + step - 1) // step)
+
+
+def _in_cells(here: Answer, feed: Feed) -> Answer:
+    """Return readings as cells: the first one of each slice, or the one of each instant."""
+    if here.readings is None:
+        return here
+    if feed.slice_ns is None:
+        by_place = {(row.start_ns, row.sensor): row.value for row in here.readings}
+        places = range(len(here.sensors))
+        here.value = [[by_place.get((t, i), math.nan) for i in places] for t, _ in here.times]
+        here.count = [[int((t, i) in by_place) for i in places] for t, _ in here.times]
+        here.possible = [[1 for _ in places] for _ in here.times]
+        here.readings = None
+        return here
+    return _aggregate_readings("first", here, here.times, feed.slice_ns, 0.0)
+
+
+def _apply(step: Step, value: float) -> float:
+    given = dict(step.params)
+    if step.name == "valid_range":
+        return value if given["low"] <= value <= given["high"] else math.nan
+    return value * float(given["factor"]) + float(given.get("offset", 0.0))
+
+
+def _convert(step: Step, here: Answer) -> Answer:
+    if here.readings is None:
+        here.value = [[_apply(step, value) for value in line] for line in here.value]
+        return here
+    changed = [Row(r.sensor, r.start_ns, r.stamp_ns, _apply(step, r.value), r.flag) for r in here.readings]
+    here.readings = [row for row in changed if not math.isnan(row.value)]
+    return here
+
+
+def _time_cells(spec: Any, here: Answer, whole: Cell) -> tuple[list[Cell], int]:  # noqa: ANN401 - a step's cells are JSON
+    source_start, source_stop = here.times[0][0], max(end for _, end in here.times)
+    if here.step_ns is None:
+        source_stop += 1
+    if spec != "all":
+        step = parse_duration(spec["step"] if isinstance(spec, Mapping) else spec)
+        length = parse_duration(spec["length"]) if isinstance(spec, Mapping) else step
+        starts = range(source_start // step * step, source_stop, step)
+        return [(start, start + length) for start in starts], step
+    start, stop = whole
+    if here.readings is None and here.step_ns is not None:
+        # Whole source cells only: the cells at the edge are partial.
+        length = here.times[0][1] - here.times[0][0]
+        lattice = here.times[0][0] % here.step_ns
+        edges = [(start - lattice) % here.step_ns, (stop - lattice) % here.step_ns]
+        fits = all(edge == 0 or edge >= length for edge in edges)
+        if length > here.step_ns:
+            fits = edges[0] == 0 and stop - start >= length and (stop - start - length) % here.step_ns == 0
+        if not fits:
+            while (start - lattice) % here.step_ns:
+                start -= 1_000_000_000
+            end = start + length
+            while end < stop:
+                end += here.step_ns
+            stop = end
+    return [(start, stop)], stop - start
+
+
+def _hash(key: int) -> int:
+    key = (key + 0x9E3779B97F4A7C15) % WORD
+    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    key = (key ^ (key >> 27)) * 0x94D049BB133111EB % WORD
+    return key ^ (key >> 31)
+
+
+def _cell_hash(first: int, second: int) -> int:
+    return _hash((_hash(first % WORD) + 0x9E3779B97F4A7C15 * second) % WORD)
+
+
+def _place_key(here: Answer, place: tuple[Cell, Cell] | int) -> int:
+    if isinstance(place, int):
+        return int(token(here.sensors[place].series)[:16], 16)
+    return _cell_hash(place[0][0], place[1][0] % WORD)
+
+
+def _reduce(name: str, values: list[float], cell: int) -> float:
+    """Return the aggregate of values in order of time; `cell` is the cell's hash."""
+    if name == "count":
+        return float(len(values))
+    if not values:
+        return 0.0 if name == "nothing" else math.nan
+    total = math.fsum(values)
+    return {
+        "mean": total / len(values), "sum": total, "min": min(values), "max": max(values), "first": values[0],
+        "last": values[-1], "sample": values[cell % len(values)],
+    }[name]  # fmt: skip
+
+
+def _enough(count: int, possible: int, share: float) -> bool:
+    return Fraction(count) >= Fraction(str(share)) * possible
+
+
+def _aggregate_readings(name: str, here: Answer, cells: list[Cell], step: int, share: float) -> Answer:
+    result = Answer(cells, step, here.sensors)
+    by_sensor: list[list[Row]] = [[] for _ in here.sensors]
+    for row in sorted(here.readings or [], key=lambda row: row.start_ns):
+        by_sensor[row.sensor].append(row)
+    for start, stop in cells:
+        lines: tuple[list[float], list[int], list[int]] = ([], [], [])
+        for number, rows in enumerate(by_sensor):
+            values = [row.value for row in rows if start <= row.start_ns < stop]
+            interval = round(here.sensors[number].series.interval_s * 1e9)
+            possible = max((stop - start) // interval, 1) if interval else 0
+            value = _reduce(name, values, _cell_hash(start, _place_key(here, number)))
+            lines[0].append(value if _enough(len(values), possible, share) else math.nan)
+            lines[1].append(len(values))
+            lines[2].append(possible)
+        result.value.append(lines[0])
+        result.count.append(lines[1])
+        result.possible.append(lines[2])
+    return result
+
+
+def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Answer:
+    cells = dict(step.cells)
+    default = MIN_COVERAGE.get(step.name, 0.0) if intervals else 0.0
+    share = float(dict(step.params).get("min_coverage", default))
+    times, time_step = _time_cells(cells["time"], here, whole) if "time" in cells else (here.times, here.step_ns)
+    if here.readings is not None:
+        assert time_step is not None
+        return _aggregate_readings(step.name, here, times, time_step, share)
+    rows, columns = (
+        _space_cells(next((cells[name] for name in names if name in cells), None), axis)
+        for names, axis in ((("lat", "y"), here.rows), (("lon", "x"), here.columns))
+    )
+    result = Answer(times, time_step, here.sensors, rows, columns)
+    shared = 1
+    if here.rows:
+        shared = (rows[0][1] - rows[0][0]) // (here.rows[0][1] - here.rows[0][0])
+        shared *= (columns[0][1] - columns[0][0]) // (here.columns[0][1] - here.columns[0][0])
+    for number, cell in enumerate(times):
+        slices = [number] if "time" not in cells else [i for i, part in enumerate(here.times) if _within(part, cell)]
+        lines: tuple[list[float], list[int], list[int]] = ([], [], [])
+        for place in result.places:
+            if isinstance(place, int):
+                sources = [place]
+            else:
+                sources = [
+                    i
+                    for i, (row, column) in enumerate(here.places)  # type: ignore[misc]
+                    if _within(row, place[0]) and _within(column, place[1])
+                ]
+            values = [here.value[i][j] for i in slices for j in sources if math.isfinite(here.value[i][j])]
+            possible = shared
+            if "time" in cells:
+                possible *= len(slices) if here.step_ns is None else _lattice(here, cell)
+            value = _reduce(step.name, values, _cell_hash(cell[0], _place_key(result, place)))
+            lines[0].append(value if _enough(len(values), possible, share) else math.nan)
+            lines[1].append(len(values))
+            lines[2].append(possible)
+        result.value.append(lines[0])
+        result.count.append(lines[1])
+        result.possible.append(lines[2])
+    return result
+
+
+def _within(part: Cell, cell: Cell) -> bool:
+    if part[0] == part[1]:
+        return cell[0] <= part[0] < cell[1]
+    return cell[0] <= part[0] and part[1] <= cell[1]
+
+
+def _lattice(here: Answer, cell: Cell) -> int:
+    """Return how many source cells would lie in a cell if the source went on for ever."""
+    assert here.step_ns is not None
+    length = here.times[0][1] - here.times[0][0]
+    start = here.times[0][0] + (cell[0] - here.times[0][0]) // here.step_ns * here.step_ns
+    found = 0
+    while start + length <= cell[1]:
+        found += start >= cell[0]
+        start += here.step_ns
+    return found
+
+
+def _space_cells(spec: Any, axis: list[Cell]) -> list[Cell]:  # noqa: ANN401 - a step's cells are JSON
+    if spec is None or not axis:
+        return axis
+    if spec == "all":
+        return [(axis[0][0], axis[-1][1])]
+    step = quanta(spec, "uas" if isinstance(spec, str) else "mm", "cells")
+    return [(start, start + step) for start in range(axis[0][0] // step * step, axis[-1][1], step)]
+
+
+def _interpolate(step: Step, here: Answer, *, is_lonlat: bool) -> Answer:
+    made = grid(**dict(step.cells))
+    given = dict(step.params)
+    rows, columns = (
+        [(int(c), int(c) + axis.length) for c in axis.corners] for axis in (made.y, made.x)
+    )  # fmt: skip
+    result = Answer(here.times, here.step_ns, here.sensors, rows, columns)
+    unit = 3.6e9 if is_lonlat else 1e3
+    centres = [((c[0] + c[1]) / 2 / unit, (r[0] + r[1]) / 2 / unit) for r in rows for c in columns]
+    placed = [i for i, s in enumerate(here.sensors) if math.isfinite(s.x) and math.isfinite(s.y)]
+    stations_m, points_m = plane([(here.sensors[i].x, here.sensors[i].y) for i in placed], centres, is_lonlat=is_lonlat)
+    most = given.get("neighbours") or len(placed)
+    for line in here.value:
+        values = [line[i] for i in placed]
+        present = sum(map(math.isfinite, values))
+        result.value.append(krige(stations_m, values, points_m, given["variogram"], most))
+        result.count.append([min(present, most)] * len(centres))
+        result.possible.append([min(len(placed), most)] * len(centres))
+    return result
+
+
+def _merge(step: Step, first: Answer, second: Answer) -> Answer:
+    times = [cell for cell in first.times if cell in second.times]
+    result = Answer(times, first.step_ns, first.sensors, first.rows, first.columns)
+    for cell in times:
+        i, j = first.times.index(cell), second.times.index(cell)
+        pairs = zip(first.value[i], second.value[j], strict=True)
+        if step.name == "difference":
+            result.value.append([a - b for a, b in pairs])
+        else:
+            result.value.append([a / b if b else math.nan for a, b in pairs])
+        for table, one, other in (
+            (result.count, first.count, second.count),
+            (result.possible, first.possible, second.possible),
+        ):
+            table.append([min(a, b) for a, b in zip(one[i], other[j], strict=True)])
+    return result

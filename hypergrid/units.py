@@ -1,0 +1,132 @@
+"""Units by pint, and the variables of environmental networks with the one unit that an archive keeps each in."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pint
+from numpy.typing import ArrayLike, NDArray
+
+from hypergrid.errors import InvalidUnit
+
+_REGISTRY: "Final[pint.UnitRegistry[float]]" = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
+_REGISTRY.define("percent_ = 0.01 = %")
+
+DIMENSIONLESS_TEXT: Final = ("", "1", "unknown")
+"""Unit texts that mean: no unit is known; such values are taken as they are."""
+
+_LONGEST: Final = 80
+_COSTLY: Final = re.compile(r"\d{3}|[\d)]\s*(\*\*|\^)")
+"""Powers of numbers and of groups: "9**9**9**9 m" would be worked out, for ever."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What is measured, and the one unit that the archive keeps it in."""
+
+    name: str
+    """Name in queries, for example "air_temperature"."""
+    unit: str = "unknown"
+    """Declared unit, in CF spelling ("degC", "W m-2")."""
+    standard_name: str | None = None
+    """CF standard name, where there is one."""
+    long_name: str = ""
+    """Name for people, in plots and tables."""
+
+
+KNOWN_VARIABLES: Final = {
+    variable.name: variable
+    for variable in (
+        Variable("air_temperature", "degC", "air_temperature", "Air temperature"),
+        Variable("surface_temperature", "degC", "surface_temperature", "Surface temperature"),
+        Variable("solar_radiation", "W m-2", "surface_downwelling_shortwave_flux_in_air", "Solar radiation"),
+        Variable("relative_humidity", "%", "relative_humidity", "Relative humidity"),
+        Variable("soil_moisture", "%", "volume_fraction_of_condensed_water_in_soil", "Soil moisture"),
+        Variable("watermark", "kPa", None, "Soil water tension (watermark)"),
+        Variable("rain_meter", "mm", None, "Rain meter (counter)"),
+        Variable("wind_speed", "m s-1", "wind_speed", "Wind speed"),
+        Variable("wind_direction", "degree", "wind_from_direction", "Wind direction"),
+        Variable("air_pressure", "kPa", "air_pressure", "Air pressure"),
+    )
+}
+"""Variables that need no declaration; a deployment may add others."""
+
+
+@lru_cache(maxsize=512)
+def _parse(unit: str) -> pint.Unit:
+    # CF writes powers as "m-2"; pint wants "m**-2".
+    text = " ".join(_power(word) for word in unit.replace("%", "percent_").split())
+    try:
+        if len(unit) > _LONGEST or _COSTLY.search(unit):
+            raise ValueError(unit)
+        return _REGISTRY.parse_units(text)
+    except Exception as error:  # pint hands the text to Python's tokenizer: any kind of error may come of it
+        message = f"unknown unit {unit!r}; write it as CF does, for example 'degC', 'W m-2' or 'm s-1'"
+        raise InvalidUnit(message) from error
+
+
+def _power(word: str) -> str:
+    head = word.rstrip("0123456789")
+    if head != word and head.endswith("-"):
+        return f"{head[:-1]}**-{word[len(head) :]}"
+    return f"{head}**{word[len(head) :]}" if head != word and head.isalpha() else word
+
+
+def check_unit(unit: str) -> str:
+    """Return the unit's text unchanged where it is known.
+
+    Raises
+    ------
+    InvalidUnit
+        The unit is unknown.
+    """
+    if unit not in DIMENSIONLESS_TEXT:
+        _parse(unit)
+    return unit
+
+
+def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
+    """Return values [source] as values [target]; a unit that is not known on either side leaves them as they are.
+
+    Raises
+    ------
+    InvalidUnit
+        A unit is unknown, or one does not convert to the other.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if source == target or source in DIMENSIONLESS_TEXT or target in DIMENSIONLESS_TEXT:
+        return array
+    try:
+        return np.asarray(_REGISTRY.Quantity(array, _parse(source)).to(_parse(target)).magnitude, dtype=np.float64)
+    except pint.errors.DimensionalityError as error:
+        message = f"{source!r} does not convert to {target!r}: they measure different things"
+        raise InvalidUnit(message) from error
+
+
+def parse_number(value: object, unit: str, *, who: str) -> float:
+    """Return a parameter as a number [unit]; text may carry a unit of its own ("-40 degF").
+
+    Raises
+    ------
+    InvalidUnit
+        Neither a finite number nor text of a number with a unit that converts.
+    """
+    number, given = value, unit
+    if isinstance(value, str):
+        number, _, text = value.strip().partition(" ")
+        given = text.strip() or unit
+    try:
+        if isinstance(number, str | int | float | np.integer | np.floating) and not isinstance(number, bool):
+            # A pure number takes a unit as well, but none that means something ("80 %" is 0.8, "2 m" is refused).
+            pure = "dimensionless" if unit in ("", "1") and given not in DIMENSIONLESS_TEXT else unit
+            converted = float(convert(float(number), given, pure))
+            if np.isfinite(converted):
+                return converted
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, InvalidUnit):
+            message = f"{who}: {error}"
+            raise InvalidUnit(message) from error
+    message = f"{who} needs a number in {unit or '1'}, or text such as '12 {unit or '1'}'; got {value!r}"
+    raise InvalidUnit(message)

@@ -1,0 +1,316 @@
+"""Ingest: files to one commit of the archive. Plan, parse (here or on Spark), keep raw copies, store."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound, Rejected
+from hypergrid.store import Archive, Reject
+from hypergrid.store.lock import exclusive
+from hypergrid.tokens import token
+from ingest.arrivals import read_arrivals
+from ingest.mapping import Deployment, default_deployment, load, variable_name
+from ingest.plan import Plan, columns_of, guess_slice_s, layout_warnings, make_plan
+from ingest.report import IngestReport, Stages, check_conservation
+from ingest.sources.folder import CHUNK_BYTES, Chunk, Found, discover, find_deployment, has_changed
+from ingest.sources.raw import hash_of, keep, sweep
+from ingest.staging import Staged, stage
+from ingest.storing import VALUES_AT_ONCE, Stock, Totals, kinds, store
+
+Engine = Literal["auto", "spark", "inprocess"]
+SPARK_FROM_BYTES: Final = 32 << 20
+"""Input from which "auto" takes Spark [bytes]; below, starting it takes longer than parsing."""
+STAGING, RAW = "staging", "raw"
+"""Folders of an archive that ingest has to itself."""
+
+
+@dataclass
+class _Run:
+    """What is the same for all steps of a run."""
+
+    folder: Path
+    now_ns: int
+    strict: bool
+    stages: Stages
+    on_warning: Callable[[str], None] | None
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        if self.on_warning is not None:
+            self.on_warning(text)
+
+
+def ingest(
+    paths: Sequence[str | Path],
+    archive_path: str | Path,
+    *,
+    deployment: Path | None = None,
+    engine: Engine = "auto",
+    strict: bool = False,
+    now_ns: int,
+    progress: Callable[[str, float], None] | None = None,
+    on_warning: Callable[[str], None] | None = None,
+) -> IngestReport:
+    """Bring files into an archive, which is created where there is none, in one commit.
+
+    Files whose content the archive has are skipped; where none is new, nothing is committed. What cannot be read
+    becomes rejects, and the rest is ingested. A run that is killed leaves the archive as it was; the next one does its
+    work.
+
+    Parameters
+    ----------
+    paths
+        Files, and folders with all that is in them.
+    archive_path
+        Folder of the archive.
+    deployment
+        Deployment file; by default the `deployment.toml` of the first folder that has one, else what plain CSV needs.
+    engine
+        Where to parse; "auto" takes Spark from 32 MB of new files on.
+    strict
+        Any reject fails the run.
+    now_ns
+        The present [ns since 1970 UTC]: the arrival of readings whose arrival is not known.
+    progress
+        Is told the stage and the fraction of it that is done.
+    on_warning
+        Is told each warning at once; the report has them all.
+
+    Raises
+    ------
+    NotFound
+        A path does not exist, or no file is one that a feed reads.
+    InvalidDeployment
+        The deployment file cannot be used.
+    NotAnArchive
+        The folder holds something else; it stays as it is.
+    ArchiveConflict
+        The archive is of another network, or has slices of another length.
+    Rejected
+        `strict`, and something could not be read; nothing was committed.
+    """
+    run = _Run(Path(archive_path), now_ns, strict, Stages(time.perf_counter, progress), on_warning)
+    sources = [Path(path) for path in paths]
+    existing = _existing(run.folder)
+    described = _describe(sources, deployment, existing)
+    found = discover(sources, described, exclude=run.folder)
+    _refuse_nothing(found, described, sources)
+    if existing is None and not described.declared:
+        described = replace(described, slice_s=guess_slice_s(found, described))
+    archive = existing or _create(run.folder, described, now_ns)
+    (run.folder / STAGING).mkdir(exist_ok=True)
+    with exclusive(run.folder / STAGING / "lock"):
+        archive = archive.latest()
+        with run.stages.stage("plan") as tell:
+            known = {entry.sha256 for entry in archive.files()}
+            plan = make_plan(found, described, known=known, chunk_bytes=CHUNK_BYTES, progress=tell)
+        for text in layout_warnings(plan, described):
+            run.warn(text)
+        _sweep(run.folder)
+        if not plan.files:
+            return _report(run, plan, found, None, Totals(), (), "", None)
+        chosen = engine if engine != "auto" else "spark" if plan.size_bytes >= SPARK_FROM_BYTES else "inprocess"
+        return _ingest_new(run, plan, found, described, archive, chosen)
+
+
+def _existing(folder: Path) -> Archive | None:
+    """Return the archive in the folder; None where one can be created."""
+    vacant = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    return None if vacant else Archive.open(folder)
+
+
+def _describe(sources: Sequence[Path], given: Path | None, existing: Archive | None) -> Deployment:
+    path = given or find_deployment(sources)
+    if path is None:
+        if existing is not None:
+            variables = tuple(existing.variables.values())
+            return default_deployment(name=existing.name, slice_s=existing.slice_s, variables=variables)
+        first = sources[0] if sources else Path()
+        return default_deployment(name=variable_name((first if first.is_dir() else first.parent).resolve().name))
+    described = load(path)
+    if existing is not None and (existing.name, existing.slice_s) != (described.name, described.slice_s):
+        message = (
+            f"the archive {existing.path} is of network {existing.name!r} with slices of {existing.slice_s:g} s; "
+            f"{path} describes {described.name!r} with {described.slice_s:g} s; use another archive or deployment file"
+        )
+        raise ArchiveConflict(message)
+    return described
+
+
+def _refuse_nothing(found: Found, deployment: Deployment, sources: Sequence[Path]) -> None:
+    if found.files:
+        return
+    patterns = ", ".join(feed.files for feed in deployment.feeds)
+    where = ", ".join(map(str, sources)) or "no path"
+    hint = "check the path and the patterns of the feeds"
+    above = None if deployment.declared else find_deployment([path.resolve().parent for path in sources])
+    if above is not None:
+        hint = f"give the deployment file that lies above them: --deployment {above}"
+    elif not deployment.declared:
+        hint = "describe them in a deployment file"
+    message = f"nothing to ingest: no file named {patterns} in {where} ({len(found.ignored)} others were seen); {hint}"
+    raise NotFound(message)
+
+
+def _create(folder: Path, deployment: Deployment, now_ns: int) -> Archive:
+    names = dict.fromkeys(column.variable for feed in deployment.feeds for column in feed.columns)
+    variables = [deployment.variable(name) for name in names]
+    try:
+        return Archive.create(
+            folder, name=deployment.name, slice_s=deployment.slice_s, variables=variables, now_ns=now_ns
+        )
+    except ArchiveConflict:
+        # Another run was faster; whether it made the same archive is checked as always.
+        archive = Archive.open(folder)
+        if (archive.name, archive.slice_s) != (deployment.name, deployment.slice_s):
+            raise
+        return archive
+
+
+def _ingest_new(
+    run: _Run, plan: Plan, found: Found, deployment: Deployment, archive: Archive, engine: str
+) -> IngestReport:
+    arrivals, hashes = {}, [file.sha256 for file in plan.files]
+    if deployment.path is not None:
+        _keep_aside(deployment.path, run.folder)
+        for feed in deployment.feeds:
+            if feed.arrivals is not None:
+                path = deployment.path.parent / feed.arrivals
+                with run.stages.stage("arrivals"):
+                    arrivals[feed.name] = read_arrivals(path)
+                hashes.append(_keep_aside(path, run.folder))
+    batch = token(sorted(hashes), deployment.token())
+    if run.strict and plan.unreadable:
+        _refuse(plan.unreadable)
+    # A name of its own: workers of a run that was killed a moment ago may still write into theirs.
+    staging = Path(tempfile.mkdtemp(prefix=f"{batch[:12]}-", dir=run.folder / STAGING))
+    try:
+        staged = _parse(plan.chunks, staging, engine, run.stages)
+        stock = Stock(plan, deployment, staged, staging, columns_of(plan, deployment), arrivals)
+        rejects = stock.rejects()
+        if run.strict and rejects:
+            _refuse(rejects)
+        with run.stages.stage("keep raw"):
+            for file in plan.files:
+                keep(file.path, run.folder / RAW, sha256=file.sha256, size_bytes=file.size_bytes)
+                if has_changed(file):
+                    message = f"{file.path} changed while it was read; nothing was committed; ingest it again"
+                    raise HyperGridError(message)
+        totals, snapshot = _commit(run, stock, archive, batch, rejects)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return _report(run, plan, found, stock, totals, rejects, engine, snapshot)
+
+
+def _keep_aside(path: Path, folder: Path) -> str:
+    """Keep a copy of a file that tells how the data are to be read; return its hash."""
+    size_bytes = path.stat().st_size
+    sha256 = hash_of(path, size_bytes)
+    keep(path, folder / RAW, sha256=sha256, size_bytes=size_bytes)
+    return sha256
+
+
+def _parse(chunks: Sequence[Chunk], staging: Path, engine: str, stages: Stages) -> list[Staged]:
+    if engine == "spark":
+        from ingest.spark.batch import stage_on_spark  # noqa: PLC0415 - Spark is heavy, and small inputs need none
+
+        return stage_on_spark(chunks, staging, stages)
+    with stages.stage("parse") as tell:
+        staged = []
+        for count, chunk in enumerate(chunks):
+            staged.append(stage(chunk, staging))
+            tell((count + 1) / len(chunks))
+        return staged
+
+
+def _commit(
+    run: _Run, stock: Stock, archive: Archive, batch: str, rejects: Sequence[Reject]
+) -> tuple[Totals, str | None]:
+    count = len(stock.plan.files)
+    message = f"ingest of {count} file{'s' if count != 1 else ''}, deployment {stock.deployment.token()[:12]}"
+    with run.stages.stage("store") as tell, archive.commit(batch=batch, message=message, now_ns=run.now_ns) as writer:
+        totals = store(
+            stock, writer, known=archive.stations, now_ns=run.now_ns, values_at_once=VALUES_AT_ONCE, progress=tell
+        )
+        went = totals.conservation
+        check_conservation(
+            rows_in=stock.rows_in(),
+            rejected=stock.readings_rejected(),
+            stored=went.stored + went.side,
+            superseded=went.superseded,
+            duplicates=went.duplicates,
+        )
+        writer.rejects(rejects)
+        writer.files(stock.files(run.now_ns))
+    return totals, writer.snapshot
+
+
+def _refuse(rejects: Sequence[Reject]) -> None:
+    first = rejects[0]
+    counted = ", ".join(f"{count} x {kind}" for kind, count in kinds(rejects).items())
+    message = (
+        f"{len(rejects)} rejects ({counted}), the first in {first.file}, line {first.line}: {first.reason}; "
+        "nothing was committed; mend the files, or ingest without strict to keep the rest"
+    )
+    raise Rejected(message)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed run left; the lock is ours, so no other run is alive."""
+    for leftover in (folder / STAGING).iterdir():
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+    sweep(folder / RAW)
+
+
+def _report(
+    run: _Run,
+    plan: Plan,
+    found: Found,
+    stock: Stock | None,
+    totals: Totals,
+    rejects: Sequence[Reject],
+    engine: str,
+    snapshot: str | None,
+) -> IngestReport:
+    stations = stock.stations() if stock else ()
+    by_kind = kinds(rejects)
+    if stock is not None and stock.deployment.declared:
+        nowhere = sorted(set(stations) - {station.id for station in stock.deployment.stations})
+        if nowhere:
+            run.warn(f"stations that the deployment does not know have no position: {', '.join(nowhere)}")
+    if rejects:
+        run.warn(f"{len(rejects)} rejects: " + ", ".join(f"{count} x {kind}" for kind, count in by_kind.items()))
+    if found.ignored:
+        run.warn(f"files that no feed reads were left out: {len(found.ignored)} ({', '.join(found.ignored[:5])})")
+    went = totals.conservation
+    return IngestReport(
+        archive=str(run.folder),
+        engine=engine,
+        stations=len(stations),
+        files=len(plan.files),
+        files_skipped=plan.skipped,
+        files_ignored=len(found.ignored),
+        rows=sum(staged.rows for staged in stock.staged) if stock else 0,
+        rows_rejected=sum(staged.rejects for staged in stock.staged) if stock else 0,
+        readings=went.readings,
+        values=totals.values,
+        missing=totals.missing,
+        readings_rejected=stock.readings_rejected() if stock else 0,
+        rejects=by_kind,
+        stored=went.stored + went.side,
+        duplicates=went.duplicates,
+        superseded=went.superseded,
+        slices=len(totals.slices),
+        seconds=dict(run.stages.seconds),
+        snapshot=snapshot,
+        warnings=tuple(run.warnings),
+    )
+
+
+__all__ = ["IngestReport", "NotFound", "ingest"]

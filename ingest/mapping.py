@@ -1,0 +1,306 @@
+"""The deployment file: what the network is, and which column of which file is which variable.
+
+`station_data/deployments` has an example of every key.
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, cast, get_args
+
+from hypergrid.errors import InvalidDeployment, NotFound
+from hypergrid.streams.elements import Position, Stamp, Station, Statistic
+from hypergrid.times import parse_instant
+from hypergrid.tokens import token
+from hypergrid.units import KNOWN_VARIABLES, Variable, check_unit, convert
+from ingest.checked import CheckedTable
+from ingest.parsers import FORMATS, ReadOptions
+from ingest.parsers.clock import zone_of
+
+FILE_NAME: Final = "deployment.toml"
+"""Name under which a deployment file is found by itself."""
+DEFAULT_NAME: Final = "unnamed"
+DEFAULT_SLICE_S: Final = 120.0
+"""Length of a slice where nothing is declared [s]."""
+UNKNOWN_UNIT: Final = "unknown"
+
+_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a feed, and what is in it."""
+
+    name: str
+    """Name in the file."""
+    variable: str
+    unit: str = UNKNOWN_UNIT
+    """Unit of the numbers in the file."""
+    height_m: float | None = None
+    """Height above ground [m]; None where it is not known."""
+    replicate: int = 1
+    statistic: Statistic = "sample"
+    interval_s: float = 0.0
+    """Nominal interval [s]; 0 where it is not known."""
+    stamp: Stamp = "instant"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Files of one form, and their columns."""
+
+    name: str
+    files: str
+    """Pattern of the files' names."""
+    format: str
+    options: ReadOptions
+    columns: tuple[Column, ...] = ()
+    """Declared columns; empty: every column of numbers is a variable of its name."""
+    interval_s: float = 0.0
+    statistic: Statistic = "sample"
+    stamp: Stamp = "instant"
+    arrivals: str | None = None
+    """File beside the deployment file with `station,time,arrival`."""
+
+    def column(self, name: str) -> Column:
+        """Return the declared column, or an undeclared one of unknown unit.
+
+        Raises
+        ------
+        NotFound
+            The feed declares columns, and this is none of them.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        if self.columns:
+            kind = f"column of feed {self.name!r}"
+            raise NotFound.among(kind, name, [column.name for column in self.columns])
+        return Column(name, variable_name(name), statistic=self.statistic, interval_s=self.interval_s, stamp=self.stamp)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A network: its stations, its variables and its feeds."""
+
+    name: str
+    feeds: tuple[Feed, ...]
+    title: str = ""
+    slice_s: float = DEFAULT_SLICE_S
+    """Length of a slice of the base perspective [s]."""
+    stations: tuple[Station, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    """Variables that the file declares itself."""
+    declared: bool = True
+    """False where no file was given and everything is a default."""
+    path: Path | None = field(default=None, compare=False)
+    """The deployment file."""
+
+    def variable(self, name: str) -> Variable:
+        """Return a variable: declared here, known to everybody, or else of unknown unit."""
+        own = {variable.name: variable for variable in self.variables}
+        return own.get(name) or KNOWN_VARIABLES.get(name) or Variable(name, UNKNOWN_UNIT)
+
+    def token(self) -> str:
+        """Return a token of everything that decides how a file is read."""
+        stations = {
+            s.id: (s.name, [(p.from_ns, repr((p.lon, p.lat, p.elevation_m))) for p in s.positions])
+            for s in self.stations
+        }
+        return token(self.name, self.slice_s, self.feeds, self.variables, stations)
+
+
+def variable_name(column: str) -> str:
+    """Return a column's name as a variable's: letters, digits and underscores.
+
+    Examples
+    --------
+    >>> variable_name("Temp (air)")
+    'temp_air'
+    """
+    if _NAME.match(column):
+        return column
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_").lower()
+    return plain if plain[:1].isalpha() else f"v_{plain}"
+
+
+def default_deployment(
+    *, name: str = DEFAULT_NAME, slice_s: float = DEFAULT_SLICE_S, variables: tuple[Variable, ...] = ()
+) -> Deployment:
+    """Return what holds for plain CSV without a deployment file: UTC, units unknown, positions missing."""
+    feed = Feed("csv", "*.csv", "csv", ReadOptions(nodata=("NaN", "nan", "NA")))
+    return Deployment(name, (feed,), slice_s=slice_s, variables=variables, declared=False)
+
+
+def load(path: Path) -> Deployment:
+    """Read a deployment file.
+
+    Raises
+    ------
+    InvalidDeployment
+        It cannot be used; the message names the key.
+    NotFound
+        There is no such file.
+    """
+    if not path.is_file():
+        message = f"no deployment file {path}; write one (see station_data/deployments) or leave the option away"
+        raise NotFound(message)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"{path.name}: no TOML: {error}"
+        raise InvalidDeployment(message) from error
+    described = from_mapping(content, file=path.name, path=path.resolve())
+    for feed in described.feeds:
+        if feed.arrivals is not None and not (path.resolve().parent / feed.arrivals).is_file():
+            message = (
+                f"{path.name}: feed {feed.name!r} names arrivals in {feed.arrivals!r}, which is not beside it; "
+                "add the file or drop the key"
+            )
+            raise InvalidDeployment(message)
+    return described
+
+
+def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: Path | None = None) -> Deployment:
+    """Return the deployment that the content of a file describes; errors as in `load`."""
+    top = CheckedTable(content, "", file=file)
+    # Before all else: a table whose name is misspelt must not be told as a missing one.
+    for key in ("network", "variable", "feed", "station"):
+        top.has(key)
+    top.finish()
+    network = CheckedTable(top.value("network", default={}), "network", file=file)
+    variables = tuple(_variable(table) for table in top.tables("variable"))
+    feeds = tuple(_feed(table, {v.name: v for v in variables}) for table in top.tables("feed"))
+    if not feeds:
+        top.refuse("feed", "is missing; a deployment needs at least one [[feed]]")
+    stations = tuple(_station(table) for table in top.tables("station"))
+    for kind, names in (("feed", [f.name for f in feeds]), ("station", [s.id for s in stations])):
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                top.refuse(f"{kind}[{place}]", f"repeats {name!r}; each {kind} is named once")
+    deployment = Deployment(
+        network.text("name"),
+        feeds,
+        title=network.text("title", default=network.text("name")),
+        slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, least=1e-3, most=366 * 86_400.0),
+        stations=stations,
+        variables=variables,
+        path=path,
+    )
+    network.finish()
+    return deployment
+
+
+def _variable(table: CheckedTable) -> Variable:
+    name = table.text("name")
+    if not _NAME.match(name):
+        table.refuse("name", f"needs letters, digits and underscores; got {name!r}")
+    unit = table.text("unit", default=UNKNOWN_UNIT)
+    table.checked("unit", lambda: check_unit(unit))
+    standard = table.value("standard_name")
+    if standard is not None:
+        standard = table.text("standard_name")
+    variable = Variable(name, unit, standard, table.text("long_name", default=name))
+    table.finish()
+    return variable
+
+
+def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
+    format_name = table.text("format", among=sorted(FORMATS))
+    interval_s = table.number("interval_s", default=0.0, least=0.0)
+    statistic = cast("Statistic", table.text("statistic", default="sample", among=get_args(Statistic)))
+    stamp = cast("Stamp", table.text("stamp", default="instant", among=get_args(Stamp)))
+    zone = table.text("timezone", default="UTC")
+    table.checked("timezone", lambda: zone_of(zone))
+    defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp)
+    columns: tuple[Column, ...] = ()
+    if table.has("columns"):
+        inner = CheckedTable(table.value("columns"), f"{table.path}.columns", file=table.file)
+        columns = tuple(_column(inner, name, defaults, own) for name in inner.names())
+        _check_columns(inner, columns, FORMATS[format_name].columns)
+    elif FORMATS[format_name].columns is not None:
+        columns = tuple(_undeclared(name, defaults) for name in FORMATS[format_name].columns or ())
+    delimiter = table.text("delimiter", default=",") if not table.value("delimiter") == "\t" else "\t"
+    if len(delimiter) != 1 or not delimiter.isascii():
+        table.refuse("delimiter", f"needs one character; got {delimiter!r}")
+    options = ReadOptions(
+        tuple(column.name for column in columns) or None,
+        zone,
+        table.texts("nodata", default=("NaN",)),
+        table.text("station_column", default="station"),
+        table.text("time_column", default="time"),
+        delimiter,
+    )
+    arrivals = table.text("arrivals") if table.has("arrivals") else None
+    feed = Feed(
+        table.text("name"), table.text("files"), format_name, options, columns, interval_s, statistic, stamp, arrivals
+    )
+    table.finish()
+    return feed
+
+
+def _undeclared(name: str, defaults: Column) -> Column:
+    return Column(name, name, statistic=defaults.statistic, interval_s=defaults.interval_s, stamp=defaults.stamp)
+
+
+def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, Variable]) -> Column:
+    content = table.value(name)
+    given = {"variable": content} if isinstance(content, str) else content
+    inner = CheckedTable(given, f"{table.path}.{name}", file=table.file)
+    variable = inner.text("variable")
+    if variable not in own and variable not in KNOWN_VARIABLES:
+        known = NotFound.among("variable", variable, {*own, *KNOWN_VARIABLES})
+        inner.refuse("variable", f"needs a known one or a [[variable]] table: {known}")
+    unit = inner.text("unit", default=UNKNOWN_UNIT)
+    declared = (own.get(variable) or KNOWN_VARIABLES[variable]).unit
+    inner.checked("unit", lambda: convert(0.0, check_unit(unit), declared))
+    replicate = inner.number("replicate", default=1, least=1)
+    if replicate != int(replicate):
+        inner.refuse("replicate", f"needs a whole number; got {replicate!r}")
+    column = Column(
+        name,
+        variable,
+        unit,
+        inner.number("height_m", least=-1e5, most=1e5) if inner.has("height_m") else None,
+        int(replicate),
+        cast("Statistic", inner.text("statistic", default=defaults.statistic, among=get_args(Statistic))),
+        inner.number("interval_s", default=defaults.interval_s, least=0.0),
+        cast("Stamp", inner.text("stamp", default=defaults.stamp, among=get_args(Stamp))),
+    )
+    inner.finish()
+    return column
+
+
+def _check_columns(table: CheckedTable, columns: tuple[Column, ...], existing: tuple[str, ...] | None) -> None:
+    if not columns:
+        table.refuse("", "is empty; name at least one column, or leave it away to take all")
+    for column in columns:
+        if existing is not None and column.name not in existing:
+            table.refuse(column.name, f"is no column of the format: {NotFound.among('column', column.name, existing)}")
+
+
+def _station(table: CheckedTable) -> Station:
+    station_id = str(table.value("id")) if isinstance(table.value("id"), int) else table.text("id")
+    positions = [_position(table, None)]
+    for moved in table.tables("moved"):
+        instant = moved.checked("from", lambda moved=moved: parse_instant(moved.value("from")))  # type: ignore[misc]
+        positions.append(_position(moved, instant))
+        moved.finish()
+    starts = [position.from_ns for position in positions[1:]]
+    if starts != sorted(set(starts), key=lambda start: start or 0):
+        table.refuse("moved", "needs instants one after the other; order them by `from`")
+    station = Station(station_id, table.text("name", default=station_id), tuple(positions))
+    table.finish()
+    return station
+
+
+def _position(table: CheckedTable, from_ns: int | None) -> Position:
+    return Position(
+        from_ns,
+        table.number("lon", default=math.nan, least=-180.0, most=360.0),
+        table.number("lat", default=math.nan, least=-90.0, most=90.0),
+        table.number("elevation_m", default=math.nan, least=-1e4, most=1e5),
+    )

@@ -1,0 +1,10 @@
+"""Parsers of station files: one format a file, found by name in `FORMATS`.
+
+To add a format, write a module with a `layout` and a `parse` function (see `ingest.parsers.table.Format`), add it to
+the table at the module's end, and import it here.
+"""
+
+from ingest.parsers import csv, sensorscope
+from ingest.parsers.table import FORMATS, BadRow, Format, Layout, Parsed, ReadOptions, Unreadable
+
+__all__ = ["FORMATS", "BadRow", "Format", "Layout", "Parsed", "ReadOptions", "Unreadable", "csv", "sensorscope"]

@@ -1,0 +1,62 @@
+"""The text format of SensorScope: 17 fields parted by blanks, no header, one file a station.
+
+Station, year, month, day, hour, minute, second (local clock), epoch [s UTC], and nine numbers. The epoch is the stamp
+of a row; the clock must be a possible date, for a row whose clock is none was damaged.
+"""
+
+import re
+from typing import Final
+
+import pyarrow as pa
+
+from ingest.parsers import clock, fields
+from ingest.parsers.lines import read_lines
+from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions
+
+CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
+"""Columns of the local clock."""
+COLUMNS: Final = (
+    "air_temperature",
+    "surface_temperature",
+    "solar_radiation",
+    "relative_humidity",
+    "soil_moisture",
+    "watermark",
+    "rain_meter",
+    "wind_speed",
+    "wind_direction",
+)
+"""Columns of numbers, in file order after the epoch."""
+
+_UNEVEN: Final = re.compile(rb"  |\t|^ | $|\n | \r?\n")
+_BLANKS: Final = re.compile(rb"[ \t]+")
+_EDGES: Final = re.compile(rb"(?m)^ | (?=\r?$)")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
+    """Return the layout, which is the same for all files of this format."""
+    wanted = COLUMNS if options.columns is None else tuple(name for name in COLUMNS if name in options.columns)
+    ignored = tuple(name for name in COLUMNS if name not in wanted)
+    start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
+    header = ("station", *CLOCK, "epoch", *COLUMNS)
+    blank = ReadOptions(options.columns, options.timezone, options.nodata, delimiter=" ")
+    return Layout(header, wanted, ignored, blank, file, start, 0)
+
+
+def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
+    """Parse a chunk; see `ingest.parsers.table.Format`."""
+    if _UNEVEN.search(data):
+        data = _EDGES.sub(b"", _BLANKS.sub(b" ", data))
+    lines = read_lines(data, delimiter=" ", fields=len(layout.header), quotes=False, last=last)
+    types = {"station": fields.LABEL} | dict.fromkeys((*CLOCK, "epoch"), pa.int64())
+    types |= dict.fromkeys(layout.wanted, pa.float64())
+    table = fields.read_columns(lines, layout, types, quotes=False)
+    stations, code = fields.labels(table, "station", lines)
+    clock.refuse_impossible({name: fields.integers(table, name, lines) for name in CLOCK}, lines)
+    time_ns = clock.from_epoch(fields.integers(table, "epoch", lines), "epoch", lines)
+    values = {name: fields.numbers(table, name, lines, layout.options.nodata) for name in layout.wanted}
+    return fields.gather(stations, code, time_ns, values, lines)
+
+
+FORMATS.add("sensorscope", Format("sensorscope", COLUMNS, layout, parse))

@@ -1,0 +1,107 @@
+"""The table of formats, and the records that every parser takes and gives."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.registry import Registry
+
+TEXT_MOST: Final = 200
+"""Characters of a bad row that are kept; the whole row is in the raw copy of its file."""
+
+
+class Unreadable(ValueError):
+    """A whole file that cannot be read; it becomes one reject of line 0."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a feed's files are to be read; what a parser may know of the deployment."""
+
+    columns: tuple[str, ...] | None = None
+    """Columns that are wanted; None takes every column of numbers."""
+    timezone: str = "UTC"
+    """Zone of times that carry none: an IANA name, or an offset such as "+02:00"."""
+    nodata: tuple[str, ...] = ("NaN",)
+    """Texts that mean that the station reported without a value."""
+    station_column: str = "station"
+    time_column: str = "time"
+    delimiter: str = ","
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the beginning of a file tells about the rest of it, so that its chunks can be parsed apart."""
+
+    header: tuple[str, ...]
+    """Names of all columns, in file order."""
+    wanted: tuple[str, ...]
+    """Columns of numbers to read."""
+    ignored: tuple[str, ...]
+    """Columns that nothing maps."""
+    options: ReadOptions
+    station: str
+    """Station of rows without a station column: the file's name."""
+    data_start: int
+    """Where the rows begin [bytes from the file's start]."""
+    lines_before: int
+    """Lines above the first row."""
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that could not be read; `line` counts from 1 at the chunk's first line."""
+
+    line: int
+    column: str
+    text: str
+    reason: str
+    """The kind of defect, then a colon and its particulars."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parsed:
+    """The rows of a chunk in columns; n rows in the order of the file."""
+
+    stations: tuple[str, ...]
+    code: NDArray[np.int32]
+    """Which of `stations`, shape (n,)."""
+    time_ns: NDArray[np.int64]
+    """Time stamp [ns since 1970 UTC], shape (n,)."""
+    values: Mapping[str, NDArray[np.float64]]
+    """Column to values [the column's unit], each of shape (n,); NaN: reported without a value."""
+    bad: tuple[BadRow, ...]
+    """Rows that are not among the n, by line."""
+    lines: int
+    """Lines of the chunk, blank ones included."""
+
+
+class Parse(Protocol):
+    """What parses a chunk."""
+
+    def __call__(self, data: bytes, layout: Layout, *, last: bool) -> Parsed:
+        """Parse whole lines; `last`: they end the file."""
+        ...
+
+
+@dataclass(frozen=True)
+class Format:
+    """One row of the table.
+
+    `layout(head, file, options)` reads the first bytes of a file (at least 64 kB where it has them; `file` is its
+    name); `parse(data, layout, last=…)` parses whole lines, `last` where they end the file. Both are pure; `layout`
+    raises `Unreadable` for a file that has no such form.
+    """
+
+    name: str
+    columns: tuple[str, ...] | None
+    """Columns of numbers where the format fixes them; None where the header does."""
+    layout: Callable[[bytes, str, ReadOptions], Layout]
+    parse: Parse
+
+
+FORMATS: Final = Registry[Format]("format")
+"""Formats by name."""

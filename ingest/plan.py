@@ -1,0 +1,148 @@
+"""What a run will do: which files are new, how each is laid out, and the chunks that they are cut into."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hypergrid.errors import InvalidDeployment, NotFound
+from hypergrid.store import Reject
+from hypergrid.times import SECOND_NS
+from ingest.mapping import DEFAULT_SLICE_S, Column, Deployment, Feed
+from ingest.parsers import FORMATS, Layout, Unreadable
+from ingest.sources.folder import HEAD_BYTES, Chunk, Found, SourceFile, cut, layout_of
+from ingest.sources.raw import hash_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The new files of a run, and their chunks."""
+
+    files: tuple[SourceFile, ...]
+    """New files, the unreadable ones included."""
+    skipped: int
+    """Files whose content is known."""
+    chunks: tuple[Chunk, ...]
+    layouts: Mapping[int, Layout]
+    """By place among the files; unreadable files have none."""
+    unreadable: tuple[Reject, ...]
+    """Files that cannot be read at all."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to parse."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def make_plan(
+    found: Found,
+    deployment: Deployment,
+    *,
+    known: Collection[str],
+    chunk_bytes: int,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Plan:
+    """Hash the files, leave out those whose hash is `known`, and lay out and cut the others.
+
+    Raises
+    ------
+    InvalidDeployment
+        A feed names a column that none of its files has.
+    """
+    feeds = {feed.name: feed for feed in deployment.feeds}
+    seen = set(known)
+    files: list[SourceFile] = []
+    layouts: dict[int, Layout] = {}
+    chunks: list[Chunk] = []
+    unreadable: list[Reject] = []
+    for count, file in enumerate(found.files):
+        progress(count / len(found.files))
+        sha256 = hash_of(file.path, file.size_bytes)
+        if sha256 in seen:
+            continue
+        seen.add(sha256)
+        file = replace(file, sha256=sha256)
+        place = len(files)
+        files.append(file)
+        feed = feeds[file.feed]
+        try:
+            layout = layout_of(file, feed)
+            chunks += cut(file, place, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
+            layouts[place] = layout
+        except Unreadable as error:
+            unreadable.append(Reject(file.name, 0, "", "", str(error)))
+    for feed in deployment.feeds:
+        _check_columns(feed, [layouts[place] for place in layouts if files[place].feed == feed.name])
+    return Plan(tuple(files), len(found.files) - len(files), tuple(chunks), layouts, tuple(unreadable))
+
+
+def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
+    headers = {name for layout in layouts for name in layout.header}
+    for column in feed.columns:
+        if layouts and column.name not in headers:
+            unknown = NotFound.among("column", column.name, headers)
+            message = f"feed {feed.name!r} of the deployment reads a column that no file of it has: {unknown}"
+            raise InvalidDeployment(message)
+
+
+def columns_of(plan: Plan, deployment: Deployment) -> Mapping[int, tuple[Column, ...]]:
+    """Return the columns to read of each readable file, by its place."""
+    feeds = {feed.name: feed for feed in deployment.feeds}
+    return {
+        place: tuple(feeds[plan.files[place].feed].column(name) for name in layout.wanted)
+        for place, layout in plan.layouts.items()
+    }
+
+
+def layout_warnings(plan: Plan, deployment: Deployment) -> list[str]:
+    """Return what a user should know about the columns of the files."""
+    found: list[str] = []
+    for feed in deployment.feeds:
+        layouts = {plan.files[p].name: layout for p, layout in plan.layouts.items() if plan.files[p].feed == feed.name}
+        ignored = sorted({name for layout in layouts.values() for name in layout.ignored})
+        if ignored:
+            found.append(f"columns that nothing maps were left out: {', '.join(ignored)}")
+        for column in feed.columns:
+            lacking = [name for name, layout in layouts.items() if column.name not in layout.header]
+            if lacking:
+                found.append(f"column {column.name!r} is missing in {_some(lacking)}")
+        if deployment.declared and not feed.columns and layouts:
+            found.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")
+    if not deployment.declared and plan.layouts:
+        found += _default_warnings(plan)
+    return found
+
+
+def _default_warnings(plan: Plan) -> list[str]:
+    named = [plan.files[p].name for p, one in plan.layouts.items() if one.options.station_column not in one.header]
+    columns = sorted({name for layout in plan.layouts.values() for name in layout.wanted})
+    found = [
+        "no deployment.toml was found: times without a zone were taken as UTC",
+        f"units are unknown and values were taken as they are: {', '.join(columns)}",
+        "positions of the stations are missing; they cannot be interpolated",
+    ]
+    return [*found, f"the station was taken from the file's name: {_some(named)}"] if named else found
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def guess_slice_s(found: Found, deployment: Deployment) -> float:
+    """Return the usual interval between rows of one station at the beginning of the first file that tells it [s]."""
+    feeds = {feed.name: feed for feed in deployment.feeds}
+    for file in found.files[:20]:
+        try:
+            layout = layout_of(file, feeds[file.feed])
+        except Unreadable:
+            continue
+        with file.path.open("rb") as stream:
+            stream.seek(layout.data_start)
+            head = stream.read(HEAD_BYTES)
+        whole = head[: head.rfind(b"\n") + 1]
+        rows = FORMATS[feeds[file.feed].format].parse(whole, layout, last=False)
+        gaps = np.diff(rows.time_ns[rows.code == 0])
+        gaps = gaps[gaps > 0]
+        if len(gaps) >= 2:
+            return max(1.0, round(float(np.median(gaps)) / SECOND_NS))
+    return DEFAULT_SLICE_S

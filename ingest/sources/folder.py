@@ -1,0 +1,204 @@
+"""Files and folders: which file belongs to which feed, and how a file is cut into chunks of whole lines."""
+
+import fnmatch
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from hypergrid.errors import NotFound
+from ingest.mapping import FILE_NAME, Deployment, Feed
+from ingest.parsers import FORMATS, Layout, Unreadable
+
+HEAD_BYTES: Final = 1 << 16
+"""What is read of a file to tell its form [bytes]."""
+CHUNK_BYTES: Final = 8 << 20
+"""Nominal length of a chunk [bytes]; parsing one takes some ten times as much memory."""
+LINE_MOST_BYTES: Final = 1 << 20
+"""No line of a station file is longer [bytes]."""
+NOT_DATA: Final = (FILE_NAME, "arrivals.csv", "stations.csv", "faults.csv")
+"""Names of files that go with the data and are none."""
+BINARY: Final = "binary"
+EMPTY: Final = "empty file"
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that a feed reads."""
+
+    path: Path
+    name: str
+    """Path from the folder that was ingested; what rejects and the ledger of files name."""
+    feed: str
+    size_bytes: int
+    changed_ns: int
+    """Its time of modification when it was found [ns since 1970 UTC]."""
+    sha256: str = ""
+    """Hash of its content; empty until it was read."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies at some paths."""
+
+    files: tuple[SourceFile, ...]
+    ignored: tuple[str, ...]
+    """Names of files that no feed reads."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Whole lines of a file that are parsed in one go; can be sent to another process."""
+
+    number: int
+    """Place among all chunks of a run, in the order of files and lines."""
+    file: int
+    """Place of its file among the files of the run."""
+    path: str
+    format: str
+    layout: Layout
+    start: int
+    """First byte."""
+    stop: int
+    """First byte after it."""
+    last: bool
+    """It ends where the file ends."""
+
+
+def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | None = None) -> Found:
+    """Return the files of the paths (folders with all that is in them) that a feed reads, by path and name.
+
+    Hidden files and folders, and the folder `exclude`, are left out.
+
+    Raises
+    ------
+    NotFound
+        A path does not exist.
+    """
+    files: list[SourceFile] = []
+    ignored: list[str] = []
+    seen: set[Path] = set()
+    aside = {feed.arrivals for feed in deployment.feeds} | set(NOT_DATA)
+    for root, path in _walk(paths, exclude):
+        if (real := path.resolve()) in seen:
+            continue
+        seen.add(real)
+        name = path.relative_to(root).as_posix()
+        feed = None if path.name in aside else _feed_of(path.name, deployment.feeds)
+        if feed is None:
+            ignored += [name] if path.name != FILE_NAME else []
+            continue
+        status = path.stat()
+        files.append(SourceFile(path, name, feed.name, status.st_size, status.st_mtime_ns))
+    return Found(tuple(files), tuple(ignored))
+
+
+def _feed_of(name: str, feeds: Iterable[Feed]) -> Feed | None:
+    return next((feed for feed in feeds if fnmatch.fnmatchcase(name, feed.files)), None)
+
+
+def _walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Path]]:
+    """Yield each file with the folder that its name is told from."""
+    apart = exclude.resolve() if exclude else None
+    for root in paths:
+        if root.is_file():
+            yield root.parent, root
+        elif not root.is_dir():
+            message = f"no file or folder {root}; check the path"
+            raise NotFound(message)
+        else:
+            for folder, folders, names in os.walk(root):
+                here = Path(folder)
+                folders[:] = sorted(f for f in folders if not f.startswith(".") and (here / f).resolve() != apart)
+                for name in sorted(names):
+                    if not name.startswith("."):
+                        yield root, here / name
+
+
+def find_deployment(paths: Sequence[Path]) -> Path | None:
+    """Return the deployment file that lies in the first ingested folder that has one, or beside an ingested file."""
+    for path in paths:
+        candidate = (path if path.is_dir() else path.parent) / FILE_NAME
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def layout_of(file: SourceFile, feed: Feed) -> Layout:
+    """Read the beginning of a file.
+
+    Raises
+    ------
+    Unreadable
+        It is empty or binary, or has no such form as the feed says.
+    """
+    with file.path.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    if not head.strip():
+        if file.size_bytes <= HEAD_BYTES:
+            message = f"{EMPTY}: {file.size_bytes} bytes"
+            raise Unreadable(message)
+    elif (place := head[:8192].find(b"\0")) >= 0:
+        # Later NUL bytes are what a logger leaves when its power fails; they cost their lines only.
+        message = f"{BINARY}: a NUL byte at byte {place}"
+        raise Unreadable(message)
+    return FORMATS[feed.format].layout(head, file.path.name, feed.options)
+
+
+def cut(file: SourceFile, place: int, layout: Layout, form: str, *, chunk_bytes: int, first: int) -> list[Chunk]:
+    """Cut a file into chunks of about `chunk_bytes` [bytes] at the ends of lines, numbered from `first`.
+
+    Raises
+    ------
+    Unreadable
+        A line has no end.
+    """
+    bounds = [layout.data_start]
+    with file.path.open("rb") as stream:
+        while bounds[-1] + chunk_bytes < file.size_bytes:
+            bounds.append(_line_end(stream, bounds[-1] + chunk_bytes, file.size_bytes))
+    if bounds[-1] < file.size_bytes or len(bounds) == 1:
+        bounds.append(file.size_bytes)
+    pairs = list(zip(bounds[:-1], bounds[1:], strict=True))
+    return [
+        Chunk(first + n, place, str(file.path), form, layout, start, stop, n == len(pairs) - 1)
+        for n, (start, stop) in enumerate(pairs)
+    ]
+
+
+def _line_end(stream: BinaryIO, place: int, size: int) -> int:
+    stream.seek(place)
+    block = stream.read(min(LINE_MOST_BYTES, size - place))
+    end = block.find(b"\n")
+    if end < 0:
+        if place + len(block) == size:
+            return size
+        message = f"{BINARY}: no end of line within {LINE_MOST_BYTES} bytes from byte {place}"
+        raise Unreadable(message)
+    return place + end + 1
+
+
+def read(chunk: Chunk) -> bytes:
+    """Return the bytes of a chunk."""
+    with Path(chunk.path).open("rb") as stream:
+        stream.seek(chunk.start)
+        return stream.read(chunk.stop - chunk.start)
+
+
+def has_changed(file: SourceFile) -> bool:
+    """Tell whether the part of a file that was read is another by now; that it grew does not matter."""
+    try:
+        status = file.path.stat()
+    except FileNotFoundError:
+        return True
+    if (status.st_size, status.st_mtime_ns) == (file.size_bytes, file.changed_ns):
+        return False
+    digest = hashlib.sha256()
+    left = file.size_bytes
+    with file.path.open("rb") as stream:
+        while left and (block := stream.read(min(left, CHUNK_BYTES))):
+            digest.update(block)
+            left -= len(block)
+    return digest.hexdigest() != file.sha256

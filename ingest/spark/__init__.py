@@ -1,0 +1,1 @@
+"""Ingest on Spark: the only folder that imports pyspark."""

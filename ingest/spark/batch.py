@@ -1,0 +1,93 @@
+"""Parsing on Spark's executors: chunks out, summaries back, rows straight into the staging folder.
+
+Rows do not travel through the JVM: a task writes them where the driver will read them, as the archive's folder is one
+that all executors share (on one machine it is).
+"""
+
+import os
+import pickle
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from ingest.report import Stages
+from ingest.sources.folder import Chunk
+from ingest.spark.session import session, stop
+from ingest.staging import SUMMARY, Staged, stage
+
+_SUMMARY_DDL = "number long, lines long, rows long, rejects long, first_ns long, last_ns long, stations array<string>"
+
+
+def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
+    """Parse and stage the chunks on all cores; return what was staged in the order of the chunks.
+
+    A session that runs already is used and left running; one that is started here is stopped.
+    """
+    # Another thread may have started it, for which it is not the "active" session.
+    was_running = SparkContext._active_spark_context is not None
+    with stages.stage("start Spark"):
+        spark = session()
+    try:
+        with stages.stage("parse"), _watched(folder, len(chunks), stages):
+            return _stage(spark, chunks, folder)
+    finally:
+        if not was_running:
+            with stages.stage("stop Spark"):
+                stop(spark)
+
+
+def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[Staged]:
+    if not chunks:
+        return []
+    place = str(folder)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Tasks share the cores already; threads in each would only compete.
+        pa.set_cpu_count(1)
+        for batch in batches:
+            for packed in batch.column(0):
+                staged = stage(pickle.loads(packed.as_py()), Path(place))
+                yield pa.RecordBatch.from_pylist([staged.record()], schema=SUMMARY)
+
+    tasks = pa.table({"chunk": pa.array([pickle.dumps(chunk) for chunk in _dealt(chunks, spark)], pa.binary())})
+    summaries = spark.createDataFrame(tasks).mapInArrow(run, _SUMMARY_DDL).toArrow()
+    staged = sorted((Staged.from_record(record) for record in summaries.to_pylist()), key=lambda one: one.number)
+    if [one.number for one in staged] != [chunk.number for chunk in chunks]:
+        message = (
+            f"Spark was given {len(chunks)} chunks and returned {len(staged)}; nothing was committed; run it again"
+        )
+        raise RuntimeError(message)
+    return staged
+
+
+def _dealt(chunks: Sequence[Chunk], spark: SparkSession) -> list[Chunk]:
+    """Order the chunks so that runs of equal length, which Spark makes its tasks of, have about equally many bytes."""
+    hands = spark.sparkContext.defaultParallelism
+    by_size = sorted(chunks, key=lambda chunk: chunk.start - chunk.stop)
+    return [chunk for hand in range(hands) for chunk in by_size[hand::hands]]
+
+
+@contextmanager
+def _watched(folder: Path, total: int, stages: Stages) -> Iterator[None]:
+    """Tell how many chunks are staged while the driver waits for Spark."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            staged = {name.split("-")[1] for name in os.listdir(folder) if name.endswith(".parquet")}
+            stages.tell("parse", min(0.99, len(staged) / max(1, total)))
+
+    watcher = threading.Thread(target=watch, name="ingest progress", daemon=True)
+    if stages.listener is not None:
+        watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if watcher.is_alive():
+            watcher.join()

@@ -1,0 +1,151 @@
+"""One quiet local Spark session, and its end.
+
+Spark stays on this machine: bound to the loopback address, without its web page, its temporary files under the system's
+temporary folder and gone afterwards. The environment is changed only while the session starts.
+"""
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from ingest.spark.java import find_java, make_home, start_options
+
+DRIVER_MEMORY = "1g"
+"""Heap of the JVM: it only passes Arrow batches between files and Python workers."""
+
+LOOPBACK = "127.0.0.1"
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+def session(
+    *, cores: int | None = None, app: str = "hypergrid", java_options: tuple[str, ...] | None = None
+) -> SparkSession:
+    """Start a local Spark session, or give the one that this process already has.
+
+    Parameters
+    ----------
+    cores
+        Executor threads; all cores of the machine by default.
+    app
+        The name of the application.
+    java_options
+        Options of the JVM in place of `ingest.spark.java.start_options`.
+
+    Raises
+    ------
+    hypergrid.errors.NotFound
+        There is no Java 17 or newer.
+
+    Notes
+    -----
+    End it with `stop`, or use `spark_session`.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    java = find_java()
+    scratch = Path(tempfile.mkdtemp(prefix="hypergrid-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    options = (
+        *(start_options(java) if java_options is None else java_options),
+        f"-Djava.io.tmpdir={scratch}",
+        f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+    )
+    settings: dict[str, bool | float | int | str | None] = {
+        # In quotes, for the temporary folder's path may hold a blank.
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.host": LOOPBACK,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A handful of cores has no use for the default of 200 pieces.
+        "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
+    }
+    environment = {
+        "JAVA_HOME": str(make_home(java)),
+        # Another Spark on the machine would be started in place of the locked one.
+        "SPARK_HOME": _spark_home(),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        # The workers must be this Python, or they miss pyarrow.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # The JVM that only assembles the command of the real one.
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
+    }
+    builder = SparkSession.builder.appName(app).master(f"local[{cores or '*'}]").config(map=settings)
+    with _changed_environment(environment):
+        return builder.getOrCreate()
+
+
+def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
+    """Stop the session and end its JVM, so that neither memory nor a temporary file stays behind.
+
+    A JVM that has not ended by itself within `patience_s` [s] is killed.
+    """
+    gateway = SparkContext._gateway
+    scratch = running.conf.get("spark.local.dir")
+    running.stop()
+    if gateway is not None:
+        # Spark keeps its JVM for a next session until Python ends; a page that is served for days must not carry it.
+        gateway.shutdown()
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            process.stdin.close()
+            try:
+                process.wait(timeout=patience_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def spark_session(*, cores: int | None = None, app: str = "hypergrid") -> Iterator[SparkSession]:
+    """Give a Spark session that is stopped at the end of the block."""
+    running = session(cores=cores, app=app)
+    try:
+        yield running
+    finally:
+        stop(running)
+
+
+def _spark_home() -> str:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        message = "the package pyspark was imported and then lost; install the extra 'ingest' again"
+        raise ModuleNotFoundError(message)
+    return next(iter(found.submodule_search_locations))
+
+
+@contextlib.contextmanager
+def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

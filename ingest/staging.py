@@ -1,0 +1,152 @@
+"""Between parsing and the commit: parsed chunks as Parquet files in a folder of the archive, gone when the run ends.
+
+A chunk becomes one file with a column for each of its own, so that a variable is read by itself; its rows are in the
+order of the file, usually that of time, and row groups are small, so that a range of time is read by itself too. What
+is in memory is bounded by a chunk on the way in and by a range of time on the way out.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hypergrid.times import Window
+from ingest.parsers import FORMATS, BadRow, Parsed
+from ingest.sources.folder import Chunk, read
+
+ROW_GROUP: Final = 1 << 16
+"""Rows of a row group."""
+STATION, TIME, PREFIX = "station", "time_ns", "value:"
+SUMMARY: Final = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("lines", pa.int64()),
+        ("rows", pa.int64()),
+        ("rejects", pa.int64()),
+        ("first_ns", pa.int64()),
+        ("last_ns", pa.int64()),
+        ("stations", pa.list_(pa.string())),
+    ]
+)
+"""What a staged chunk tells about itself."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A staged chunk: where it is, and how much of what."""
+
+    number: int
+    lines: int
+    rows: int
+    rejects: int
+    first_ns: int
+    """Least time stamp [ns since 1970 UTC]; 0 without rows."""
+    last_ns: int
+    """Greatest time stamp [ns since 1970 UTC]; 0 without rows."""
+    stations: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """Return it as a row of `SUMMARY`."""
+        return {**{name: getattr(self, name) for name in SUMMARY.names}, "stations": list(self.stations)}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Staged":
+        """Read a row of `SUMMARY`."""
+        return cls(**{**record, "stations": tuple(record["stations"])})
+
+
+def stage(chunk: Chunk, folder: Path) -> Staged:
+    """Parse a chunk and write its rows and rejects into the folder; staging it again gives the same files."""
+    parsed = FORMATS[chunk.format].parse(read(chunk), chunk.layout, last=chunk.last)
+    if len(parsed.code):
+        _write(_table(parsed), _rows_path(folder, chunk.number))
+    if parsed.bad:
+        columns = {name: [getattr(row, name) for row in parsed.bad] for name in BadRow.__dataclass_fields__}
+        _write(pa.table(columns), _rejects_path(folder, chunk.number))
+    first, last = (int(parsed.time_ns.min()), int(parsed.time_ns.max())) if len(parsed.code) else (0, 0)
+    return Staged(chunk.number, parsed.lines, len(parsed.code), len(parsed.bad), first, last, parsed.stations)
+
+
+def _table(parsed: Parsed) -> pa.Table:
+    stations = pa.DictionaryArray.from_arrays(pa.array(parsed.code), pa.array(parsed.stations, pa.string()))
+    columns: dict[str, Any] = {STATION: stations, TIME: parsed.time_ns}
+    return pa.table(columns | {f"{PREFIX}{name}": values for name, values in parsed.values.items()})
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    # A task that runs twice must not be read half written.
+    partial = path.with_suffix(".partial")
+    pq.write_table(table, partial, row_group_size=ROW_GROUP, compression="lz4", use_dictionary=[STATION])
+    partial.replace(path)
+
+
+def _rows_path(folder: Path, number: int) -> Path:
+    return folder / f"rows-{number:08d}.parquet"
+
+
+def _rejects_path(folder: Path, number: int) -> Path:
+    return folder / f"rejects-{number:08d}.parquet"
+
+
+def staged_rejects(staged: Staged, folder: Path) -> Iterator[BadRow]:
+    """Yield the rows of a chunk that were refused, by line."""
+    if staged.rejects:
+        for batch in pq.ParquetFile(_rejects_path(folder, staged.number)).iter_batches(ROW_GROUP):
+            for record in batch.to_pylist():
+                yield BadRow(**record)
+
+
+def staged_rows(staged: Staged, folder: Path, window: Window) -> Parsed | None:
+    """Return the rows of a chunk that are stamped within the window, None where there are none."""
+    if not staged.rows or staged.last_ns < window.start_ns or staged.first_ns >= window.stop_ns:
+        return None
+    whole = window.start_ns <= staged.first_ns and staged.last_ns < window.stop_ns
+    inside = (pc.field(TIME) >= window.start_ns) & (pc.field(TIME) < window.stop_ns)
+    table = pq.read_table(_rows_path(folder, staged.number), filters=None if whole else inside)
+    if not table.num_rows:
+        return None
+    table = table.unify_dictionaries().combine_chunks()
+    stations = table[STATION].chunk(0)
+    values = {
+        name.removeprefix(PREFIX): table[name].to_numpy() for name in table.column_names if name.startswith(PREFIX)
+    }
+    code = stations.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    return Parsed(tuple(stations.dictionary.to_pylist()), code, table[TIME].to_numpy(), values, (), staged.lines)
+
+
+def windows(chunks: Iterable[tuple[Staged, int]], *, most: int) -> Sequence[Window]:
+    """Cut time so that no window holds many more than `most` values, if each chunk's are spread evenly over its time.
+
+    Parameters
+    ----------
+    chunks
+        Staged chunks, each with its number of columns.
+    """
+    spans = [(s.first_ns, s.last_ns + 1, s.rows * max(1, columns)) for s, columns in chunks if s.rows]
+    if not spans:
+        return []
+    starts, stops, counts = (np.array(part) for part in zip(*spans, strict=True))
+    first, last, total = int(starts.min()), int(stops.max()), int(counts.sum())
+    pieces = -(-total // most)
+    if pieces == 1:
+        return [Window(first, last)]
+    edges = np.unique(np.concatenate([starts, stops]))
+    held = _held_before(edges, starts, stops, counts)
+    cuts = np.interp(np.linspace(0, total, pieces + 1)[1:-1], held, edges.astype(np.float64)).astype(np.int64)
+    bounds = np.unique(np.concatenate([[first], np.clip(cuts, first, last), [last]])).tolist()
+    return [Window(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+def _held_before(
+    edges: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    held = np.zeros(len(edges))
+    for start, stop, count in zip(starts.tolist(), stops.tolist(), counts.tolist(), strict=True):
+        held += count * np.clip((edges - start) / (stop - start), 0.0, 1.0)
+    return held

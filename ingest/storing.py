@@ -1,0 +1,164 @@
+"""Staged chunks into the archive: one commit, a range of time and a variable at a time."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.store import Conservation, FileEntry, Reject, Writer
+from hypergrid.streams.elements import Readings, Series
+from hypergrid.times import SECOND_NS, Window
+from ingest.arrivals import Arrivals
+from ingest.assemble import Rows, all_series, assemble, stations_of
+from ingest.mapping import Column, Deployment
+from ingest.plan import Plan
+from ingest.staging import Staged, staged_rejects, staged_rows, windows
+
+VALUES_AT_ONCE: Final = 12_000_000
+"""Values of all columns that are in memory at once: some 400 MB with what they are turned into."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stock:
+    """Everything that was staged, and what it means."""
+
+    plan: Plan
+    deployment: Deployment
+    staged: Sequence[Staged]
+    """By chunk, in their order."""
+    folder: Path
+    """Where it is staged."""
+    columns: Mapping[int, tuple[Column, ...]]
+    """Columns of a file, by its place."""
+    arrivals: Mapping[str, Arrivals]
+    """By feed, for those that have a table."""
+
+    def series(self) -> Mapping[str, tuple[Series, ...]]:
+        """Return the series of all rows, by variable."""
+        feeds = {feed.name: feed for feed in self.deployment.feeds}
+        present = {
+            (feeds[self.plan.files[chunk.file].feed], column, station)
+            for chunk, staged in zip(self.plan.chunks, self.staged, strict=True)
+            for station in staged.stations
+            for column in self.columns[chunk.file]
+        }
+        return all_series(present, self.deployment)
+
+    def stations(self) -> tuple[str, ...]:
+        """Return the stations of all rows."""
+        return tuple(dict.fromkeys(station for staged in self.staged for station in staged.stations))
+
+    def rejects(self) -> list[Reject]:
+        """Return all rejects, with lines counted from the start of their file."""
+        found = list(self.plan.unreadable)
+        before = {place: layout.lines_before for place, layout in self.plan.layouts.items()}
+        for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
+            name = self.plan.files[chunk.file].name
+            for row in staged_rejects(staged, self.folder):
+                found.append(Reject(name, before[chunk.file] + row.line, row.column, row.text, row.reason))
+            before[chunk.file] += staged.lines
+        return found
+
+    def rows_in(self) -> dict[str, tuple[int, int]]:
+        """Return, for each readable file, its rows (rejected ones included) and its columns."""
+        rows: Counter[int] = Counter()
+        for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
+            rows[chunk.file] += staged.rows + staged.rejects
+        return {self.plan.files[p].name: (rows[p], len(columns)) for p, columns in self.columns.items()}
+
+    def readings_rejected(self) -> int:
+        """Return how many readings the rejected rows would have been."""
+        pairs = zip(self.plan.chunks, self.staged, strict=True)
+        return sum(staged.rejects * len(self.columns[chunk.file]) for chunk, staged in pairs)
+
+    def files(self, now_ns: int) -> list[FileEntry]:
+        """Return the entries of the ledger of files."""
+        rows, bad = Counter[int](), Counter[int]()
+        for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
+            rows[chunk.file] += staged.rows
+            bad[chunk.file] += staged.rejects
+        return [
+            FileEntry(
+                file.name,
+                file.sha256,
+                file.size_bytes,
+                rows[place],
+                rows[place] * len(self.columns.get(place, ())),
+                bad[place] + (place not in self.columns),
+                now_ns,
+            )
+            for place, file in enumerate(self.plan.files)
+        ]
+
+
+@dataclass
+class Totals:
+    """What was stored so far."""
+
+    conservation: Conservation = field(default_factory=Conservation)
+    values: int = 0
+    missing: int = 0
+    slices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """Numbers of the slices that the rows fall into."""
+
+    def add(self, readings: Readings, outcome: Conservation) -> None:
+        """Add a variable's readings of a range of time."""
+        missing = int(np.isnan(readings.value).sum())
+        self.missing += missing
+        self.values += len(readings) - missing
+        self.conservation = self.conservation + outcome
+
+
+def store(
+    stock: Stock,
+    writer: Writer,
+    *,
+    known: Collection[str],
+    now_ns: int,
+    values_at_once: int,
+    progress: Callable[[float], None],
+) -> Totals:
+    """Write everything that was staged; the caller commits. `known` are the stations that the archive has."""
+    totals = Totals()
+    series = stock.series()
+    writer.variables(stock.deployment.variable(name) for name in series)
+    writer.stations(stations_of(stock.stations(), stock.deployment, known=known))
+    sizes = [(s, len(stock.columns[c.file])) for c, s in zip(stock.plan.chunks, stock.staged, strict=True)]
+    cuts = windows(sizes, most=values_at_once)
+    for place, window in enumerate(cuts):
+        pieces = _rows(stock, window, now_ns=now_ns)
+        slices = _slice_numbers(pieces, stock.deployment.slice_s)
+        totals.slices = np.union1d(totals.slices, slices)
+        for count, (name, members) in enumerate(series.items()):
+            readings = assemble(pieces, stock.deployment.variable(name), members, stock.deployment)
+            totals.add(readings, writer.readings(readings))
+            progress((place + (count + 1) / len(series)) / len(cuts))
+    return totals
+
+
+def _rows(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
+    feeds = {feed.name: feed for feed in stock.deployment.feeds}
+    pieces = []
+    for chunk, staged in zip(stock.plan.chunks, stock.staged, strict=True):
+        parsed = staged_rows(staged, stock.folder, window)
+        if parsed is None:
+            continue
+        feed = feeds[stock.plan.files[chunk.file].feed]
+        known = stock.arrivals.get(feed.name, Arrivals({}))
+        arrival_ns = known.of(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=now_ns)
+        pieces.append(Rows(feed, parsed.stations, parsed.code, parsed.time_ns, arrival_ns, parsed.values))
+    return pieces
+
+
+def _slice_numbers(pieces: Iterable[Rows], slice_s: float) -> NDArray[np.int64]:
+    length = round(slice_s * SECOND_NS)
+    return np.unique(np.concatenate([np.empty(0, np.int64), *[np.unique(p.time_ns // length) for p in pieces]]))
+
+
+def kinds(rejects: Iterable[Reject]) -> dict[str, int]:
+    """Return the number of rejects by the kind of their reason, the most frequent first."""
+    return dict(Counter(reject.reason.partition(":")[0] for reject in rejects).most_common())

@@ -1,0 +1,1 @@
+"""What users ask, when it runs, and how it reaches them."""

@@ -1,0 +1,113 @@
+"""What there is to ask about: variables, stations, snapshots, functions and saved queries, as JSON values."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.kriging import METHODS
+from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES
+from hypergrid.query import OpenArchive
+from hypergrid.streams.elements import Station
+from hypergrid.times import format_instant
+
+
+class Catalogue:
+    """Looks things up in the newest snapshot of one archive.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns.
+    saved
+        Folder of saved queries, one JSON file each; None or a missing folder: none.
+    """
+
+    def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
+        self._archive = archive
+        self._saved = saved
+
+    def variables(self) -> list[dict[str, Any]]:
+        """Return the variables with their units, by name."""
+        held = self._archive.latest().variables
+        return [dataclasses.asdict(held[name]) for name in sorted(held)]
+
+    def stations(self) -> dict[str, Any]:
+        """Return the stations as a GeoJSON FeatureCollection (RFC 7946), longitude before latitude.
+
+        A station whose position is not known has a null geometry, as the standard wants it.
+        """
+        stations = self._archive.latest().stations.values()
+        return {"type": "FeatureCollection", "features": [_feature(station) for station in stations]}
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """Return the versions of the archive, newest first."""
+        return [
+            {
+                "id": snapshot.id,
+                "time": format_instant(snapshot.time_ns),
+                "message": snapshot.message,
+                "metadata": dict(snapshot.metadata),
+            }
+            for snapshot in self._archive.latest().snapshots
+        ]
+
+    def functions(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what the steps of a query can name, by kind of step."""
+        return {
+            "convert": _rows(CONVERTS.values()),
+            "aggregate": _rows(AGGREGATES.values()),
+            "interpolate": _rows(METHODS.values()),
+            "merge": _rows(MERGES.values()),
+        }
+
+    def saved(self) -> dict[str, Mapping[str, Any]]:
+        """Return the saved queries by name, the name of their file.
+
+        Raises
+        ------
+        InvalidQuery
+            A file is no JSON object; the message names it.
+        """
+        if self._saved is None or not self._saved.is_dir():
+            return {}
+        return {path.stem: _read(path) for path in sorted(self._saved.glob("*.json"))}
+
+
+def _feature(station: Station) -> dict[str, Any]:
+    position = station.position
+    known = math.isfinite(position.lon) and math.isfinite(position.lat)
+    elevation_m = position.elevation_m if math.isfinite(position.elevation_m) else None
+    height = [] if elevation_m is None else [elevation_m]
+    return {
+        "type": "Feature",
+        "id": station.id,
+        "geometry": {"type": "Point", "coordinates": [position.lon, position.lat, *height]} if known else None,
+        "properties": {"name": station.name, "elevation_m": elevation_m},
+    }
+
+
+def _rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": row.name,
+            "summary": row.summary,
+            "parameters": [dataclasses.asdict(parameter) for parameter in getattr(row, "parameters", ())],
+        }
+        for row in rows
+    ]
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        message = f"the saved query {path.name} is no JSON: {error}; mend or remove the file"
+        raise InvalidQuery(message) from error
+    if not isinstance(document, dict):
+        message = f"the saved query {path.name} needs a JSON object; got {type(document).__name__}; mend or remove it"
+        raise InvalidQuery(message)
+    return document

@@ -1,0 +1,1 @@
+"""When queries run: jobs, one bounded queue, and the results that are kept."""

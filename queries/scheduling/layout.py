@@ -1,0 +1,89 @@
+"""Where the cells of a surface lie, and one time cell of it as a picture."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.topology import Grid, Topology
+
+Kind = Literal["map", "series"]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Cells of a surface, as its dimensions have them."""
+
+    kind: Kind
+    """Whether the surface is a map (lon and lat, or x and y) or a table of series."""
+    names: tuple[str, str] | None
+    """Names of the two horizontal dimensions of a map, ("lat", "lon") or ("y", "x"); None for series."""
+    x: NDArray[np.float64]
+    """Cell centres, shape (columns,) [degree or m]; of series their positions."""
+    y: NDArray[np.float64]
+    """Cell centres, shape (rows,) [degree or m]."""
+    times_ns: NDArray[np.int64]
+    """Where each time cell starts [ns since 1970 UTC], shape (frames,)."""
+    variable: str
+    units: str
+    """Unit of the values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """One time cell of a map as it stands."""
+
+    layout: Layout
+    time_index: int
+    values: NDArray[np.float64]
+    """[the result's unit], shape (rows, columns); NaN where missing or not computed."""
+    computed: NDArray[np.bool_]
+    """Which cells are computed, same shape."""
+    estimate: NDArray[np.float64]
+    """The values, with the nearest computed one where none is computed yet, same shape."""
+    fraction: float
+    """Share of all cells of the surface that is computed, 0 to 1."""
+
+
+def layout_of(topology: Topology, *, variable: str, units: str) -> Layout:
+    """Return where the cells of a topology lie."""
+    space = topology.space
+    if isinstance(space, Grid):
+        names = (space.y.name, space.x.name)
+        return Layout("map", names, space.x.centres, space.y.centres, topology.time.corners, variable, units)
+    return Layout("series", None, space.x, space.y, topology.time.corners, variable, units)
+
+
+def finished_picture(layout: Layout, dataset: xr.Dataset, time_index: int) -> Picture:
+    """Return one time cell of a finished map."""
+    values = np.asarray(dataset["value"].to_numpy()[time_index], np.float64)
+    return Picture(layout, time_index, values, np.ones(values.shape, np.bool_), values, 1.0)
+
+
+def check_frame(layout: Layout, time_index: int) -> None:
+    """Refuse a time cell that the surface does not have, or any of a surface without a map.
+
+    Raises
+    ------
+    InvalidQuery
+        The surface has no map.
+    NotFound
+        It has no such time cell; both numbers are in the message.
+    """
+    if layout.kind != "map":
+        message = "this query answers with series, not with a map, so it has no frames; ask for its series instead"
+        raise InvalidQuery(message)
+    frames = len(layout.times_ns)
+    if not 0 <= time_index < frames:
+        message = f"the surface has the time cells 0 to {frames - 1}; got {time_index}; ask for one of them"
+        raise NotFound(message)
+
+
+def value_range(dataset: xr.Dataset) -> tuple[float, float] | None:
+    """Return least and greatest value [its unit], None where every cell is missing."""
+    values = dataset["value"].to_numpy()
+    present = values[np.isfinite(values)]
+    return (float(present.min()), float(present.max())) if present.size else None

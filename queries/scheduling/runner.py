@@ -1,0 +1,371 @@
+"""The bounded queue and the workers that answer queries block by block."""
+
+import threading
+import time
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import xarray as xr
+
+from hypergrid.errors import Cancelled
+from hypergrid.execution import Plan
+from hypergrid.query import OpenArchive, Query, Refinement
+from queries.scheduling.jobs import Job, NotReady, Outline, Progress, QueueFull, ResultGone, Statistics, unknown_job
+from queries.scheduling.layout import Picture, check_frame, finished_picture, layout_of, value_range
+from queries.scheduling.results import Shelf
+from queries.scheduling.run import Event, Listener, Run
+from queries.scheduling.worker import answer
+
+_STOP_S: Final = 3.0
+"""How long a stopping runner waits for a worker to finish its block [s]; a worker holds nothing that must be kept."""
+
+
+class Runner:
+    """Answers queries of one archive: first come, first served, on a few worker threads.
+
+    Queries with the same token and snapshot that wait or run at the same time share one run. A run ends early when the
+    last job that waits for it is cancelled. All methods may be called from any thread.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns; each query reads its newest snapshot unless it names one.
+    workers
+        Runs at a time.
+    capacity
+        Runs that may wait.
+    allowed_bytes
+        Most memory that a plan may project [bytes]; None: half of what is free.
+    results, result_bytes
+        How many finished results are kept, and their size together [bytes]; the oldest leaves first.
+    remembered
+        How many ended jobs are remembered.
+    clock
+        Returns the time [ns since 1970 UTC].
+    """
+
+    def __init__(
+        self,
+        archive: OpenArchive,
+        *,
+        workers: int = 1,
+        capacity: int = 32,
+        allowed_bytes: int | None = None,
+        results: int = 16,
+        result_bytes: int = 1 << 30,
+        remembered: int = 1000,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._archive = archive
+        self._workers = workers
+        self._capacity = capacity
+        self._allowed_bytes = allowed_bytes
+        self._result_bytes = result_bytes
+        self._remembered = remembered
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._shelf = Shelf(limit=results, limit_bytes=result_bytes)
+        self._waiting: deque[Run] = deque()
+        self._active: dict[tuple[str, str], Run] = {}
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._listeners: dict[str, list[Listener]] = {}
+        self._threads: list[threading.Thread] = []
+        self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
+        self._running = 0
+        self._stopped = False
+
+    # What callers ask
+
+    def explain(self, document: Mapping[str, Any]) -> Outline:
+        """Return what a query would do, without running it.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered.
+        """
+        query = self._archive.latest().query(document)
+        return _outline(query, query.plan(refining=True))
+
+    def submit(self, document: Mapping[str, Any]) -> Job:
+        """Ask for the answer of a query; return at once.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered (`NotFound`, `InvalidQuery`, …), projects more memory than is allowed
+            (`TooLarge`), or too many wait (`QueueFull`).
+        """
+        query = self._archive.latest().query(document)
+        plan = query.plan(refining=True)
+        plan.check(self._allowed_bytes)
+        outline = _outline(query, plan)
+        understood = query.to_json()
+        key = (query.token, understood["snapshot"])
+        with self._lock:
+            run = self._active.get(key)
+            if run is None:
+                run = self._enqueue(key, query, outline)
+            else:
+                self._counts["shared"] += 1
+            job = Job(
+                id=uuid.uuid4().hex,
+                token=key[0],
+                snapshot=key[1],
+                document=understood,
+                state="queued",
+                created_ns=self._clock(),
+                started_ns=None,
+                ended_ns=None,
+                outline=outline,
+                progress=Progress(),
+            )
+            run.followers[job.id] = job
+            self._runs[job.id] = run
+            self._forget()
+            return run.view(job, kept=False)
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs that are remembered, newest first."""
+        with self._lock:
+            return [self._view(job_id) for job_id in reversed(self._runs)]
+
+    def job(self, job_id: str) -> Job:
+        """Return a job as it stands.
+
+        Raises
+        ------
+        NotFound
+            No such job is remembered.
+        """
+        with self._lock:
+            return self._view(job_id)
+
+    def events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        """Return what a follower that saw events up to number `after` still has to be told, oldest first."""
+        with self._lock:
+            job = self._view(job_id)
+            return self._runs[job_id].events(job, after)
+
+    def listen(self, job_id: str, listener: Listener) -> Callable[[], None]:
+        """Have `listener` called at each change of a job, from any thread; return what ends that."""
+        with self._lock:
+            self._view(job_id)
+            self._listeners.setdefault(job_id, []).append(listener)
+
+        def leave() -> None:
+            with self._lock:
+                listeners = self._listeners.get(job_id, [])
+                if listener in listeners:
+                    listeners.remove(listener)
+                if not listeners:
+                    self._listeners.pop(job_id, None)
+
+        return leave
+
+    def cancel(self, job_id: str) -> Job:
+        """Stop a job that has not ended; its run stops after the present block, unless others wait for it."""
+        with self._lock:
+            job = self._view(job_id)
+            run = self._runs[job_id]
+            if job.ended:
+                return job
+            run.followers[job_id] = replace(job, state="cancelled", ended_ns=self._clock())
+            self._counts["cancelled"] += 1
+            if all(follower.ended for follower in run.followers.values()):
+                run.stop.set()
+                # From here on an identical query starts anew, even while the last block is still being computed.
+                if self._active.get(run.key) is run:
+                    del self._active[run.key]
+                if run in self._waiting:
+                    self._waiting.remove(run)
+                    run.end("cancelled", self._clock())
+            job = self._view(job_id)
+            called = list(self._listeners.get(job_id, []))
+        for listener in called:
+            listener()
+        return job
+
+    def result(self, job_id: str) -> xr.Dataset:
+        """Return the finished surface.
+
+        Raises
+        ------
+        NotFound, NotReady, ResultGone
+            No such job; it is not done; it was done, but its result had to make room.
+        """
+        with self._lock:
+            job = self._view(job_id)
+            run = self._runs[job_id]
+            if job.state != "done":
+                raise NotReady(_not_ready(job))
+            dataset = self._shelf.get(run.id)
+            if dataset is None:
+                message = f"the result of query {job_id} was dropped to make room for later ones; post the query again"
+                raise ResultGone(message)
+            return dataset
+
+    def picture(self, job_id: str, time_index: int) -> Picture:
+        """Return one time cell of the surface as it stands now, finished or not.
+
+        Raises
+        ------
+        NotFound, NotReady, ResultGone, InvalidQuery
+            As `result`, but a run that has computed its first block is enough; the surface has no such time cell.
+        """
+        with self._lock:
+            job = self._view(job_id)
+            run = self._runs[job_id]
+            refinement = run.refinement if not job.ended else None
+        layout = run.outline.layout
+        check_frame(layout, time_index)
+        if job.state == "done":
+            return finished_picture(layout, self.result(job_id), time_index)
+        if refinement is None:
+            raise NotReady(_not_ready(job))
+        frame = refinement.frame(time_index)
+        return Picture(layout, time_index, frame.values, frame.computed, frame.estimate, refinement.fraction)
+
+    def statistics(self) -> Statistics:
+        """Return what is held now and what was done so far."""
+        with self._lock:
+            shelf = self._shelf.statistics()
+            return Statistics(
+                workers=self._workers,
+                queued=len(self._waiting),
+                capacity=self._capacity,
+                running=self._running,
+                jobs=len(self._runs),
+                results=shelf.results,
+                result_bytes=shelf.held_bytes,
+                result_bytes_limit=shelf.limit_bytes,
+                evicted=shelf.evicted,
+                **self._counts,
+            )
+
+    def stop(self) -> None:
+        """Cancel all that waits or runs, and wait a little for the workers to leave. What is done stays readable."""
+        with self._lock:
+            self._stopped = True
+            open_jobs = [job_id for job_id in self._runs if not self._view(job_id).ended]
+            self._work.notify_all()
+        for job_id in open_jobs:
+            self.cancel(job_id)
+        for thread in self._threads:
+            thread.join(_STOP_S)
+
+    # What the workers do
+
+    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline) -> Run:
+        if self._stopped:
+            message = "the server is stopping; ask again once it is back"
+            raise QueueFull(message)
+        if len(self._waiting) >= self._capacity:
+            message = f"{len(self._waiting)} queries wait, and {self._capacity} may; ask again later, or stop one"
+            raise QueueFull(message)
+        run = Run(uuid.uuid4().hex, key, query, outline)
+        self._waiting.append(run)
+        self._active[key] = run
+        if len(self._threads) < self._workers:
+            # Daemons: a worker deep in a block must not keep a process alive that was told to end.
+            thread = threading.Thread(target=self._work_off, name=f"queries-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._work.notify()
+        return run
+
+    def _work_off(self) -> None:
+        while True:
+            with self._lock:
+                while not self._waiting and not self._stopped:
+                    self._work.wait()
+                if not self._waiting:
+                    return
+                run = self._waiting.popleft()
+                self._running += 1
+                run.state, run.started_ns = "running", self._clock()
+                run.advance(Progress(total=run.outline.cells))
+            self._tell(run)
+            try:
+                self._drive(run)
+            finally:
+                with self._lock:
+                    self._running -= 1
+                    if self._active.get(run.key) is run:
+                        del self._active[run.key]
+                self._tell(run)
+
+    def _drive(self, run: Run) -> None:
+        """Run it to its end, whatever that is: a worker outlives every query."""
+        try:
+            dataset = answer(
+                run.query,
+                run.stop,
+                allowed_bytes=self._allowed_bytes,
+                on_refinement=lambda refinement: self._advance(run, refinement),
+            )
+            spread = value_range(dataset)
+        except Cancelled:
+            with self._lock:
+                run.end("cancelled", self._clock())
+        except Exception as error:  # noqa: BLE001 - told to those who asked; the worker goes on
+            with self._lock:
+                run.end("failed", self._clock(), error)
+                self._counts["failed"] += _open(run)
+        else:
+            with self._lock:
+                run.value_range = spread
+                self._shelf.put(run.id, dataset)
+                run.end("done", self._clock())
+                self._counts["done"] += _open(run)
+
+    def _advance(self, run: Run, refinement: Refinement) -> None:
+        with self._lock:
+            run.refinement = refinement
+            run.advance(Progress(refinement.fraction, refinement.cells, refinement.total, refinement.seconds))
+        self._tell(run)
+
+    def _tell(self, run: Run) -> None:
+        with self._lock:
+            called = [listener for job_id in run.followers for listener in self._listeners.get(job_id, [])]
+        for listener in called:
+            listener()
+
+    def _view(self, job_id: str) -> Job:
+        run = self._runs.get(job_id)
+        if run is None:
+            raise unknown_job(job_id)
+        return run.view(run.followers[job_id], kept=self._shelf.get(run.id) is not None)
+
+    def _forget(self) -> None:
+        """Forget the oldest ended jobs above the limit, and results that no remembered job can ask for."""
+        surplus = len(self._runs) - self._remembered
+        for job_id in [job_id for job_id in self._runs if self._view(job_id).ended][: max(surplus, 0)]:
+            run = self._runs.pop(job_id)
+            del run.followers[job_id]
+            if not run.followers:
+                self._shelf.drop(run.id)
+
+
+def _outline(query: Query, plan: Plan) -> Outline:
+    layout = layout_of(plan.surface.topology, variable=query.question.variable, units=plan.surface.unit)
+    return Outline(layout, plan.cells, plan.projected_bytes, query.explain())
+
+
+def _open(run: Run) -> int:
+    """Return how many of its jobs saw its end; the others were cancelled before."""
+    return sum(not job.ended for job in run.followers.values())
+
+
+def _not_ready(job: Job) -> str:
+    remedy = {
+        "queued": "it waits for others; follow its events",
+        "running": "it is being computed; follow its events",
+        "failed": f"it failed: {job.error}",
+        "cancelled": "it was stopped; post it again",
+    }
+    return f"query {job.id} is {job.state} and has nothing to show; {remedy.get(job.state, 'ask again')}"

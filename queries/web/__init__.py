@@ -1,0 +1,1 @@
+"""The web API; the only folder that imports FastAPI."""

@@ -1,0 +1,48 @@
+"""The web application: routes, limits, headers and problem documents put together."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import FastAPI
+
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
+from queries.web import about, events, jobs, problems, results
+from queries.web.guard import LOOPBACK_NAMES, Guard
+from queries.web.records import PREFIX
+
+
+def create_app(runner: Runner, catalogue: Catalogue, *, names: Iterable[str] = LOOPBACK_NAMES) -> FastAPI:
+    """Return the application that answers for one archive.
+
+    Parameters
+    ----------
+    runner
+        Answers the queries; stopped when the application shuts down.
+    catalogue
+        Knows what there is to ask about.
+    names
+        Host names that it answers to.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        runner.stop()
+
+    # Pages of interactive documentation would fetch their scripts from another host; the description itself needs none.
+    app = FastAPI(title="HyperGrid", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.runner = runner
+    app.add_middleware(Guard, names=tuple(names))
+    problems.install(app)
+    for routes in (about.router(catalogue), jobs.router(runner), events.router(runner), results.router(runner)):
+        app.include_router(routes, prefix=PREFIX)
+
+    @app.get("/health", tags=["server"])
+    def health() -> dict[str, Any]:
+        """Say that the server answers, and what it holds."""
+        return {"status": "ok", "queries": asdict(runner.statistics())}
+
+    return app

@@ -1,0 +1,62 @@
+"""`GET queries/{id}/events`: what happens to a query, as server-sent events."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from queries.scheduling.runner import Runner
+from queries.web.records import event_body
+
+SHORTEST_PAUSE_S: Final = 0.1
+"""At most ten progress events a second."""
+PING_S: Final = 15
+"""A comment this often keeps the connection of a long block open [s]."""
+FAREWELL_S: Final = 2.0
+"""How long a stream may take to tell its end when the server stops [s]."""
+_LAST: Final = ("done", "error", "cancelled")
+
+
+def router(runner: Runner) -> APIRouter:
+    """Return the routes of this file."""
+    routes = APIRouter(tags=["queries"])
+
+    @routes.get("/queries/{job_id}/events", response_class=EventSourceResponse)
+    async def events(job_id: str, last_event_id: Annotated[str | None, Header()] = None) -> EventSourceResponse:
+        """Tell plan, progress, then done, error or cancelled; a late reader gets the present state first."""
+        runner.job(job_id)
+        after = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
+        return EventSourceResponse(
+            follow(runner, job_id, after=after), ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S
+        )
+
+    return routes
+
+
+async def follow(runner: Runner, job_id: str, *, after: int) -> AsyncIterator[ServerSentEvent]:
+    """Yield the events of a job after number `after`, until it ends."""
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
+
+    def wake() -> None:
+        # A worker may end a block while the server's loop is closing.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(changed.set)
+
+    leave = runner.listen(job_id, wake)
+    try:
+        while True:
+            changed.clear()
+            for event in runner.events(job_id, after=after):
+                after = event.id
+                yield ServerSentEvent(json.dumps(event_body(event)), event=event.name, id=str(event.id))
+                if event.name in _LAST:
+                    return
+            await changed.wait()
+            await asyncio.sleep(SHORTEST_PAUSE_S)
+    finally:
+        leave()

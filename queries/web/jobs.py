@@ -1,0 +1,71 @@
+"""`queries`: ask, list, look, stop."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from queries.scheduling.runner import Runner
+from queries.web.bodies import read_document
+from queries.web.records import PREFIX, job_body, plan_body, surface_body
+
+_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["variable", "steps"],
+                    "properties": {
+                        "variable": {"type": "string"},
+                        "snapshot": {"type": ["string", "null"]},
+                        "steps": {"type": "array", "items": {"type": "object"}},
+                        "clip": {"type": "object"},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+def router(runner: Runner) -> APIRouter:
+    """Return the routes of this file."""
+    routes = APIRouter(tags=["queries"])
+
+    @routes.post("/queries/explain", openapi_extra=_BODY)
+    async def explain(request: Request) -> dict[str, Any]:
+        """Say what a query would do and need, without running it."""
+        outline = await run_in_threadpool(runner.explain, await read_document(request))
+        return {
+            "cells": outline.cells,
+            "projected_bytes": outline.projected_bytes,
+            "explanation": outline.explanation,
+            "surface": surface_body(outline.layout),
+        }
+
+    @routes.post("/queries", status_code=202, openapi_extra=_BODY)
+    async def ask(request: Request, response: Response) -> dict[str, Any]:
+        """Ask for the answer of a query; its address is in Location."""
+        job = await run_in_threadpool(runner.submit, await read_document(request))
+        response.headers["Location"] = f"{PREFIX}/queries/{job.id}"
+        return job_body(job)
+
+    @routes.get("/queries")
+    def listing() -> list[dict[str, Any]]:
+        """List the queries that are remembered, newest first."""
+        return [job_body(job) for job in runner.jobs()]
+
+    @routes.get("/queries/{job_id}")
+    def look(job_id: str) -> dict[str, Any]:
+        """Return the state of a query and its plan."""
+        job = runner.job(job_id)
+        return job_body(job) | {"plan": plan_body(job)}
+
+    @routes.delete("/queries/{job_id}")
+    def stop(job_id: str) -> dict[str, Any]:
+        """Stop a query; one that ended stays as it is. Its run goes on while others wait for it."""
+        return job_body(runner.cancel(job_id))
+
+    return routes

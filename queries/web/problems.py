@@ -1,0 +1,132 @@
+"""The one place where what went wrong becomes an HTTP answer: problem documents (RFC 9457).
+
+A name that does not exist is 404 where it is in the address and 422 where it is in a query that was posted: the address
+was right, its content was not. Likewise an unreadable unit or time is 422 in a posted query and 400 in an address.
+"""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+from uuid import uuid4
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from hypergrid.errors import (
+    Cancelled,
+    HyperGridError,
+    InvalidQuery,
+    InvalidTime,
+    InvalidUnit,
+    NotFound,
+    SingularSystem,
+    TooLarge,
+)
+from queries.scheduling.jobs import NotReady, QueueFull, ResultGone
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_S: Final = 2
+"""When a client may try again after 409 or 503 [s]."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class InvalidBody(HyperGridError, ValueError):
+    """The body of a request cannot be read as JSON, or is nested too deeply."""
+
+
+class BodyTooLarge(HyperGridError, ValueError):
+    """The body of a request is above the limit; the message has the limit."""
+
+
+class NotJson(HyperGridError, TypeError):
+    """A body came with another media type than JSON."""
+
+
+# Class, status of one in an address, status of one in a posted query, title. The first match counts, so that a class
+# stands above its bases.
+_ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
+    (ResultGone, 410, 410, "The result is no longer kept"),
+    (NotReady, 409, 409, "There is no result yet"),
+    (QueueFull, 503, 503, "Too many queries wait"),
+    (BodyTooLarge, 413, 413, "The request is too large"),
+    (NotJson, 415, 415, "The request is not JSON"),
+    (InvalidBody, 400, 400, "The request cannot be read"),
+    (NotFound, 404, 422, "It does not exist"),
+    (InvalidQuery, 400, 422, "The query cannot be answered"),
+    (InvalidUnit, 400, 422, "A unit cannot be used"),
+    (InvalidTime, 400, 422, "A time cannot be read"),
+    (TooLarge, 413, 413, "The query needs more memory than is allowed"),
+    (SingularSystem, 422, 422, "The stations cannot be told apart"),
+    (Cancelled, 409, 409, "The query was stopped"),
+)
+
+
+def problem_of(error: Exception, *, posted: bool) -> dict[str, Any]:
+    """Return the problem document of an error.
+
+    Parameters
+    ----------
+    error
+        What was raised. What is not of HyperGrid's tree is told as 500, without its text: it may name paths.
+    posted
+        Whether it came from a posted query rather than from an address.
+    """
+    for kind, in_address, in_query, title in _ROWS:
+        if isinstance(error, kind):
+            body = _body(in_query if posted else in_address, title, str(error), _slug(type(error).__name__))
+            if isinstance(error, TooLarge):
+                body |= {"projected": error.projected, "allowed": error.allowed}
+            return body
+    if isinstance(error, HyperGridError):
+        return _body(500, "It did not work", str(error), _slug(type(error).__name__))
+    reference = uuid4().hex[:8]
+    _LOG.error("unexpected error %s", reference, exc_info=error)
+    detail = f"something unexpected happened; the server's log has it under {reference}"
+    return _body(500, "An error of the server", detail, "unexpected")
+
+
+def response_of(problem: Mapping[str, Any]) -> JSONResponse:
+    """Return a problem document as a response."""
+    headers = {"Retry-After": str(RETRY_S)} if problem["status"] in (409, 503) else None
+    return JSONResponse(problem, problem["status"], headers=headers, media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of an application answered by a problem document."""
+    app.add_exception_handler(HyperGridError, _answer)
+    app.add_exception_handler(Exception, _answer)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(RequestValidationError, _answer_validation)
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    return response_of(problem_of(error, posted=request.method == "POST"))
+
+
+async def _answer_http(request: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    title = HTTPStatus(status).phrase
+    detail = f"{request.method} {request.url.path}: {title.lower()}; /openapi.json lists what there is"
+    response = response_of(_body(status, title, detail, _slug(title.title().replace(" ", ""))))
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(error.headers)
+    return response
+
+
+async def _answer_validation(_request: Request, error: Exception) -> JSONResponse:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    told = [{"where": "/".join(map(str, item["loc"])), "what": item["msg"]} for item in found]
+    detail = "; ".join(f"{item['where']}: {item['what']}" for item in told)
+    return response_of(_body(422, "A parameter cannot be used", detail, "invalid-parameter") | {"errors": told})
+
+
+def _body(status: int, title: str, detail: str, slug: str) -> dict[str, Any]:
+    return {"type": f"urn:hypergrid:problem:{slug}", "title": title, "status": status, "detail": detail}
+
+
+def _slug(name: str) -> str:
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")

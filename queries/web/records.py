@@ -1,0 +1,112 @@
+"""The JSON that the API answers with, from the records of the scheduler."""
+
+import base64
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.times import format_instant
+from queries.scheduling.jobs import Job
+from queries.scheduling.layout import Layout, Picture
+from queries.scheduling.run import Event
+from queries.web.problems import problem_of
+
+PREFIX: Final = "/api/v1"
+
+
+def job_body(job: Job) -> dict[str, Any]:
+    """Return a job as JSON: state, progress, the query as understood, and where to go next."""
+    here = f"{PREFIX}/queries/{job.id}"
+    return {
+        "id": job.id,
+        "state": job.state,
+        "token": job.token,
+        "snapshot": job.snapshot,
+        "query": job.document,
+        "created": _instant(job.created_ns),
+        "started": _instant(job.started_ns),
+        "ended": _instant(job.ended_ns),
+        **_progress(job),
+        "value_range": job.value_range,
+        "kept": job.kept,
+        "error": problem_of(job.error, posted=True) if job.error else None,
+        "links": {
+            "self": here,
+            "events": f"{here}/events",
+            "frame": f"{here}/frame",
+            "series": f"{here}/series",
+            "result": f"{here}/result",
+        },
+    }
+
+
+def plan_body(job: Job) -> dict[str, Any]:
+    """Return what a run will do, and where the cells of its surface lie."""
+    return {
+        "cells": job.outline.cells,
+        "projected_bytes": job.outline.projected_bytes,
+        "explanation": job.outline.explanation,
+        "surface": surface_body(job.outline.layout),
+    }
+
+
+def surface_body(layout: Layout) -> dict[str, Any]:
+    """Return where the cells of a surface lie: cell centres and, of time cells, starts."""
+    body: dict[str, Any] = {
+        "kind": layout.kind,
+        "variable": layout.variable,
+        "units": layout.units,
+        "times": [format_instant(int(start)) for start in layout.times_ns],
+    }
+    if layout.names is not None:
+        row, column = layout.names
+        axis_units = "degree" if column == "lon" else "m"
+        body |= {"dims": [row, column], "axis_units": axis_units, column: layout.x.tolist(), row: layout.y.tolist()}
+    return body
+
+
+def event_body(event: Event) -> dict[str, Any]:
+    """Return the data of an event."""
+    job = event.job
+    match event.name:
+        case "plan":
+            return plan_body(job) | {"id": job.id, "state": job.state}
+        case "progress":
+            return _progress(job)
+        case "error":
+            return problem_of(job.error or RuntimeError("unknown"), posted=True)
+        case _:
+            return job_body(job)
+
+
+def picture_body(picture: Picture) -> dict[str, Any]:
+    """Return one time cell of a map; arrays are base64 of little-endian values, rows from the first lat (or y)."""
+    return surface_body(picture.layout) | {
+        "shape": list(picture.values.shape),
+        "time_index": picture.time_index,
+        "time": format_instant(int(picture.layout.times_ns[picture.time_index])),
+        "fraction": picture.fraction,
+        "values": encode(picture.values, "<f8"),
+        "computed": encode(picture.computed, "u1"),
+        "estimate": encode(picture.estimate, "<f8"),
+    }
+
+
+def encode(array: NDArray[np.generic], dtype: str) -> str:
+    """Return the values of an array in row order, as base64 of `dtype`."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype).tobytes()).decode("ascii")
+
+
+def _progress(job: Job) -> dict[str, Any]:
+    progress = job.progress
+    return {
+        "fraction": progress.fraction,
+        "cells": progress.cells,
+        "total": progress.total or job.outline.cells,
+        "seconds": round(progress.seconds, 3),
+    }
+
+
+def _instant(time_ns: int | None) -> str | None:
+    return None if time_ns is None else format_instant(time_ns)

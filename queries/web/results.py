@@ -1,0 +1,49 @@
+"""`queries/{id}/frame`, `/series` and `/result`: the surface as it stands, and when it is done."""
+
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query, Response
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.export import FORMATS, to_bytes
+from queries.scheduling.runner import Runner
+from queries.web.records import encode, picture_body, surface_body
+
+
+def router(runner: Runner) -> APIRouter:
+    """Return the routes of this file."""
+    routes = APIRouter(tags=["results"])
+
+    @routes.get("/queries/{job_id}/frame")
+    def frame(job_id: str, time: Annotated[int, Query(description="which time cell, from 0")] = 0) -> dict[str, Any]:
+        """Return one time cell of the map as it stands now, with an estimate where it is not computed yet."""
+        return picture_body(runner.picture(job_id, time))
+
+    @routes.get("/queries/{job_id}/series")
+    def series(job_id: str) -> dict[str, Any]:
+        """Return the finished table of a query without a map: shape (time, series), base64 of little-endian float64."""
+        dataset = runner.result(job_id)
+        layout = runner.job(job_id).outline.layout
+        if layout.kind != "series":
+            message = "this query answers with a map, not with series; ask for its frames instead"
+            raise InvalidQuery(message)
+        values = dataset["value"].to_numpy()
+        stations = [str(station) for station in dataset["station"].to_numpy()]
+        return surface_body(layout) | {
+            "shape": list(values.shape),
+            "stations": stations,
+            "values": encode(values.astype(np.float64), "<f8"),
+        }
+
+    @routes.get("/queries/{job_id}/result", response_class=Response)
+    def result(
+        job_id: str, f: Annotated[str, Query(description="netcdf, csv, png or zarr (zipped)")] = "netcdf"
+    ) -> Response:
+        """Download the finished surface."""
+        row = FORMATS[f]
+        content = to_bytes(runner.result(job_id), f)
+        disposition = f'attachment; filename="hypergrid-{job_id[:8]}{row.suffix}"'
+        return Response(content, media_type=row.media_type, headers={"Content-Disposition": disposition})
+
+    return routes

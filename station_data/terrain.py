@@ -1,0 +1,61 @@
+"""The terrain of the pass in closed form, and the local coordinates that everything else is written in."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+CENTRE_LON = 7.0 + 10.0 / 60.0 + 48.5 / 3600.0
+"""Longitude of the centre of Q1's grid [degree]."""
+CENTRE_LAT = 45.0 + 52.0 / 60.0 + 12.5 / 3600.0
+"""Latitude of the centre of Q1's grid [degree]."""
+METRES_PER_DEGREE = 2.0 * np.pi * 6_371_008.8 / 360.0
+"""Length of one degree of latitude on the sphere of the mean earth radius [m]."""
+REFERENCE_M = 2450.0
+"""Elevation of the saddle, at which the reference temperature holds [m]."""
+AXIS_DEG = 60.0
+"""Bearing of the pass road: the direction along which the pass falls on both sides [degree, clockwise from north]."""
+FLANK_M, FLANK_WIDTH_M = 165.0, 400.0
+FALL_M, FALL_LENGTH_M = 60.0, 420.0
+HOLLOW_M, HOLLOW_WIDTH_M = 60.0, 220.0
+HOLLOW_EAST_M, HOLLOW_NORTH_M = -60.0, -220.0
+
+
+def local_metres(lon: ArrayLike, lat: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Offset from the centre of the pass, east and north [m], of positions in degrees; any shapes that broadcast."""
+    east = (np.asarray(lon, dtype=np.float64) - CENTRE_LON) * METRES_PER_DEGREE * np.cos(np.radians(CENTRE_LAT))
+    north = (np.asarray(lat, dtype=np.float64) - CENTRE_LAT) * METRES_PER_DEGREE
+    return east, north
+
+
+def across_road(lon: ArrayLike, lat: ArrayLike) -> NDArray[np.float64]:
+    """Distance from the road over the pass [m], positive on its south-eastern side."""
+    east, north = local_metres(lon, lat)
+    bearing = np.radians(AXIS_DEG)
+    return east * np.cos(bearing) - north * np.sin(bearing)
+
+
+def elevation(lon: ArrayLike, lat: ArrayLike) -> NDArray[np.float64]:
+    """Elevation of the terrain [m].
+
+    A saddle (flanks rise on both sides of the road, the road falls away from the summit) with a round hollow beside
+    the road, in which cold air gathers.
+
+    Parameters
+    ----------
+    lon, lat
+        Position [degree]; any shapes that broadcast.
+
+    Returns
+    -------
+    ndarray
+        Elevation [m], of the broadcast shape.
+    """
+    east, north = local_metres(lon, lat)
+    bearing = np.radians(AXIS_DEG)
+    along = east * np.sin(bearing) + north * np.cos(bearing)
+    across = east * np.cos(bearing) - north * np.sin(bearing)
+    flank = FLANK_M * (1.0 - np.exp(-0.5 * (across / FLANK_WIDTH_M) ** 2))
+    relative = (along / FALL_LENGTH_M) ** 2
+    fall = FALL_M * relative / (1.0 + relative)
+    distance_squared = (east - HOLLOW_EAST_M) ** 2 + (north - HOLLOW_NORTH_M) ** 2
+    hollow = HOLLOW_M * np.exp(-0.5 * distance_squared / HOLLOW_WIDTH_M**2)
+    return np.asarray(REFERENCE_M + flank - fall - hollow, dtype=np.float64)

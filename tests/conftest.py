@@ -1,0 +1,56 @@
+"""What every test gets: a loopback network, one Spark session a run, and skips that can be forbidden."""
+
+import os
+import socket
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Figures need no display, and a busy machine is no failure.
+os.environ.setdefault("MPLBACKEND", "Agg")
+hypothesis.settings.register_profile("hypergrid", database=None, deadline=None)
+hypothesis.settings.load_profile("hypergrid")
+
+FORBIDDEN_SKIPS = frozenset(os.environ.get("HYPERGRID_FORBID_SKIPS", "").replace(",", " ").split())
+"""Markers whose tests must not skip: continuous integration names ``browser``."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    forbidden = FORBIDDEN_SKIPS.intersection(marker.name for marker in item.iter_markers())
+    if report.skipped and forbidden and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{item.nodeid} was skipped, which HYPERGRID_FORBID_SKIPS={','.join(forbidden)} forbids: {reason}"
+        )
+    return report
+
+
+@pytest.fixture(autouse=True)
+def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse connections to any other machine: nothing here may need one."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:  # noqa: ANN401 - whatever the family takes
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            message = f"a test reached for {address}; tests stay on this machine"
+            raise AssertionError(message)
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """Give the one Spark session of the run."""
+    from ingest.spark.session import spark_session  # noqa: PLC0415 - most runs of a few tests need no Spark
+
+    with spark_session(cores=2, app="hypergrid-tests") as session:
+        yield session

@@ -1,0 +1,150 @@
+"""The command line as a newcomer meets it: exit statuses, messages, nothing half-written."""
+
+import io
+import json
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+from hypergrid.__main__ import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def hypergrid(*words: str | Path) -> Done:
+    """Run the command line in this process: a start of Python for each case would take most of the test's time."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["hypergrid", *map(str, words)])
+        try:
+            main()
+        except SystemExit as leaving:
+            status = int(leaving.code or 0)
+        else:
+            status = 0
+    return Done(status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def archive(five_days: Path) -> Path:
+    """An archive of the sample network."""
+    return five_days / "build/demo/archive"
+
+
+def with_changes(root: Path, tmp_path: Path, **changes: object) -> Path:
+    """Write Q1 with other keys; a path such as `grid.step` goes into the interpolation."""
+    document = json.loads((root / "station_data/queries/q1.json").read_text())
+    for key, value in changes.items():
+        if key in document:
+            document[key] = value
+        else:
+            next(step for step in document["steps"] if key in step)[key] = value
+    path = tmp_path / "query.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("ending", [".nc", ".csv", ".png", ".zarr"])
+def test_query_writes_each_kind_of_file(root: Path, archive: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"q1{ending}"
+    done = hypergrid("query", root / "station_data/queries/q1.json", "--archive", archive, "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert out.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_json_summary_names_the_snapshot(root: Path, archive: Path, tmp_path: Path) -> None:
+    out = tmp_path / "q1.nc"
+    done = hypergrid("query", root / "station_data/queries/q1.json", "--archive", archive, "-o", out, "--json")
+    summary = json.loads(done.stdout)
+    assert summary["cells"] == 529
+    assert summary["missing"] == 0
+    with xr.open_dataset(out) as dataset:
+        assert dataset.attrs["hypergrid_snapshot"] == summary["snapshot"]
+        assert dataset.attrs["hypergrid_token"] == summary["token"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"variable": "air_temprature"}, ["air_temprature", "did you mean 'air_temperature'"]),
+        ({"method": "ordinary_crigging"}, ["ordinary_crigging", "ordinary_kriging"]),
+        ({"function": "valid_rang"}, ["valid_rang", "valid_range"]),
+        ({"grid": {"lon": 10.0, "lat": 50.0, "step": "1arcsec", "shape": [5, 5]}}, ["misses all", "km away"]),
+        ({"grid": {"lon": 7.18, "lat": 45.87, "step": -1, "shape": [5, 5]}}, ["step above zero", "-1"]),
+        ({"clip": {"time": ["2007-10-04", "2007-10-01"]}}, ["2007-10-04", "stop after its start"]),
+        ({"clip": {"time": ["2009-10-01", "2009-10-04"]}}, ["no reading", "2009-10-01"]),
+    ],
+    ids=["variable", "method", "function", "grid", "step", "reversed", "empty"],
+)  # fmt: skip
+def test_bad_queries_are_refused_before_running(
+    root: Path, archive: Path, tmp_path: Path, changes: dict[str, object], words: list[str]
+) -> None:
+    """Each names what was given and what exists; no file appears."""
+    query = with_changes(root, tmp_path, **changes)
+    done = hypergrid("query", query, "--archive", archive, "-o", tmp_path / "out.nc")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in " ".join(done.stderr.split())
+    assert not (tmp_path / "out.nc").exists()
+
+
+def test_a_folder_that_is_no_archive_is_refused_untouched(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    for words in (["stations", "--archive", tmp_path], ["ingest", root / "station_data/sample", "--archive", tmp_path]):
+        done = hypergrid(*words)
+        assert done.returncode == 2, done.stderr
+        assert "is no archive" in " ".join(done.stderr.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_unknown_ending_and_a_missing_file_are_explained(root: Path, archive: Path, tmp_path: Path) -> None:
+    done = hypergrid("query", root / "station_data/queries/q1.json", "--archive", archive, "-o", tmp_path / "out.doc")
+    assert done.returncode == 2
+    assert ".doc" in done.stderr
+    assert ".nc" in done.stderr
+    done = hypergrid("query", tmp_path / "none.json", "--archive", archive, "-o", tmp_path / "out.nc")
+    assert done.returncode == 2
+    assert "cannot be read" in " ".join(done.stderr.split())
+
+
+def test_strict_ingest_fails_and_commits_nothing(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "bad.csv").write_text("station,time,air_temperature\nA,2007-10-01T00:00Z,1.5\nA,yesterday,2.5\n")
+    loose = hypergrid("ingest", folder, "--archive", tmp_path / "loose")
+    assert loose.returncode == 0, loose.stderr
+    assert "could not be read" in " ".join(loose.stderr.split())
+    listed = json.loads(hypergrid("rejects", "--archive", tmp_path / "loose", "--json").stdout)
+    assert [(row["line"], row["column"]) for row in listed] == [(3, "time")]
+    strict = hypergrid("ingest", folder, "--archive", tmp_path / "strict", "--strict")
+    assert strict.returncode == 1
+    if (tmp_path / "strict").exists():
+        assert json.loads(hypergrid("variables", "--archive", tmp_path / "strict", "--json").stdout) == []
+
+
+def test_a_process_of_its_own_ends_with_the_same_status(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hypergrid", "stations", "--archive", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "is no archive" in " ".join(done.stderr.split())
+    assert done.stdout == ""
+
+
+def test_help_answers_without_the_heavy_rooms() -> None:
+    code = "import sys, hypergrid.__main__; print([m for m in ('pyspark', 'fastapi', 'bokeh') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,62 @@
+"""The README is true: its Python runs as printed, its commands work, its links lead somewhere."""
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def blocks(readme: Path, language: str) -> list[str]:
+    """Return the code blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", readme.read_text(), flags=re.DOTALL)
+
+
+def test_python_example_runs_exactly_as_printed(root: Path, five_days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (example,) = blocks(root / "README.md", "python")
+    monkeypatch.chdir(five_days)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example, "README.md", "exec"), {})
+    text = printed.getvalue()
+    assert "Rewritten by: " in text
+    assert "100% of 529 cells" in text
+    mean = re.search(r"^(-?\d+\.\d+) degC$", text, flags=re.MULTILINE)
+    assert mean is not None
+    assert -10 < float(mean[1]) < 15
+
+
+def test_commands_of_the_command_line_work(root: Path, tmp_path: Path) -> None:
+    commands = [
+        line for block in blocks(root / "README.md", "sh") for line in block.splitlines() if "bin/hypergrid" in line
+    ]
+    assert len(commands) >= 5
+    (tmp_path / "station_data").symlink_to(root / "station_data")
+    (tmp_path / "build").mkdir()
+    for command in commands:
+        words = shlex.split(command, comments=True)[1:]
+        if words[0] == "serve":
+            continue  # tests/browser serves
+        done = subprocess.run(
+            [sys.executable, "-m", "hypergrid", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    assert (tmp_path / "build" / "q1.nc").stat().st_size > 1000
+
+
+def test_links_and_pictures_exist(root: Path) -> None:
+    targets = re.findall(r"\]\((?!http)([^)#]+)\)", (root / "README.md").read_text())
+    assert len(targets) >= 8
+    missing = [target for target in targets if not (root / target).exists()]
+    assert not missing
+
+
+def test_first_screen_says_what_it_is_and_gives_the_two_commands(root: Path) -> None:
+    first = (root / "README.md").read_text().splitlines()[:30]
+    text = "\n".join(first)
+    for needed in ("stations", "make demo", "make test", ".png"):
+        assert needed in text

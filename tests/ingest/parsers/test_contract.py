@@ -1,0 +1,83 @@
+"""What every parser keeps to."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.parsers import FORMATS, Parsed, ReadOptions
+
+CSV = b"station,time,a,b\n" + b"".join(
+    f"{n % 3},2007-10-01T00:{n:02d}:00Z,{n}.5,{'' if n % 4 else -n}\n".encode() for n in range(60)
+)
+
+
+ROW = "7 2007 09 20 02 00 07 {} 5.680 5.475 NaN 86.602 26.765 -8.595 {} NaN 117.503\n"
+TEXTS = {"csv": CSV, "sensorscope": "".join(ROW.format(1190246407 + 120 * n, n) for n in range(60)).encode()}
+
+
+def parsed_of(name: str, data: bytes, *, cuts: tuple[int, ...] = ()) -> list[Parsed]:
+    """Parse in chunks that end at the first newline at or after each cut."""
+    layout = FORMATS[name].layout(data, "file.txt", ReadOptions())
+    ends = {data.find(b"\n", cut) + 1 for cut in cuts if cut > layout.data_start} - {0}
+    bounds = sorted({layout.data_start, *ends})
+    stops = [*bounds[1:], len(data)]
+    return [
+        FORMATS[name].parse(data[start:stop], layout, last=stop == len(data))
+        for start, stop in zip(bounds, stops, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+@settings(max_examples=30)
+@given(cuts=st.lists(st.integers(30, 3000), max_size=4), broken=st.lists(st.integers(40, 3000), max_size=4))
+def test_chunks_give_what_the_whole_gives(name: str, cuts: list[int], broken: list[int]) -> None:
+    data = bytearray(TEXTS[name])
+    for place in broken:
+        if place < len(data):
+            data[place] = ord("!")
+    (whole,) = parsed_of(name, bytes(data))
+    parts = parsed_of(name, bytes(data), cuts=tuple(cuts))
+    assert np.concatenate([part.time_ns for part in parts]).tolist() == whole.time_ns.tolist()
+    for column, values in whole.values.items():
+        np.testing.assert_array_equal(np.concatenate([part.values[column] for part in parts]), values)
+    names = [part.stations[code] for part in parts for code in part.code]
+    assert names == [whole.stations[code] for code in whole.code]
+    before, bad = 0, []
+    for part in parts:
+        bad += [(before + row.line, row.reason) for row in part.bad]
+        before += part.lines
+    assert bad == [(row.line, row.reason) for row in whole.bad]
+    assert before == whole.lines
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+@settings(max_examples=80)
+@given(
+    noise=st.lists(
+        st.tuples(st.integers(20, 4000), st.binary(min_size=0, max_size=3), st.integers(0, 3)), min_size=1, max_size=6
+    )
+)
+def test_every_line_is_a_row_or_blank_or_refused(name: str, noise: list[tuple[int, bytes, int]]) -> None:
+    data = TEXTS[name]
+    for place, inserted, dropped in noise:
+        data = data[:place] + inserted + data[place + dropped :]
+    (parsed,) = parsed_of(name, data)
+    layout = FORMATS[name].layout(data, "file.txt", ReadOptions())
+    body = data[layout.data_start :].replace(b"\r\n", b"\n")
+    lines = body.split(b"\n")
+    blank = sum(not line.strip(b" \t" if name == "sensorscope" else None) for line in lines[:-1])
+    blank += not lines[-1].strip() and bool(lines[-1])
+    assert parsed.lines == len(lines) - (not lines[-1])
+    assert len(parsed.code) + len(parsed.bad) + blank == parsed.lines
+    assert all(row.reason and 1 <= row.line <= parsed.lines and len(row.text) <= 200 for row in parsed.bad)
+    assert [row.line for row in parsed.bad] == sorted({row.line for row in parsed.bad})
+
+
+def test_a_large_text_is_read_as_numpy_reads_it(make_text: Callable[..., bytes]) -> None:
+    data = make_text("3", 3000)
+    (parsed,) = parsed_of("sensorscope", data)
+    slow = np.array([[float(word) for word in line.split()[8:]] for line in data.splitlines()])
+    np.testing.assert_array_equal(np.column_stack(list(parsed.values.values())), slow)

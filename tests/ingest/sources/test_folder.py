@@ -1,0 +1,89 @@
+"""Files, feeds, chunks and raw copies."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hypergrid.errors import NotFound
+from ingest.mapping import Deployment, from_mapping
+from ingest.parsers import Layout, ReadOptions, Unreadable
+from ingest.sources.folder import SourceFile, cut, discover, find_deployment, has_changed, layout_of, read
+from ingest.sources.raw import hash_of, keep, place_of, read_back, sweep
+
+LAYOUT = Layout(("time", "a"), ("a",), (), ReadOptions(), "s", 0, 0)
+
+
+@pytest.fixture
+def deployment(deployment_text: str) -> Deployment:
+    return from_mapping(tomllib.loads(deployment_text))
+
+
+def source(path: Path, data: bytes) -> SourceFile:
+    path.write_bytes(data)
+    status = path.stat()
+    return SourceFile(path, path.name, "sensorscope", len(data), status.st_mtime_ns, hash_of(path, len(data)))
+
+
+def test_files_are_matched_by_name_and_others_are_told(tmp_path: Path, deployment: Deployment) -> None:
+    for name in ("b.txt", "deep/a.txt", "deployment.toml", "note.md", ".hidden.txt", ".git/x.txt", "archive/raw/r.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("x")
+    # a path given twice counts once
+    found = discover([tmp_path, tmp_path / "b.txt"], deployment, exclude=tmp_path / "archive")
+    assert [file.name for file in found.files] == ["b.txt", "deep/a.txt"]
+    assert found.ignored == ("note.md",)
+    assert find_deployment([tmp_path / "deep", tmp_path]) == tmp_path / "deployment.toml"
+    assert find_deployment([tmp_path / "b.txt"]) == tmp_path / "deployment.toml"
+    assert find_deployment([tmp_path / "deep"]) is None
+    with pytest.raises(NotFound, match="no file or folder"):
+        discover([tmp_path / "nowhere"], deployment)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 8, 9, 50, 1000])
+@pytest.mark.parametrize("data", [b"1234567\n" * 9, b"1\n" * 9 + b"22", b"x", b"\n", b"12345678901234567890\n1\n"])
+def test_chunks_are_whole_lines_and_leave_nothing_out(tmp_path: Path, chunk_bytes: int, data: bytes) -> None:
+    chunks = cut(source(tmp_path / "s", data), 0, LAYOUT, "csv", chunk_bytes=chunk_bytes, first=5)
+    parts = [read(chunk) for chunk in chunks]
+    assert b"".join(parts) == data
+    assert all(part.endswith(b"\n") for part in parts[:-1])
+    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert [chunk.number for chunk in chunks] == list(range(5, 5 + len(chunks)))
+
+
+@pytest.mark.parametrize(("data", "reason"), [(b"", "empty file"), (b" \n\n", "empty file"), (b"ab\0c", "binary")])
+def test_files_that_cannot_be_read_at_all(tmp_path: Path, deployment: Deployment, data: bytes, reason: str) -> None:
+    with pytest.raises(Unreadable, match=reason):
+        layout_of(source(tmp_path / "s.txt", data), deployment.feeds[0])
+
+
+def test_a_line_without_end_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="no end of line"):
+        cut(source(tmp_path / "s", b"x" * 3_000_000), 0, LAYOUT, "csv", chunk_bytes=100, first=0)
+
+
+def test_a_file_that_grew_has_not_changed_and_one_that_was_edited_has(tmp_path: Path) -> None:
+    file = source(tmp_path / "s", b"1\n2\n")
+    assert not has_changed(file)
+    (tmp_path / "s").write_bytes(b"1\n2\n3\n")
+    assert not has_changed(file)
+    (tmp_path / "s").write_bytes(b"1\n9\n3\n")
+    os.utime(tmp_path / "s", ns=(1, 1))
+    assert has_changed(file)
+    (tmp_path / "s").unlink()
+    assert has_changed(file)
+
+
+def test_raw_copies_are_kept_once_and_read_back(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 100
+    (tmp_path / "s").write_bytes(data + b"grown since")
+    sha256 = hash_of(tmp_path / "s", len(data))
+    raw = tmp_path / "raw"
+    copy = keep(tmp_path / "s", raw, sha256=sha256, size_bytes=len(data))
+    assert copy == place_of(raw, sha256) == keep(tmp_path / "s", raw, sha256=sha256, size_bytes=len(data))
+    assert read_back(raw, sha256) == data
+    (copy.parent / ".partial-1-x").write_bytes(b"half")
+    sweep(raw)
+    assert list(raw.rglob("*.zst")) == [copy]
+    assert len(list(copy.parent.iterdir())) == 1

@@ -1,0 +1,57 @@
+"""The local session: quiet, at UTC, on this machine, its workers of this Python."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+
+def interpreters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"path": [sys.executable] * batch.num_rows})
+
+
+def test_the_session_stays_here(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.sparkContext.master == "local[2]"
+
+
+def test_the_workers_are_this_python(spark: SparkSession) -> None:
+    found = spark.range(4).mapInArrow(interpreters, "path string").toArrow()
+    assert set(found["path"].to_pylist()) == {sys.executable}
+
+
+def test_the_environment_is_as_it_was(spark: SparkSession) -> None:
+    assert not {"PYSPARK_DRIVER_PYTHON", "SPARK_LAUNCHER_OPTS"} & os.environ.keys()
+
+
+def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
+    # Twice in one process: the second one needs a JVM of its own.
+    program = (
+        "from ingest.spark.session import spark_session\n"
+        "for _ in range(2):\n"
+        "    with spark_session(cores=1) as spark:\n"
+        "        assert spark.range(10).count() == 10\n"
+    )
+    folder, scratch = tmp_path / "here", tmp_path / "scratch with blanks"
+    folder.mkdir()
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+    assert list(folder.iterdir()) == []
+    assert list(scratch.iterdir()) == []

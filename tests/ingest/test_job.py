@@ -1,0 +1,291 @@
+"""Whole runs in this process: what arrives in the archive, what does not, and what is told."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hypergrid.errors import (
+    ArchiveConflict,
+    HyperGridError,
+    InvalidDeployment,
+    NotAnArchive,
+    NotFound,
+    Rejected,
+)
+from hypergrid.flags import MISSING, NOT_EVALUATED
+from hypergrid.store import Archive
+from hypergrid.times import parse_instant
+from ingest.job import ingest
+from ingest.report import check_conservation
+from ingest.sources.raw import read_back
+
+Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
+
+
+def test_every_reading_arrives_with_its_exact_time(network: Path, tmp_path: Path, now_ns: int) -> None:
+    heard: list[tuple[str, float]] = []
+    report = ingest([network], tmp_path / "a", now_ns=now_ns, progress=lambda name, part: heard.append((name, part)))
+    assert (report.stations, report.files, report.rows, report.rejects) == (3, 3, 600, {})
+    assert report.readings == 5400 == report.values + report.missing == report.stored
+    assert (report.engine, report.duplicates, report.superseded) == ("inprocess", 0, 0)
+    archive = Archive.open(tmp_path / "a")
+    assert (archive.name, archive.slice_s, archive.snapshot) == ("pass", 120.0, report.snapshot)
+    slices = set()
+    for station in ("1", "2", "3"):
+        rows = np.loadtxt(network / f"pass-{station}.txt")
+        slices |= set((rows[:, 7] // 120).tolist())
+        for place, name in enumerate(("air_temperature", "surface_temperature", "solar_radiation")):
+            series = archive.series(name)
+            assert [one.station for one in series] == ["1", "2", "3"]
+            assert series[0].source == f"sensorscope:{name}"
+            index = np.array([one.station for one in series]).tolist().index(station)
+            readings = archive.read(name, series=np.array([index]))
+            np.testing.assert_array_equal(readings.time_ns, rows[:, 7].astype(np.int64) * 10**9)
+            np.testing.assert_array_equal(readings.value, rows[:, 8 + place])
+            expected = np.where(np.isnan(rows[:, 8 + place]), MISSING, NOT_EVALUATED)
+            np.testing.assert_array_equal(readings.flag, expected)
+            assert (readings.arrival_ns == now_ns).all()
+    assert report.slices == len(slices)
+    assert [name for name, part in heard if part == 1.0][-1] == "store"
+    assert set(report.to_dict()) >= {"rows", "warnings", "seconds", "snapshot"}
+    # nothing is left but the archive, and the raw files can be read again
+    assert [path.name for path in (tmp_path / "a" / "staging").iterdir()] == ["lock"]
+    for entry in archive.files():
+        assert read_back(tmp_path / "a" / "raw", entry.sha256) == (network / entry.name).read_bytes()
+
+
+def test_a_second_ingest_commits_nothing(network: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+    first = ingest([network], tmp_path / "a", now_ns=now_ns)
+    told = tell(tmp_path / "a")
+    shutil.copy(network / "pass-1.txt", network / "same-content.txt")
+    second = ingest([network], tmp_path / "a", now_ns=now_ns + 1)
+    assert (second.snapshot, second.files, second.files_skipped, second.rows) == (None, 0, 4, 0)
+    assert Archive.open(tmp_path / "a").snapshot == first.snapshot
+    assert tell(tmp_path / "a") == told
+
+
+def test_a_file_that_grew_adds_its_new_rows(
+    network: Path, tmp_path: Path, now_ns: int, make_text: Callable[..., bytes]
+) -> None:
+    whole = make_text("1", 200)
+    (network / "pass-1.txt").write_bytes(whole[: whole.find(b"\n", 5000) + 20])
+    first = ingest([network], tmp_path / "a", now_ns=now_ns)
+    (network / "pass-1.txt").write_bytes(whole)
+    second = ingest([network], tmp_path / "a", now_ns=now_ns)
+    assert first.rejects == {"cut off": 1}
+    assert second.duplicates == (first.rows - 400) * 9
+    assert second.stored == (600 - first.rows) * 9
+
+
+def test_arrivals_are_kept(network: Path, tmp_path: Path, now_ns: int) -> None:
+    text = (network / "deployment.toml").read_text()
+    (network / "deployment.toml").write_text(text.replace("interval_s = 120.0", 'arrivals = "arrivals.csv"'))
+    epochs = np.loadtxt(network / "pass-2.txt", usecols=7).astype(np.int64)
+    lines = [f"2,{epoch},{epoch + 17}.125" for epoch in epochs.tolist()]
+    (network / "arrivals.csv").write_text("station,time,arrival\n" + "\n".join(lines[:-1]) + "\n")
+    ingest([network], tmp_path / "a", now_ns=now_ns)
+    readings = Archive.open(tmp_path / "a").read("rain_meter", series=np.array([1]))
+    delays = readings.arrival_ns - readings.time_ns
+    assert (delays[:-1] == 17_125_000_000).all()
+    assert readings.arrival_ns[-1] == now_ns
+
+
+FAULTY = {
+    "empty.txt": (b"", [(0, "empty file: 0 bytes")], 0),
+    "binary.txt": (b"\x7fELF\x00\x01", [(0, "binary: a NUL byte at byte 4")], 0),
+    "cut.txt": (b"2 2007 09 20 02 00", [(1, "cut off: the file ends after 6 of 17 fields")], 1),
+    "row.txt": (
+        b"2 2007 09 20 02 00 02 1190246402 x 1 1 1 1 1 1 1 1\n",
+        [(1, "bad number: 'x' in air_temperature")],
+        1,
+    ),
+}
+
+
+def test_bad_files_become_rejects_and_the_rest_is_ingested(network: Path, tmp_path: Path, now_ns: int) -> None:
+    for name, (data, _, _) in FAULTY.items():
+        (network / name).write_bytes(data)
+    heard: list[str] = []
+    report = ingest([network], tmp_path / "a", now_ns=now_ns, on_warning=heard.append)
+    archive = Archive.open(tmp_path / "a")
+    found = {reject.file: [] for reject in archive.rejects()}  # type: dict[str, list[tuple[int, str]]]
+    for reject in archive.rejects():
+        found[reject.file].append((reject.line, reject.reason))
+    assert found == {name: rejects for name, (_, rejects, _) in FAULTY.items()}
+    assert report.rejects == {"empty file": 1, "binary": 1, "cut off": 1, "bad number": 1}
+    assert (report.rows, report.rows_rejected, report.readings_rejected, report.stored) == (600, 2, 18, 5400)
+    assert any(text.startswith("4 rejects: ") for text in heard)
+    assert list(report.warnings) == heard
+    again = ingest([network], tmp_path / "a", now_ns=now_ns)
+    assert (again.snapshot, again.files_skipped) == (None, 7)
+
+
+@pytest.mark.parametrize("name", sorted(FAULTY))
+def test_strict_refuses_any_reject_and_commits_nothing(network: Path, tmp_path: Path, now_ns: int, name: str) -> None:
+    (network / name).write_bytes(FAULTY[name][0])
+    with pytest.raises(Rejected, match=f"in {name}, line"):
+        ingest([network], tmp_path / "a", now_ns=now_ns, strict=True)
+    archive = Archive.open(tmp_path / "a")
+    assert (len(archive.snapshots), archive.files(), archive.rejects()) == (1, [], [])
+    (network / name).unlink()
+    assert ingest([network], tmp_path / "a", now_ns=now_ns, strict=True).stored == 5400
+
+
+def test_lines_of_rejects_count_from_the_start_of_the_file(
+    network: Path, tmp_path: Path, now_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (network / "pass-1.txt").read_bytes().splitlines(keepends=True)
+    lines[150] = b"spoilt\n"
+    (network / "pass-1.txt").write_bytes(b"".join(lines))
+    monkeypatch.setattr(ingest_module(), "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(ingest_module(), "VALUES_AT_ONCE", 500)
+    ingest_report = ingest([network], tmp_path / "a", now_ns=now_ns)
+    assert [(reject.file, reject.line) for reject in Archive.open(tmp_path / "a").rejects()] == [("pass-1.txt", 151)]
+    assert ingest_report.stored == 599 * 9
+
+
+def test_small_pieces_make_the_same_archive(
+    network: Path, tmp_path: Path, now_ns: int, monkeypatch: pytest.MonkeyPatch, tell: Tell
+) -> None:
+    (network / "pass-10.txt").write_bytes((network / "pass-1.txt").read_bytes().replace(b" 5", b" 6"))
+    ingest([network], tmp_path / "whole", now_ns=now_ns)
+    monkeypatch.setattr(ingest_module(), "CHUNK_BYTES", 3000)
+    monkeypatch.setattr(ingest_module(), "VALUES_AT_ONCE", 700)
+    ingest([network], tmp_path / "pieces", now_ns=now_ns)
+    assert tell(tmp_path / "pieces") == tell(tmp_path / "whole")
+    superseded = Archive.open(tmp_path / "whole").read("air_temperature", superseded=True)
+    assert len(superseded) > 0
+
+
+def ingest_module() -> object:
+    return sys.modules["ingest.job"]
+
+
+def test_plain_csv_needs_no_deployment(tmp_path: Path, now_ns: int) -> None:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    (folder / "buoy.csv").write_text(
+        "time,air_temperature,chlorophyll,remark\n" + "".join(f"2007-10-01T{h:02d}:00,{h},,fine\n" for h in range(5))
+    )
+    (folder / "arrivals.csv").write_text("station,time,arrival\n")
+    report = ingest([folder], tmp_path / "a", now_ns=now_ns)
+    archive = Archive.open(tmp_path / "a")
+    assert (archive.name, archive.slice_s) == ("lake", 3600.0)
+    assert {name: variable.unit for name, variable in archive.variables.items()} == {
+        "air_temperature": "degC",
+        "chlorophyll": "unknown",
+    }
+    assert np.isnan(archive.stations["buoy"].position.lon)
+    readings = archive.read("air_temperature")
+    assert readings.time_ns[0] == parse_instant("2007-10-01")
+    assert readings.value.tolist() == [0, 1, 2, 3, 4]
+    for words in ("taken as UTC", "units are unknown", "positions", "file's name: buoy.csv", "left out: remark"):
+        assert sum(words in text for text in report.warnings) == 1
+    # a second folder joins the archive, whatever it is called
+    other = tmp_path / "pond"
+    other.mkdir()
+    (other / "raft.csv").write_text("station,time,chlorophyll\nraft,2007-10-01,1\n")
+    assert ingest([other], tmp_path / "a", now_ns=now_ns).stored == 1
+
+
+def test_a_position_that_is_known_survives_files_without_deployment(network: Path, tmp_path: Path, now_ns: int) -> None:
+    ingest([network], tmp_path / "a", now_ns=now_ns)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "x.csv").write_text("station,time,wind_speed\n1,2008-01-01,3\n")
+    ingest([tmp_path / "more"], tmp_path / "a", now_ns=now_ns)
+    assert Archive.open(tmp_path / "a").stations["1"].position.lon == 7.1
+
+
+def test_a_station_nobody_declared_is_told(
+    network: Path, tmp_path: Path, now_ns: int, make_text: Callable[..., bytes]
+) -> None:
+    (network / "pass-99.txt").write_bytes(make_text("99", 3))
+    report = ingest([network], tmp_path / "a", now_ns=now_ns)
+    assert "stations that the deployment does not know have no position: 99" in report.warnings
+
+
+def test_what_cannot_begin_is_refused_and_nothing_is_touched(network: Path, tmp_path: Path, now_ns: int) -> None:
+    occupied = tmp_path / "occupied"
+    occupied.mkdir()
+    (occupied / "thesis.tex").write_text("precious")
+    with pytest.raises(NotAnArchive):
+        ingest([network], occupied, now_ns=now_ns)
+    assert [path.name for path in occupied.iterdir()] == ["thesis.tex"]
+    with pytest.raises(NotFound, match="no file or folder"):
+        ingest([tmp_path / "nowhere"], tmp_path / "a", now_ns=now_ns)
+    with pytest.raises(NotFound, match=r"nothing to ingest: no file named \*\.csv"):
+        ingest([occupied], tmp_path / "a", now_ns=now_ns)
+    (network / "deep").mkdir()
+    (network / "pass-1.txt").rename(network / "deep" / "pass-1.txt")
+    with pytest.raises(NotFound, match="--deployment .*deployment.toml"):
+        ingest([network / "deep"], tmp_path / "a", now_ns=now_ns)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(("old", "new"), [('name = "pass"', 'name = "col"'), ("slice_s = 120", "slice_s = 60")])
+def test_another_network_does_not_mix_in(network: Path, tmp_path: Path, now_ns: int, old: str, new: str) -> None:
+    ingest([network], tmp_path / "a", now_ns=now_ns)
+    text = (network / "deployment.toml").read_text()
+    (tmp_path / "other.toml").write_text(text.replace(old, new, 1))
+    with pytest.raises(ArchiveConflict, match=r"slices of 120 s.*describes"):
+        ingest([network], tmp_path / "a", deployment=tmp_path / "other.toml", now_ns=now_ns)
+
+
+def test_a_column_that_no_file_has_is_told(tmp_path: Path, now_ns: int) -> None:
+    (tmp_path / "x.csv").write_text("time,Temp\n2007-10-01,1\n")
+    (tmp_path / "deployment.toml").write_text(
+        '[network]\nname = "n"\n[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\n'
+        '[feed.columns]\nTmp = "air_temperature"\n'
+    )
+    with pytest.raises(InvalidDeployment, match="unknown column 'Tmp'; did you mean 'Temp'"):
+        ingest([tmp_path], tmp_path / "a", now_ns=now_ns)
+
+
+@pytest.mark.parametrize("where", ["stage", "store", "has_changed"])
+def test_an_interruption_leaves_the_archive_as_it_was(
+    network: Path, tmp_path: Path, now_ns: int, where: str, monkeypatch: pytest.MonkeyPatch, tell: Tell
+) -> None:
+    ingest([network / "pass-1.txt"], tmp_path / "a", now_ns=now_ns)
+    before = tell(tmp_path / "a")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest_module(), where, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            ingest([network], tmp_path / "a", now_ns=now_ns)
+    assert tell(tmp_path / "a") == before
+    assert [path.name for path in (tmp_path / "a" / "staging").iterdir()] == ["lock"]
+    assert ingest([network], tmp_path / "a", now_ns=now_ns).stored == 2 * 200 * 9
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_committed(network: Path, tmp_path: Path, now_ns: int) -> None:
+    def edit(name: str, part: float) -> None:
+        if name == "parse" and part == 1.0:
+            (network / "pass-1.txt").write_bytes((network / "pass-2.txt").read_bytes())
+
+    with pytest.raises(HyperGridError, match="changed while it was read"):
+        ingest([network], tmp_path / "a", now_ns=now_ns, progress=edit)
+    assert Archive.open(tmp_path / "a").files() == []
+
+
+def test_a_lost_reading_is_found() -> None:
+    counts = {"rejected": 9, "stored": 80, "superseded": 0, "duplicates": 1}
+    check_conservation(rows_in={"a": (10, 9)}, **counts)
+    with pytest.raises(HyperGridError, match="99 readings came and 90 were accounted for"):
+        check_conservation(rows_in={"a": (11, 9)}, **counts)
+
+
+def test_small_inputs_start_no_spark(network: Path, tmp_path: Path, now_ns: int) -> None:
+    code = (
+        "import sys; from ingest.job import ingest; "
+        f"ingest([{str(network)!r}], {str(tmp_path / 'a')!r}, now_ns={now_ns}); "
+        "assert not [name for name in sys.modules if name.startswith(('pyspark', 'py4j'))]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,91 @@
+"""kill -9 at any moment: the next run makes the archive that an undisturbed one makes."""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hypergrid.errors import NotAnArchive
+from hypergrid.store import Archive
+from ingest.job import Engine, ingest
+
+Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
+
+CHILD = """
+import sys
+from ingest.job import ingest
+if sys.argv[4] == "spark":
+    import ingest.spark.batch
+print("ready", flush=True)
+ingest([sys.argv[1]], sys.argv[2], now_ns=int(sys.argv[3]), engine=sys.argv[4])
+"""
+
+
+def run_and_kill(network: Path, archive: Path, now_ns: int, engine: Engine, after_s: float) -> bool:
+    """Start a run, kill it after `after_s` [s] of work; return whether it was alive then."""
+    arguments = [sys.executable, "-c", CHILD, str(network), str(archive), str(now_ns), engine]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        try:
+            child.wait(timeout=after_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        return child.wait() == -9
+
+
+def prove(
+    network: Path, folder: Path, now_ns: int, tell: Tell, *, engine: Engine, moments: list[float], least: int
+) -> None:
+    """Kill a run at each of the moments (fractions of an undisturbed run), run again, and compare."""
+    start = time.perf_counter()
+    assert not run_and_kill(network, folder / "undisturbed", now_ns, engine, 300.0)
+    duration_s = time.perf_counter() - start
+    expected = tell(folder / "undisturbed")
+    killed = 0
+    for place, moment in enumerate(moments):
+        archive = folder / f"killed-{place}"
+        killed += run_and_kill(network, archive, now_ns, engine, moment * duration_s)
+        try:
+            committed = len(Archive.open(archive).snapshots) > 1
+        except NotAnArchive:
+            assert not archive.exists()
+            committed = False
+        report = ingest([network], archive, now_ns=now_ns, engine="inprocess")
+        # All or nothing: what was committed needs nothing more, what was not needs everything.
+        assert (report.snapshot is None) == committed
+        assert tell(archive) == expected
+        assert [path.name for path in (archive / "staging").iterdir()] == ["lock"]
+        assert not list((archive / "raw").glob("*/.partial-*"))
+    assert killed >= least
+
+
+@pytest.fixture
+def larger(network: Path, make_text: Callable[..., bytes]) -> Path:
+    for station in ("1", "2", "3"):
+        data = make_text(station, 2000).splitlines(keepends=True)
+        data[700] = b"spoilt\n"
+        (network / f"pass-{station}.txt").write_bytes(b"".join(data))
+    return network
+
+
+def test_ten_random_moments(larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+    chosen = random.Random(2007)
+    # The duration includes the start of Python, so that the second half of it is over when the run ends.
+    moments = [(place + chosen.random()) / 10 * 0.7 for place in range(10)]
+    prove(larger, tmp_path, now_ns, tell, engine="inprocess", moments=moments, least=3)
+
+
+def test_on_spark(larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+    prove(larger, tmp_path, now_ns, tell, engine="spark", moments=[0.35, 0.6], least=1)
+
+
+@pytest.mark.soak
+def test_ten_random_moments_on_spark(larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+    chosen = random.Random(2008)
+    moments = [(place + chosen.random()) / 10 * 0.9 for place in range(10)]
+    prove(larger, tmp_path, now_ns, tell, engine="spark", moments=moments, least=5)

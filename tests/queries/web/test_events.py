@@ -1,0 +1,156 @@
+"""Events: order, resumption, late readers, the rate, and the end."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import httpx
+
+from queries.scheduling.runner import Runner
+
+Document = dict[str, Any]
+Wait = Callable[..., None]
+
+
+class Gate(Protocol):
+    """What the fixture of this name does."""
+
+    failure: Exception | None
+
+    def let(self, blocks: int) -> None: ...
+    def open(self) -> None: ...
+
+
+def ask(client: httpx.Client, document: Document) -> str:
+    return str(client.post("/api/v1/queries", json=document).json()["id"])
+
+
+@contextmanager
+def following(client: httpx.Client, job_id: str, *, after: str | None = None) -> Iterator[Iterator[Document]]:
+    """The events of a job, as they come."""
+    headers = {} if after is None else {"Last-Event-ID": after}
+    with client.stream("GET", f"/api/v1/queries/{job_id}/events", headers=headers) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield events_in(response.iter_lines())
+
+
+def events_in(lines: Iterator[str]) -> Iterator[Document]:
+    event: Document = {}
+    for line in lines:
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(": ")
+            event[name] = value
+        elif event:
+            yield {**event, "data": json.loads(event["data"])}
+            event = {}
+
+
+def test_from_plan_to_done(client: httpx.Client, gate: Gate, map_query: Document) -> None:
+    job_id = ask(client, map_query)
+    with following(client, job_id) as events:
+        plan = next(events)
+        assert plan["event"] == "plan"
+        assert plan["data"]["cells"] == 480
+        assert len(plan["data"]["surface"]["lon"]) == 12
+        gate.open()
+        rest = list(events)
+    assert {event["event"] for event in rest[:-1]} == {"progress"}
+    fractions = [event["data"]["fraction"] for event in rest[:-1]]
+    assert fractions == sorted(fractions)
+    assert rest[-1]["event"] == "done"
+    assert rest[-1]["data"]["state"] == "done"
+    assert rest[-1]["data"]["value_range"][0] < rest[-1]["data"]["value_range"][1]
+    numbers = [int(event["id"]) for event in [plan, *rest]]
+    assert numbers == sorted(set(numbers))
+
+
+def test_resumption_after_the_last_event_seen(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    job_id = ask(client, map_query)
+    gate.let(2)
+    wait_until(lambda: client.get(f"/api/v1/queries/{job_id}").json()["fraction"] > 0.05)
+    with following(client, job_id) as events:
+        seen = [next(events), next(events)]
+    assert [event["event"] for event in seen] == ["plan", "progress"]
+    gate.open()
+    wait_until(lambda: client.get(f"/api/v1/queries/{job_id}").json()["state"] == "done")
+    with following(client, job_id, after=seen[-1]["id"]) as events:
+        rest = list(events)
+    assert [event["event"] for event in rest] == ["progress", "done"]
+    assert int(rest[0]["id"]) > int(seen[-1]["id"])
+    with following(client, job_id, after=rest[0]["id"]) as events:
+        assert [event["event"] for event in events] == ["done"]
+
+
+def test_a_late_reader_gets_the_state_first(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    gate.open()
+    job_id = ask(client, map_query)
+    wait_until(lambda: client.get(f"/api/v1/queries/{job_id}").json()["state"] == "done")
+    with following(client, job_id) as events:
+        assert [event["event"] for event in events] == ["plan", "progress", "done"]
+
+
+def test_a_last_event_id_that_is_no_number_starts_from_the_beginning(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    gate.open()
+    job_id = ask(client, map_query)
+    wait_until(lambda: client.get(f"/api/v1/queries/{job_id}").json()["state"] == "done")
+    with following(client, job_id, after="x") as events:
+        assert next(events)["event"] == "plan"
+
+
+def test_cancelled_and_error_end_the_stream(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    first = ask(client, map_query)
+    with following(client, first) as events:
+        assert next(events)["event"] == "plan"
+        client.delete(f"/api/v1/queries/{first}")
+        assert [event["event"] for event in events][-1] == "cancelled"
+    gate.failure = ZeroDivisionError("planted")
+    gate.open()
+    second = ask(client, map_query)
+    with following(client, second) as events:
+        last = list(events)[-1]
+    assert last["event"] == "error"
+    assert last["data"]["status"] == 500
+
+
+def test_at_most_ten_progress_events_a_second(client: httpx.Client, gate: Gate, map_query: Document) -> None:
+    job_id = ask(client, map_query)
+    arrived = []
+    with following(client, job_id) as events:
+        for event in events:
+            arrived.append((time.monotonic(), event["event"]))
+            gate.let(1)
+            if event["event"] == "plan":
+                gate.open()
+    told = [moment for moment, name in arrived if name == "progress"]
+    assert all(later - earlier > 0.09 for earlier, later in zip(told, told[1:], strict=False))
+
+
+def test_two_readers_of_one_query_both_see_its_end(client: httpx.Client, gate: Gate, map_query: Document) -> None:
+    job_id = ask(client, map_query)
+    with following(client, job_id) as one, following(client, job_id) as two:
+        assert next(one)["event"] == next(two)["event"] == "plan"
+        gate.open()
+        assert list(one)[-1]["event"] == list(two)[-1]["event"] == "done"
+
+
+def test_a_reader_that_left_is_forgotten(
+    client: httpx.Client, runner: Runner, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    job_id = ask(client, map_query)
+    with following(client, job_id) as events:
+        next(events)
+        assert len(runner._listeners) == 1
+    wait_until(lambda: not runner._listeners)
+    gate.open()

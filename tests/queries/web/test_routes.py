@@ -1,0 +1,220 @@
+"""Every route, against a server on loopback."""
+
+import base64
+import io
+import zipfile
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from fastapi import FastAPI
+
+import hypergrid as hg
+from queries.scheduling.runner import Runner
+
+Document = dict[str, Any]
+Wait = Callable[..., None]
+
+
+class Gate(Protocol):
+    """What the fixture of this name does."""
+
+    runs: int
+
+    def let(self, blocks: int) -> None: ...
+    def open(self) -> None: ...
+
+
+def array(text: str, dtype: str, shape: list[int]) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype).reshape(shape)
+
+
+def ask(client: httpx.Client, document: Document) -> str:
+    answer = client.post("/api/v1/queries", json=document)
+    assert answer.status_code == 202, answer.text
+    assert answer.headers["location"] == f"/api/v1/queries/{answer.json()['id']}"
+    return str(answer.json()["id"])
+
+
+def finish(client: httpx.Client, job_id: str, wait_until: Wait) -> Document:
+    wait_until(lambda: client.get(f"/api/v1/queries/{job_id}").json()["state"] in ("done", "failed", "cancelled"))
+    return dict(client.get(f"/api/v1/queries/{job_id}").json())
+
+
+def test_the_catalogue(client: httpx.Client, archive: hg.OpenArchive) -> None:
+    variables = client.get("/api/v1/variables").json()
+    assert [(one["name"], one["unit"]) for one in variables] == [("air_temperature", "degC")]
+    stations = client.get("/api/v1/stations")
+    assert stations.headers["content-type"] == "application/geo+json"
+    features = {feature["id"]: feature for feature in stations.json()["features"]}
+    assert features["1"]["geometry"] == {"type": "Point", "coordinates": [7.1772, 45.8672, 2400.0]}
+    assert features["6"]["geometry"] is None
+    snapshots = client.get("/api/v1/snapshots").json()
+    assert snapshots[0]["id"] == archive.snapshot
+    assert snapshots[0]["message"] == "first readings"
+    functions = client.get("/api/v1/functions").json()
+    assert {"convert", "aggregate", "interpolate", "merge"} == functions.keys()
+    assert "ordinary_kriging" in [row["name"] for row in functions["interpolate"]]
+    assert [p["name"] for row in functions["convert"] if row["name"] == "valid_range" for p in row["parameters"]] == [
+        "low",
+        "high",
+    ]
+    assert client.get("/api/v1/saved").json() == {"hourly": {"variable": "air_temperature", "steps": []}}
+
+
+def test_a_new_saved_query_is_seen_at_once_and_a_broken_one_is_named(client: httpx.Client, saved: Any) -> None:  # noqa: ANN401
+    (saved / "new.json").write_text('{"variable": "air_temperature"}', "utf-8")
+    assert "new" in client.get("/api/v1/saved").json()
+    (saved / "broken.json").write_text("{", "utf-8")
+    answer = client.get("/api/v1/saved")
+    assert answer.status_code == 400
+    assert "broken.json" in answer.json()["detail"]
+
+
+def test_health_and_description(client: httpx.Client, app: FastAPI) -> None:
+    health = client.get("/health").json()
+    assert health["status"] == "ok"
+    assert health["queries"]["queued"] == 0
+    described = client.get("/openapi.json").json()["paths"]
+    expected = {
+        "/health", "/api/v1/variables", "/api/v1/stations", "/api/v1/snapshots", "/api/v1/functions", "/api/v1/saved",
+        "/api/v1/queries", "/api/v1/queries/explain", "/api/v1/queries/{job_id}", "/api/v1/queries/{job_id}/events",
+        "/api/v1/queries/{job_id}/frame", "/api/v1/queries/{job_id}/series", "/api/v1/queries/{job_id}/result",
+    }  # fmt: skip
+    assert set(described) == expected
+
+
+def test_explain_runs_nothing(client: httpx.Client, gate: Gate, map_query: Document) -> None:
+    outline = client.post("/api/v1/queries/explain", json=map_query).json()
+    assert outline["cells"] == 4 * 10 * 12
+    assert outline["projected_bytes"] > 0
+    assert "ordinary_kriging" in outline["explanation"]
+    assert outline["surface"]["dims"] == ["lat", "lon"]
+    assert outline["surface"]["times"][0] == "2007-10-01T00:00Z"
+    assert outline["surface"]["units"] == "degC"
+    assert gate.runs == 0
+
+
+def test_frames_while_it_runs_and_when_it_is_done(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    job_id = ask(client, map_query)
+    address = f"/api/v1/queries/{job_id}"
+    too_early = client.get(f"{address}/frame")
+    assert too_early.status_code == 409
+    gate.let(3)
+    wait_until(lambda: client.get(address).json()["fraction"] > 0)
+    early = client.get(f"{address}/frame", params={"time": 2}).json()
+    computed = array(early["computed"], "u1", early["shape"])
+    assert early["shape"] == [10, 12]
+    assert early["time"] == "2007-10-01T02:00Z"
+    assert 0 < computed.mean() < 1
+    estimate = array(early["estimate"], "<f8", early["shape"])
+    assert np.isfinite(estimate).all()
+    assert client.get(f"{address}/result").status_code == 409
+    gate.open()
+    body = finish(client, job_id, wait_until)
+    assert body["state"] == "done"
+    late = client.get(f"{address}/frame", params={"time": 2}).json()
+    dataset = xr.open_dataset(io.BytesIO(client.get(f"{address}/result").content), engine="h5netcdf")
+    np.testing.assert_array_equal(array(late["values"], "<f8", late["shape"]), dataset["value"][2])
+    np.testing.assert_allclose(late["lat"], dataset["lat"])
+    np.testing.assert_allclose(late["lon"], dataset["lon"])
+    assert body["value_range"] == [float(dataset["value"].min()), float(dataset["value"].max())]
+
+
+def test_results_in_every_format(client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait) -> None:
+    gate.open()
+    job_id = ask(client, map_query)
+    finish(client, job_id, wait_until)
+    answers = {
+        f: client.get(f"/api/v1/queries/{job_id}/result", params={"f": f}) for f in ("netcdf", "csv", "png", "zarr")
+    }
+    assert {answer.status_code for answer in answers.values()} == {200}
+    assert all("attachment" in answer.headers["content-disposition"] for answer in answers.values())
+    dataset = xr.open_dataset(io.BytesIO(answers["netcdf"].content), engine="h5netcdf")
+    assert dataset["value"].dims == ("time", "lat", "lon")
+    table = pd.read_csv(io.BytesIO(answers["csv"].content))
+    assert len(table) == 4 * 10 * 12
+    np.testing.assert_allclose(table["value"].sum(), float(dataset["value"].sum()))
+    assert answers["png"].content.startswith(b"\x89PNG")
+    assert zipfile.ZipFile(io.BytesIO(answers["zarr"].content)).testzip() is None
+
+
+def test_series(client: httpx.Client, gate: Gate, series_query: Document, wait_until: Wait) -> None:
+    gate.open()
+    job_id = ask(client, series_query)
+    finish(client, job_id, wait_until)
+    table = client.get(f"/api/v1/queries/{job_id}/series").json()
+    values = array(table["values"], "<f8", table["shape"])
+    assert table["stations"] == ["1", "2", "3", "4", "5"]
+    assert values.shape == (12, 5)
+    dataset = xr.open_dataset(io.BytesIO(client.get(f"/api/v1/queries/{job_id}/result").content), engine="h5netcdf")
+    np.testing.assert_array_equal(values, dataset["value"])
+    assert client.get(f"/api/v1/queries/{job_id}/frame").status_code == 400
+
+
+def test_series_of_a_map_are_refused(client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait) -> None:
+    gate.open()
+    job_id = ask(client, map_query)
+    finish(client, job_id, wait_until)
+    assert client.get(f"/api/v1/queries/{job_id}/series").status_code == 400
+
+
+def test_a_query_is_stopped(
+    client: httpx.Client, gate: Gate, runner: Runner, map_query: Document, wait_until: Wait
+) -> None:
+    job_id = ask(client, map_query)
+    gate.let(2)
+    wait_until(lambda: client.get(f"/api/v1/queries/{job_id}").json()["fraction"] > 0)
+    assert client.delete(f"/api/v1/queries/{job_id}").json()["state"] == "cancelled"
+    gate.let(1)
+    wait_until(lambda: runner.statistics().running == 0)
+    assert client.get(f"/api/v1/queries/{job_id}").json()["fraction"] < 1
+    assert client.get(f"/api/v1/queries/{job_id}/result").status_code == 409
+
+
+def test_two_clients_share_a_run_and_stop_apart(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    with httpx.Client(base_url=client.base_url, timeout=20) as second_client:
+        first, second = ask(client, map_query), ask(second_client, map_query)
+        assert first != second
+        client.delete(f"/api/v1/queries/{first}")
+        gate.open()
+        assert finish(second_client, second, wait_until)["state"] == "done"
+    assert gate.runs == 1
+    listed = {job["id"]: job["state"] for job in client.get("/api/v1/queries").json()}
+    assert listed == {first: "cancelled", second: "done"}
+
+
+def test_an_evicted_result_is_gone_and_that_is_said(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    gate.open()
+    jobs = []
+    for day in ("01T05", "01T06", "01T07"):
+        document = {**map_query, "clip": {"time": ["2007-10-01T00:00Z", f"2007-10-{day}:00Z"]}}
+        jobs.append(ask(client, document))
+        finish(client, jobs[-1], wait_until)
+    answer = client.get(f"/api/v1/queries/{jobs[0]}/result")
+    assert answer.status_code == 410
+    assert "make room" in answer.json()["detail"]
+    assert client.get(f"/api/v1/queries/{jobs[0]}").json()["kept"] is False
+    assert client.get(f"/api/v1/queries/{jobs[2]}/result").status_code == 200
+    assert client.get("/health").json()["queries"]["evicted"] == 1
+
+
+@pytest.mark.parametrize("address", ["/", "/api/v1/variables", "/api/v1/queries/none", "/health"])
+def test_every_answer_has_the_security_headers(client: httpx.Client, address: str) -> None:
+    headers = client.get(address).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe-eval" not in policy
+    assert "script-src 'self';" in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "server" not in headers

@@ -1,0 +1,83 @@
+"""The site: its files, BokehJS from the installed package, problems as documents, and no other host in any file."""
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from viz.site import PAGES, site
+
+
+class Client:
+    """Asks the site without a server."""
+
+    def get(self, address: str, params: dict[str, Any] | None = None) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(site())
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                return await client.get(address, params=params)
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+def test_the_page_names_files_that_are_served(client: Client) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    addresses = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert len(addresses) == 4
+    for address in addresses:
+        assert client.get(f"/{address}").status_code == 200, address
+
+
+def test_no_file_of_the_page_names_another_host() -> None:
+    for file in PAGES.iterdir():
+        text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|//[a-z]+\.[a-z]+/", text), file.name
+
+
+def test_nothing_in_the_page_is_inline() -> None:
+    page = (PAGES / "index.html").read_text("utf-8")
+    assert not re.search(r"<script(?![^>]*src=)|<style|\son[a-z]+=|\sstyle=", page)
+
+
+def test_every_control_has_a_label() -> None:
+    page = (PAGES / "index.html").read_text("utf-8")
+    for control in ("saved", "document", "time"):
+        assert f'<label for="{control}">' in page
+
+
+@pytest.mark.parametrize("kind", ["lines", "day_by_hour", "map"])
+def test_figures_are_served(client: Client, kind: str) -> None:
+    answer = client.get(f"/figures/{kind}", params={"west": 7, "east": 8, "south": 45, "north": 46, "units": "degC"})
+    assert answer.status_code == 200
+    assert answer.json()["doc"]["roots"]
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        ("/figures/globe", 404),
+        ("/figures/map", 400),
+        ("/figures/map?west=a", 400),
+        ("/figures/lines?width=x", 400),
+        ("/x", 404),
+        ("/static/x.js", 404),
+    ],
+)
+def test_problems_are_documents(client: Client, address: str, status: int) -> None:
+    answer = client.get(address)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["status"] == status
+
+
+def test_static_files_stay_in_their_folder(client: Client) -> None:
+    assert client.get("/static/../site.py").status_code == 404
+    assert client.get("/static/%2e%2e/site.py").status_code == 404

@@ -1,0 +1,254 @@
+"""Figures without data: axes, palettes, colour bars and named sources that the page fills from the web API.
+
+Sources and models that the page looks up by name: `surface` (the image), `veil` (what is estimated only), `stations`,
+`lines`, and `colours` (the colour mapper).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from bokeh.embed import json_item
+from bokeh.models import (
+    BasicTicker,
+    BasicTickFormatter,
+    ColumnDataSource,
+    DatetimeTickFormatter,
+    FixedTicker,
+    HoverTool,
+    LinearColorMapper,
+    Range1d,
+)
+from bokeh.models.annotations import ColorBar, Title
+from bokeh.models.renderers import GlyphRenderer
+from bokeh.palettes import Cividis256, Viridis256
+from bokeh.plotting import figure
+
+Theme = Literal["light", "dark"]
+
+_TALLEST: Final = 640
+_LOWEST: Final = 160
+_BESIDES: Final = 155
+"""What axis labels and the colour bar take of a map's width [px]."""
+_MARGIN: Final = 0.08
+"""What a map shows around its cells, as a share of their extent, so that stations at the edge are seen."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colours of a theme."""
+
+    ground: str
+    panel: str
+    ink: str
+    grid: str
+    veil: str
+    """Laid over cells that are estimated only."""
+
+
+LOOKS: Final[dict[Theme, Look]] = {
+    "light": Look(ground="#ffffff", panel="#f3f5f7", ink="#1d2733", grid="#d5dbe1", veil="#ffffff70"),
+    "dark": Look(ground="#171d24", panel="#10151a", ink="#e4e9ee", grid="#37424d", veil="#10151a80"),
+}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a map covers: outer edges of its cells [degree or m]."""
+
+    west: float
+    east: float
+    south: float
+    north: float
+    geographic: bool
+    """Whether the numbers are degrees of longitude and latitude."""
+
+    def __post_init__(self) -> None:
+        """Refuse edges that are no numbers, or out of order."""
+        edges = (self.west, self.east, self.south, self.north)
+        if not all(map(math.isfinite, edges)) or self.east <= self.west or self.north <= self.south:
+            message = f"a map needs finite edges, west < east and south < north; got {edges}"
+            raise ValueError(message)
+
+    @property
+    def height_by_width(self) -> float:
+        """Height of the map over its width on the ground: a degree of longitude shrinks with the cosine of latitude."""
+        shrink = math.cos(math.radians((self.south + self.north) / 2)) if self.geographic else 1.0
+        return (self.north - self.south) / ((self.east - self.west) * max(shrink, 0.05))
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a figure says."""
+
+    title: str
+    variable: str
+    units: str
+
+    @property
+    def label(self) -> str:
+        """Variable with its unit."""
+        return f"{self.variable} [{self.units}]"
+
+
+def map_figure(extent: Extent, words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+    """Return a map as a Bokeh `json_item`: an image of cells with stations on it.
+
+    Parameters
+    ----------
+    extent, words
+        What it covers and says.
+    theme
+        Light or dark.
+    width
+        Room for the whole figure [px].
+    """
+    look = LOOKS[theme]
+    ratio = extent.height_by_width
+    frame_width = max(_LOWEST, min(width - _BESIDES, round(_TALLEST / ratio)))
+    margin_x, margin_y = _MARGIN * (extent.east - extent.west), _MARGIN * (extent.north - extent.south)
+    plot = _plot(
+        words,
+        look,
+        frame_width=frame_width,
+        frame_height=max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
+        x_range=Range1d(start=extent.west - margin_x, end=extent.east + margin_x),
+        y_range=Range1d(start=extent.south - margin_y, end=extent.north + margin_y),
+    )
+    plot.xaxis.axis_label, plot.yaxis.axis_label = (
+        ("lon [degree]", "lat [degree]")
+        if extent.geographic
+        else (
+            "x [m]",
+            "y [m]",
+        )
+    )
+    for axis in (plot.xaxis, plot.yaxis):
+        axis.formatter = BasicTickFormatter(use_scientific=False)
+        axis.ticker = BasicTicker(desired_num_ticks=5 if frame_width > 300 else 3)
+    place = {
+        "x": [extent.west],
+        "y": [extent.south],
+        "dw": [extent.east - extent.west],
+        "dh": [extent.north - extent.south],
+    }
+    surface = _image(plot, place, _colours(Viridis256), "surface")
+    veil = LinearColorMapper(palette=[look.veil], low=0, high=1, nan_color="#00000000")
+    _image(plot, place, veil, "veil")
+    stations = plot.scatter(
+        "lon" if extent.geographic else "x",
+        "lat" if extent.geographic else "y",
+        source=ColumnDataSource(
+            {"lon": [], "lat": [], "x": [], "y": [], "station": [], "name": [], "elevation": []}, name="stations"
+        ),
+        size=9,
+        marker="circle",
+        fill_color="#ffffff",
+        line_color="#111111",
+        line_width=1.5,
+    )
+    plot.add_tools(
+        HoverTool(
+            renderers=[stations],
+            tooltips=[("station", "@station @name"), ("elevation", "@elevation m"), ("lon, lat", "@lon, @lat")],
+        ),
+        HoverTool(renderers=[surface], tooltips=[(words.variable, f"@image{{0.000}} {words.units}")]),
+    )
+    _colour_bar(plot, surface, words, look)
+    return _item(plot)
+
+
+def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+    """Return lines over time, one a series, as a Bokeh `json_item`."""
+    look = LOOKS[theme]
+    plot = _plot(words, look, width=width, height=420, x_axis_type="datetime")
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "time [UTC]", words.label
+    # Bokeh's own types do not know the hover properties.
+    style: dict[str, Any] = {"line_color": "colour", "line_width": 1.5, "hover_line_width": 4}
+    lines = plot.multi_line(
+        "times",
+        "values",
+        source=ColumnDataSource({"times": [], "values": [], "station": [], "colour": []}, name="lines"),
+        **style,
+    )
+    plot.add_tools(
+        HoverTool(
+            renderers=[lines],
+            tooltips=[("station", "@station"), ("time", "$data_x{%F %H:%M}"), (words.variable, "$data_y{0.00}")],
+            formatters={"$data_x": "datetime"},
+        )
+    )
+    return _item(plot)
+
+
+def day_by_hour_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+    """Return a heat map with a column a day and hours of the day upwards, as a Bokeh `json_item`."""
+    look = LOOKS[theme]
+    plot = _plot(words, look, width=width, height=420, x_axis_type="datetime", y_range=Range1d(start=0, end=24))
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "day [UTC]", "hour of day [UTC]"
+    plot.xaxis.formatter = DatetimeTickFormatter(days="%d %b", months="%b %Y")
+    plot.yaxis.ticker = FixedTicker(ticks=list(range(0, 25, 6)))
+    surface = _image(plot, {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]}, _colours(Cividis256), "surface")
+    plot.add_tools(
+        HoverTool(
+            renderers=[surface],
+            tooltips=[
+                ("day", "$x{%F}"),
+                ("hour", "$y{0.0}"),
+                (words.variable, f"@image{{0.00}} {words.units}"),
+            ],
+            formatters={"$x": "datetime"},
+        )
+    )
+    _colour_bar(plot, surface, words, look)
+    return _item(plot)
+
+
+def _plot(words: Words, look: Look, **options: Any) -> figure:  # noqa: ANN401 - handed on to Bokeh
+    plot = figure(
+        title=Title(text=words.title, text_color=look.ink),
+        tools="pan,wheel_zoom,box_zoom,reset",
+        toolbar_location="above",
+        background_fill_color=look.panel,
+        border_fill_color=look.ground,
+        outline_line_color=look.grid,
+        # The canvas is opaque in the theme's ground, so that a picture saved from it is readable.
+        output_backend="canvas",
+        **options,
+    )
+    plot.toolbar.logo = None
+    plot.grid.grid_line_color = look.grid
+    for axis in (*plot.xaxis, *plot.yaxis):
+        axis.axis_label_text_color = axis.major_label_text_color = look.ink
+        axis.axis_line_color = axis.major_tick_line_color = axis.minor_tick_line_color = look.ink
+        axis.axis_label_text_font_style = "normal"
+    return plot
+
+
+def _image(plot: figure, place: dict[str, list[float]], colours: LinearColorMapper, name: str) -> GlyphRenderer:
+    source = ColumnDataSource({"image": [np.full((1, 1), np.nan)], **place}, name=name)
+    # Bokeh's own types do not know the mapper.
+    style: dict[str, Any] = {"color_mapper": colours}
+    return plot.image("image", "x", "y", "dw", "dh", source=source, **style)
+
+
+def _colours(palette: tuple[str, ...]) -> LinearColorMapper:
+    return LinearColorMapper(palette=list(palette), low=0, high=1, nan_color="#00000000", name="colours")
+
+
+def _colour_bar(plot: figure, surface: GlyphRenderer, words: Words, look: Look) -> None:
+    bar = ColorBar(
+        color_mapper=surface.glyph.color_mapper,
+        title=words.label,
+        width=16,
+        background_fill_color=None,
+        title_text_color=look.ink,
+        title_text_font_style="normal",
+        major_label_text_color=look.ink,
+    )
+    plot.add_layout(bar, "right")
+
+
+def _item(plot: figure) -> dict[str, Any]:
+    return dict(json_item(plot))

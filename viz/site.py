@@ -1,0 +1,66 @@
+"""The static files of the page, BokehJS from the installed package, and figures without data."""
+
+from pathlib import Path
+from typing import Final, cast
+
+import bokeh
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from viz.figures import LOOKS, Extent, Theme, Words, day_by_hour_figure, lines_figure, map_figure
+
+PAGES: Final = Path(__file__).parent / "pages"
+BOKEH_JS: Final = Path(bokeh.__file__).parent / "server" / "static" / "js"
+_LONGEST_TEXT: Final = 200
+
+
+def site() -> Starlette:
+    """Return the site: `/` the page, `/static` its files, `/bokeh` BokehJS, `/figures/{kind}` figures to be filled."""
+    return Starlette(
+        routes=[
+            Route("/", _page),
+            Route("/figures/{kind}", _figure),
+            Mount("/static", StaticFiles(directory=PAGES)),
+            Mount("/bokeh", StaticFiles(directory=BOKEH_JS)),
+        ],
+        exception_handlers={HTTPException: _problem},
+    )
+
+
+async def _page(_request: Request) -> Response:
+    return FileResponse(PAGES / "index.html", media_type="text/html; charset=utf-8")
+
+
+async def _figure(request: Request) -> Response:
+    """Answer `?title=&variable=&units=&theme=&width=`, for a map also `&west=&east=&south=&north=&geographic=`."""
+    asked = request.query_params
+    words = Words(*(asked.get(name, "")[:_LONGEST_TEXT] for name in ("title", "variable", "units")))
+    theme = cast("Theme", asked["theme"]) if asked.get("theme") in LOOKS else "light"
+    try:
+        width = min(max(int(asked.get("width", "800")), 280), 2000)
+        match request.path_params["kind"]:
+            case "map":
+                edges = [float(asked.get(name, "nan")) for name in ("west", "east", "south", "north")]
+                west, east, south, north = edges
+                extent = Extent(west, east, south, north, asked.get("geographic", "true") == "true")
+                return JSONResponse(map_figure(extent, words, theme=theme, width=width))
+            case "lines":
+                return JSONResponse(lines_figure(words, theme=theme, width=width))
+            case "day_by_hour":
+                return JSONResponse(day_by_hour_figure(words, theme=theme, width=width))
+            case kind:
+                raise HTTPException(404, f"no figure {kind!r}; there are map, lines and day_by_hour")
+    except ValueError as error:
+        raise HTTPException(400, str(error)) from error
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    """Answer as the web API does: a problem document (RFC 9457)."""
+    status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
+    title = "Not found" if status == 404 else "It cannot be shown"
+    body = {"type": "about:blank", "title": title, "status": status, "detail": f"{request.url.path}: {detail}"}
+    return JSONResponse(body, status, media_type="application/problem+json")
