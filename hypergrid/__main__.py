@@ -97,12 +97,22 @@ def _show_report(report: dict[str, Any]) -> None:
         say(f"nothing new: all {report['files_skipped']} files are in the archive already; nothing was committed")
         return
     rows = [
-        ("stations", report["stations"]), ("files", report["files"]), ("files skipped (known)", report["files_skipped"]),
-        ("files ignored", report["files_ignored"]), ("rows", report["rows"]), ("readings", report["readings"]),
-        ("values", report["values"]), ("missing (reported without a value)", report["missing"]),
-        ("rows rejected", report["rows_rejected"]), ("duplicates", report["duplicates"]),
-        ("superseded", report["superseded"]), ("slices", report["slices"]),
-    ]  # fmt: skip
+        (label, report[name])
+        for name, label in (
+            ("stations", "stations"),
+            ("files", "files"),
+            ("files_skipped", "files skipped (known)"),
+            ("files_ignored", "files ignored"),
+            ("rows", "rows"),
+            ("readings", "readings"),
+            ("values", "values"),
+            ("missing", "missing (reported without a value)"),
+            ("rows_rejected", "rows rejected"),
+            ("duplicates", "duplicates"),
+            ("superseded", "superseded"),
+            ("slices", "slices"),
+        )
+    ]
     rows += [(f"rejects: {reason}", count) for reason, count in report["rejects"].items()]
     show_table(f"Ingested into {report['archive']} ({report['engine']})", ("what", "count"), rows)
     rejected = sum(report["rejects"].values())

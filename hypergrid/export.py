@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import xarray as xr
 
 from hypergrid.errors import NotFound
@@ -43,7 +44,13 @@ def _csv(dataset: xr.Dataset) -> bytes:
     kept = dataset.drop_vars([name for name in dataset.variables if str(name).endswith("_bounds")])
     frame = kept.to_dataframe().reset_index()
     frame["unit"] = dataset["value"].attrs.get("units", "")
-    return str(frame.to_csv(index=False, date_format="%Y-%m-%dT%H:%M:%SZ")).encode()
+    written = {time: _instant(time) for time in frame["time"].unique()}
+    frame["time"] = frame["time"].map(written)
+    return str(frame.to_csv(index=False)).encode()
+
+
+def _instant(time: pd.Timestamp) -> str:
+    return f"{time.isoformat()}Z"
 
 
 def _zarr_folder(dataset: xr.Dataset, folder: Path) -> None:

@@ -227,9 +227,8 @@ def _grid_json(grid: Grid | Mapping[str, Any]) -> dict[str, Any]:
     if grid.system == "metres":
         corner: dict[str, Any] = {"x": grid.x.origin / 1000, "y": grid.y.origin / 1000, "step": grid.x.step / 1000}
     else:
-        corner = {
-            "lon": _sexagesimal(grid.x.origin), "lat": _sexagesimal(grid.y.origin), "step": f"{grid.x.step / 1e6:.10g}arcsec",
-        }  # fmt: skip
+        corner = {"lon": _sexagesimal(grid.x.origin), "lat": _sexagesimal(grid.y.origin)}
+        corner["step"] = f"{grid.x.step / 1e6:.10g}arcsec"
     return {**corner, "shape": list(grid.shape)}
 
 

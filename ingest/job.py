@@ -313,4 +313,4 @@ def _report(
     )
 
 
-__all__ = ["IngestReport", "NotFound", "ingest"]
+__all__ = ["Engine", "IngestReport", "ingest"]

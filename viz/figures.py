@@ -1,7 +1,7 @@
 """Figures without data: axes, palettes, colour bars and named sources that the page fills from the web API.
 
 Sources and models that the page looks up by name: `surface` (the image), `veil` (what is estimated only), `stations`,
-`lines`, and `colours` (the colour mapper).
+`lines`, `colours` (the colour mapper), `across` and `upwards` (ranges).
 """
 
 import math
@@ -162,7 +162,15 @@ def map_figure(extent: Extent, words: Words, *, theme: Theme, width: int) -> dic
 def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
     """Return lines over time, one a series, as a Bokeh `json_item`."""
     look = LOOKS[theme]
-    plot = _plot(words, look, width=width, height=420, x_axis_type="datetime")
+    plot = _plot(
+        words,
+        look,
+        width=width,
+        height=420,
+        x_axis_type="datetime",
+        x_range=Range1d(name="across"),
+        y_range=Range1d(name="upwards"),
+    )
     plot.xaxis.axis_label, plot.yaxis.axis_label = "time [UTC]", words.label
     # Bokeh's own types do not know the hover properties.
     style: dict[str, Any] = {"line_color": "colour", "line_width": 1.5, "hover_line_width": 4}
@@ -185,7 +193,15 @@ def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
 def day_by_hour_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
     """Return a heat map with a column a day and hours of the day upwards, as a Bokeh `json_item`."""
     look = LOOKS[theme]
-    plot = _plot(words, look, width=width, height=420, x_axis_type="datetime", y_range=Range1d(start=0, end=24))
+    plot = _plot(
+        words,
+        look,
+        width=width,
+        height=420,
+        x_axis_type="datetime",
+        x_range=Range1d(name="across"),
+        y_range=Range1d(start=0, end=24),
+    )
     plot.xaxis.axis_label, plot.yaxis.axis_label = "day [UTC]", "hour of day [UTC]"
     plot.xaxis.formatter = DatetimeTickFormatter(days="%d %b", months="%b %Y")
     plot.yaxis.ticker = FixedTicker(ticks=list(range(0, 25, 6)))

@@ -83,7 +83,8 @@ def aggregate_cells(
         count = np.broadcast_to(count, folded.shape)
         folded, count = fold_again(row, folded.T[space.members], count.T[space.members], space.first, space.stop)
         folded, count = folded.T, count.T
-    value = row.finish(folded, count)
+    # Where nothing is missing the counts are one column, and so is what follows from counts alone.
+    value = np.broadcast_to(row.finish(folded, count), folded.shape)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
 
 

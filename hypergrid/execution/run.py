@@ -45,9 +45,13 @@ class Outcome:
 def _put(
     whole: NDArray[np.int64] | None, places: NDArray[np.intp], block: NDArray[np.int64], shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    # Counts of interpolated slices are the same everywhere: one column serves all places, and nothing is copied.
+    # Counts of interpolated slices are the same everywhere: one column serves all places, and nothing is copied. The
+    # column of a block of one place may be that place's own.
     if block.shape[1] == 1 and (whole is None or whole.shape[1] == 1) and shape[1] > 1:
-        return block
+        if len(places) > 1:
+            return block
+        if whole is not None and bool(np.all(whole == block)):
+            return whole
     if whole is None or whole.shape[1] == 1:
         start = 0 if whole is None else whole
         whole = np.broadcast_to(start, shape).astype(np.int64)

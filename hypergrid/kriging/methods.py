@@ -60,9 +60,10 @@ def _prepare(
 ) -> Field:
     model: Variogram = given["variogram"]
     neighbours = given["neighbours"]
-    if neighbours is None or neighbours >= len(stations_m):
+    if len(stations_m) and (neighbours is None or neighbours >= len(stations_m)):
         return OrdinaryField(stations_m, values, model=model, names=names)
-    return LocalField(stations_m, values, neighbours=neighbours, model=model, names=names)
+    # Also where no station is left: there is no system to solve, and every estimate is missing.
+    return LocalField(stations_m, values, neighbours=neighbours or 1, model=model, names=names)
 
 
 METHODS.add(

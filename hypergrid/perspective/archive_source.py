@@ -54,11 +54,14 @@ class ArchiveSource:
         return np.array([i for i, item in enumerate(series) if _matches(item, wanted)], dtype=np.intp)
 
     @cached_property
+    def _spans_ns(self) -> tuple[int, ...]:
+        """How far before its stamp a reading's interval begins [ns], for each selected series."""
+        chosen = (self.archive.series(self.variable.name)[i] for i in self.chosen)
+        return tuple(round(item.interval_s * SECOND_NS) if item.stamp == "end" else 0 for item in chosen)
+
+    @property
     def _longest_ns(self) -> int:
-        """How far before its stamp a reading's interval may begin [ns]."""
-        series = self.archive.series(self.variable.name)
-        spans = [round(series[i].interval_s * SECOND_NS) for i in self.chosen if series[i].stamp == "end"]
-        return max(spans, default=0)
+        return max(self._spans_ns)
 
     @property
     def _slice_ns(self) -> int:
@@ -66,9 +69,9 @@ class ArchiveSource:
 
     @property
     def extent(self) -> Window | None:
-        """From the first to after the last slice that holds readings; None where there are none."""
+        """From the first to after the last slice that holds starts of readings' intervals; None where there are none."""
         stored = self.archive.extent(self.variable.name)
-        return stored and Window(stored.start_ns - self._longest_ns, stored.stop_ns)
+        return stored and Window(stored.start_ns - self._longest_ns, stored.stop_ns - min(self._spans_ns))
 
     def time_axis(self, window: Window) -> Regular:
         """Return the slices that a window touches."""

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.operators import Aggregate, Base, Interpolate
 from hypergrid.perspective.perspective import Perspective
-from hypergrid.times import Window, format_instant
+from hypergrid.times import Window
 from hypergrid.topology import Grid, Regular, TimeAxis, Topology
 
 ALL = slice(None)
@@ -22,11 +21,6 @@ def restrict(here: Perspective, time: slice, rows: slice = ALL, columns: slice =
         What is narrowed.
     time, rows, columns
         Which time cells, and of a grid which rows and columns; each range holds at least one cell.
-
-    Raises
-    ------
-    InvalidQuery
-        No source cell is left for the cells that are kept.
     """
     topology = _part(here.topology, time, rows, columns)
     if topology.shape == here.topology.shape:
@@ -75,34 +69,32 @@ def _below_aggregate(
 
 
 def _covered(source: TimeAxis, target: TimeAxis) -> slice:
-    """Return the source cells from the first to the last target cell; arithmetic, however many cells there are."""
+    """Return the source cells from the first to the last target cell; arithmetic, however many cells there are.
+
+    Where there is none (a gap), the nearest one is kept: it lies in no target cell, so the targets stay empty.
+    """
     if isinstance(source, Regular):
         first = max(-(-(target.origin - source.origin) // source.step), 0)
         stop = min((target.stop - source.length - source.origin) // source.step + 1, source.count)
     else:
         first, stop = (int(edge) for edge in np.searchsorted(source.times_ns, (target.origin, target.stop)))
-    if stop <= first:
-        message = "no source cell lies in the cells that the clip selects"
-        raise InvalidQuery(message)
-    return slice(first, stop)
+    first = min(first, source.count - 1)
+    return slice(first, max(stop, first + 1))
 
 
 def restrict_readings(here: Perspective, window: Window) -> Perspective:
     """Return readings (a base, or converts of it) whose intervals start in a window.
 
-    Raises
-    ------
-    InvalidQuery
-        There is none.
+    Where the base has none of it, one slice is kept, as in `_covered`.
     """
     operator = here.operator
     if not isinstance(operator, Base):
         source = restrict_readings(here.source, window)
         return replace(here, sources=(source,), topology=source.topology)
-    inside = operator.window.intersect(window)
-    axis = operator.source.time_axis(inside) if inside else None
-    if inside is None or not isinstance(axis, Regular):
-        start, stop = format_instant(window.start_ns), format_instant(window.stop_ns)
-        message = f"no reading of {operator.source.variable.name!r} lies in {start} to {stop}"
-        raise InvalidQuery(message)
+    start = operator.window.start_ns
+    inside = operator.window.intersect(window) or Window(start, start + 1)
+    axis = operator.source.time_axis(inside)
+    if axis is None:
+        message = f"{operator.source.variable.name} is an array, not readings"
+        raise TypeError(message)
     return replace(here, topology=Topology(axis, here.topology.space), operator=replace(operator, window=inside))

@@ -57,9 +57,9 @@ class Step:
         key = "method" if self.op == "interpolate" else "function"
         document: dict[str, Any] = {"op": self.op, key: self.name}
         if self.op == "interpolate":
-            document["grid"] = dict(self.cells)
+            document["grid"] = _plain(dict(self.cells))
         else:
-            document.update(self.cells)
+            document.update({name: _plain(value) for name, value in self.cells})
         if self.params:
             document["params"] = {name: _plain(value) for name, value in self.params}
         if self.others:
@@ -115,18 +115,27 @@ class Question:
         document: dict[str, Any] = {"variable": self.variable, "snapshot": self.snapshot}
         document["steps"] = [step.to_json() for step in self.steps]
         if self.clip:
-            document["clip"] = {name: [_frozen(bound) for bound in bounds] for name, bounds in self.clip}
+            document["clip"] = {name: _plain(bounds) for name, bounds in self.clip}
         if self.accept_flags != ACCEPTED_BY_DEFAULT:
             document["accept_flags"] = list(self.accept_flags)
         if self.select:
-            document["select"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.select}
+            document["select"] = {name: _plain(value) for name, value in self.select}
         if self.variance:
             document["variance"] = True
         return document
 
 
 def _plain(value: object) -> object:
-    return value.to_json() if isinstance(value, Variogram) else value
+    """Return a value as JSON knows it."""
+    if isinstance(value, Variogram):
+        return value.to_json()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, datetime | np.datetime64):
+        return format_instant(parse_instant(value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @dataclass(frozen=True)
@@ -179,12 +188,7 @@ def items(mapping: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _frozen(value: object) -> object:
-    """Return a value as JSON knows it, but lists as tuples."""
-    if isinstance(value, list | tuple):
-        return tuple(_frozen(item) for item in value)
-    if isinstance(value, datetime | np.datetime64):
-        return format_instant(parse_instant(value))
-    return value.item() if isinstance(value, np.generic) else value
+    return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def _listed(value: object, where: str) -> list[Any]:

@@ -203,8 +203,8 @@ def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[St
     axes.set_yticks(range(0, 25, 3))
     axes.set_ylabel("hour of the day (UTC)")
     _dates(axes)
-    used = dataset.sizes.get("series", 1)
-    return f"{_name(dataset)}, hourly, mean of {used} series"
+    used, what = (dataset["value"][0].size, "cells") if _is_map(dataset) else (dataset.sizes["series"], "series")
+    return f"{_name(dataset)}, hourly, mean of {used} {what}"
 
 
 @KINDS.register("lines")
@@ -221,7 +221,7 @@ def _lines(_: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) ->
     axes.set_ylabel(_label(dataset))
     axes.grid(visible=True, alpha=0.3)
     _dates(axes)
-    return f"{_name(dataset)}, {values.shape[1]} series"
+    return f"{_name(dataset)}, {values.shape[1]} {'cells' if _is_map(dataset) else 'series'}"
 
 
 def _dates(axes: Axes) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
-from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, RUN_CHUNKS, Slices
+from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, RUN_CHUNKS, Slices, consecutive
 from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings, concatenate
 from hypergrid.times import Window
@@ -31,7 +31,8 @@ def count_slices(source: VariableGroup) -> int:
     first, last = source.extent
     columns = slice(0, len(source.series))
     return sum(
-        int(np.count_nonzero(source.cells.read_flags(rows, columns).any(axis=1))) for rows in _bands(first, last + 1)
+        int(np.count_nonzero(source.cells.read_flags(rows, columns).any(axis=1)))
+        for rows in _bands(source, first, last + 1)
     )
 
 
@@ -68,18 +69,18 @@ def _read_cells(
     for left in range(0, len(wanted), CHUNK_SERIES):
         columns = slice(left, min(left + CHUNK_SERIES, len(wanted)))
         if wanted[columns].any():
-            for rows in _bands(start, stop):
+            for rows in _bands(source, start, stop):
                 found = _read_block(source, slices, rows, columns, wanted)
                 yield found if window is None else found.take(_within(found.time_ns, window))
 
 
-def _bands(start: int, stop: int) -> Iterator[slice]:
-    """Yield the slices from start to stop in runs that end where chunks do."""
-    step = RUN_CHUNKS * CHUNK_SLICES
-    while start < stop:
-        end = min((start // step + 1) * step, stop)
-        yield slice(start, end)
-        start = end
+def _bands(source: VariableGroup, start: int, stop: int) -> Iterator[slice]:
+    """Yield the slices from start to stop as far as their chunks hold readings, in runs of at most `RUN_CHUNKS`."""
+    chunks = source.chunks
+    for run in consecutive(chunks[(chunks >= start // CHUNK_SLICES) & (chunks * CHUNK_SLICES < stop)]):
+        for first in range(0, len(run), RUN_CHUNKS):
+            some = run[first : first + RUN_CHUNKS]
+            yield slice(max(start, int(some[0]) * CHUNK_SLICES), min(stop, (int(some[-1]) + 1) * CHUNK_SLICES))
 
 
 def _read_block(

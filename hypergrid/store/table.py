@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from zarr.codecs import BloscCodec
 
 COMPRESSOR: Final = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
-"""Level 3 and 5 save at most 4 % of the bytes and take 1.6 times as long."""
+"""Levels 3 and 5 save 2 and 4 % of the bytes; their times differ from those of level 1 by less than the noise."""
 _CHUNK_ROWS: Final = 16_384
 _CHUNK_BYTES: Final = 262_144
 _TEXT: Final = "text"

@@ -41,12 +41,9 @@ class Feed:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """From the first to after the last slice with a stamp, earlier by the longest interval that ends at a stamp."""
+        """From the first to after the last slice with a stamp, each earlier where intervals end at their stamps."""
         if self.slice_ns is None:
             return self.times_ns[0], self.times_ns[-1] + 1
         slices = [row.stamp_ns // self.slice_ns for row in self.rows]
-        longest = max(
-            [round(s.series.interval_s * 1e9) for s in self.sensors if s.series.stamp == "end"],
-            default=0,
-        )
-        return min(slices) * self.slice_ns - longest, (max(slices) + 1) * self.slice_ns
+        spans = [round(s.series.interval_s * 1e9) if s.series.stamp == "end" else 0 for s in self.sensors]
+        return min(slices) * self.slice_ns - max(spans), (max(slices) + 1) * self.slice_ns - min(spans)

@@ -9,9 +9,7 @@ import pyproj
 Point = tuple[float, float]
 
 
-def plane(
-    stations: Sequence[Point], points: Sequence[Point], *, is_lonlat: bool
-) -> tuple[list[Point], list[Point]]:
+def plane(stations: Sequence[Point], points: Sequence[Point], *, is_lonlat: bool) -> tuple[list[Point], list[Point]]:
     """Return stations and points in metres, on a plane around the stations' middle."""
     if not is_lonlat:
         return list(stations), list(points)

@@ -42,11 +42,14 @@ class Answer:
     """Readings not yet in cells."""
 
     @property
-    def places(self) -> list[tuple[Cell, Cell] | int]:
-        """Row and column of each place of a grid, or its sensor."""
-        if self.rows:
-            return [(row, column) for row in self.rows for column in self.columns]
-        return list(range(len(self.sensors)))
+    def grid_places(self) -> list[tuple[Cell, Cell]]:
+        """Row and column of each place of a grid."""
+        return [(row, column) for row in self.rows for column in self.columns]
+
+    @property
+    def places(self) -> Sequence[tuple[Cell, Cell] | int]:
+        """Row and column of each place of a grid, or else its sensor."""
+        return self.grid_places or list(range(len(self.sensors)))
 
 
 def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
@@ -74,15 +77,15 @@ def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
         row_bounds, column_bounds = bounds.get("lat", bounds.get("y")), bounds.get("lon", bounds.get("x"))
         keep = [
             i
-            for i, (row, column) in enumerate(here.places)  # type: ignore[misc]
+            for i, (row, column) in enumerate(here.grid_places)
             if _inside(row[0], row_bounds) and _inside(column[0], column_bounds)
         ]
         here.rows = [row for row in here.rows if _inside(row[0], row_bounds)]
         here.columns = [column for column in here.columns if _inside(column[0], column_bounds)]
     here.times = [here.times[i] for i in keep_times]
-    here.value, here.count, here.possible = (
-        [[table[i][j] for j in keep] for i in keep_times] for table in (here.value, here.count, here.possible)
-    )  # type: ignore[assignment]
+    here.value = [[here.value[i][j] for j in keep] for i in keep_times]
+    here.count = [[here.count[i][j] for j in keep] for i in keep_times]
+    here.possible = [[here.possible[i][j] for j in keep] for i in keep_times]
     return here
 
 
@@ -215,7 +218,7 @@ def _reduce(name: str, values: list[float], cell: int) -> float:
     if name == "count":
         return float(len(values))
     if not values:
-        return 0.0 if name == "nothing" else math.nan
+        return math.nan
     total = math.fsum(values)
     return {
         "mean": total / len(values), "sum": total, "min": min(values), "max": max(values), "first": values[0],
@@ -274,7 +277,7 @@ def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Ans
             else:
                 sources = [
                     i
-                    for i, (row, column) in enumerate(here.places)  # type: ignore[misc]
+                    for i, (row, column) in enumerate(here.grid_places)
                     if _within(row, place[0]) and _within(column, place[1])
                 ]
             values = [here.value[i][j] for i in slices for j in sources if math.isfinite(here.value[i][j])]
@@ -321,9 +324,7 @@ def _space_cells(spec: Any, axis: list[Cell]) -> list[Cell]:  # noqa: ANN401 - a
 def _interpolate(step: Step, here: Answer, *, is_lonlat: bool) -> Answer:
     made = grid(**dict(step.cells))
     given = dict(step.params)
-    rows, columns = (
-        [(int(c), int(c) + axis.length) for c in axis.corners] for axis in (made.y, made.x)
-    )  # fmt: skip
+    rows, columns = ([(int(c), int(c) + axis.length) for c in axis.corners] for axis in (made.y, made.x))
     result = Answer(here.times, here.step_ns, here.sensors, rows, columns)
     unit = 3.6e9 if is_lonlat else 1e3
     centres = [((c[0] + c[1]) / 2 / unit, (r[0] + r[1]) / 2 / unit) for r in rows for c in columns]

@@ -70,7 +70,7 @@ class Chunk:
 def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | None = None) -> Found:
     """Return the files of the paths (folders with all that is in them) that a feed reads, by path and name.
 
-    Hidden files and folders, and the folder `exclude`, are left out.
+    Hidden files and folders, the folder `exclude`, and files that go with the data are left out without a word.
 
     Raises
     ------
@@ -86,9 +86,11 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
             continue
         seen.add(real)
         name = path.relative_to(root).as_posix()
-        feed = None if path.name in aside else _feed_of(path.name, deployment.feeds)
+        if path.name in aside:
+            continue
+        feed = _feed_of(path.name, deployment.feeds)
         if feed is None:
-            ignored += [name] if path.name != FILE_NAME else []
+            ignored.append(name)
             continue
         status = path.stat()
         files.append(SourceFile(path, name, feed.name, status.st_size, status.st_mtime_ns))

@@ -86,9 +86,10 @@ def everything(folder: Path) -> Told:
         for superseded in (False, True):
             readings = archive.read(name, superseded=superseded)
             columns = [
-                [repr(readings.series[index]) for index in readings.index],
+                readings.index.tolist(),
                 readings.time_ns.tolist(),
-                [repr(value) for value in readings.value.tolist()],
+                # as bits, so that NaN equals NaN
+                readings.value.view(np.int64).tolist(),
                 readings.flag.tolist(),
                 readings.arrival_ns.tolist(),
             ]

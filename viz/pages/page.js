@@ -283,17 +283,28 @@ window.addEventListener("resize", () => {
   }, 200);
 });
 // Nobody waits for the answer of a page that is gone; others who asked the same keep theirs.
-window.addEventListener("pagehide", () => {
-  if (!part("stop").disabled && question) api.stop(question.id).catch(() => {});
-});
+// Two events: following a link tells only the first in time to send something, closing a tab only the second.
+for (const leaving of ["beforeunload", "pagehide"]) {
+  window.addEventListener(leaving, () => {
+    if (!part("stop").disabled && question) api.stop(question.id).catch(() => {});
+  });
+}
 
-await attempt(async () => {
-  const [queries, features, variables] = await Promise.all(["saved", "stations", "variables"].map(api.look));
-  saved = queries;
-  stations = features;
-  const names = Object.keys(saved);
-  part("saved").replaceChildren(...names.map((name) => new Option(name, name)));
-  if (names.length) part("document").value = written(saved[names[0]]);
-  part("archive").textContent = `${stations.features.length} stations · ${variables.map((one) => `${one.name} [${one.unit}]`).join(" · ")}`;
-});
+// Apart from one another: a page without a list of stations can still ask.
+await Promise.all([
+  attempt(async () => {
+    saved = await api.look("saved");
+    const names = Object.keys(saved);
+    part("saved").replaceChildren(...names.map((name) => new Option(name, name)));
+    if (names.length) part("document").value = written(saved[names[0]]);
+  }),
+  attempt(async () => {
+    stations = await api.look("stations");
+  }),
+  attempt(async () => {
+    const variables = await api.look("variables");
+    part("archive").textContent = variables.map((one) => `${one.name} [${one.unit}]`).join(" · ");
+  }),
+]);
+if (stations.features.length) part("archive").textContent = `${stations.features.length} stations · ${part("archive").textContent}`;
 document.body.dataset.ready = "yes";

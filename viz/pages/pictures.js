@@ -50,6 +50,11 @@ function scale(colours, range) {
   colours.setv({ low: low - pad, high: high + pad });
 }
 
+/** Show a stretch of an axis; Bokeh's own ranges would complain of a figure that is still empty. */
+function stretch(range, low, high) {
+  range.setv({ start: low, end: high, reset_start: low, reset_end: high });
+}
+
 /** Outer edges of evenly spaced cells from their centres; a single cell is a second of arc, or a metre. */
 function edges(centres, single) {
   const step = centres.length > 1 ? (centres[centres.length - 1] - centres[0]) / (centres.length - 1) : single;
@@ -125,6 +130,10 @@ export async function drawLines(table) {
     station: table.stations,
     colour: table.stations.map((_, column) => LINE_COLOURS[column % LINE_COLOURS.length]),
   };
+  stretch(find("across"), times[0], Math.max(times[rows - 1], times[0] + 1));
+  const [low, high] = spread(table.values) ?? [0, 1];
+  const room = 0.05 * (high - low) || 1;
+  stretch(find("upwards"), low - room, high + room);
   return `${columns} series of ${variable} [${units}] over ${rows} time cells from ${table.times[0]}.`;
 }
 
@@ -148,6 +157,7 @@ export async function drawDayByHour(table) {
   }
   const surface = find("surface");
   surface.data = { image: [image(values, slots, days)], x: [first], y: [0], dw: [days * DAY_MS], dh: [24] };
+  stretch(find("across"), first, first + days * DAY_MS);
   const range = spread(values);
   if (range) scale(find("colours"), range);
   return `Mean ${variable} [${units}] of ${columns} series, ${days} days across and hours of the day upwards, from ${table.times[0]}.`;

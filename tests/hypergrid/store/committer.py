@@ -1,4 +1,4 @@
-"""Commits numbered batches to an archive until it is done or killed: ``committer.py ARCHIVE STATION FIRST LAST ROWS``."""
+"""Commits numbered batches until it is done or killed: ``committer.py ARCHIVE STATION FIRST LAST ROWS``."""
 
 import sys
 

@@ -10,6 +10,7 @@ import pytest
 from hypergrid.errors import ArchiveConflict, NotAnArchive
 from hypergrid.store import Archive
 from hypergrid.store.folder import MARKER
+from hypergrid.units import Variable
 
 
 def create(path: Path, **changes: object) -> Archive:
@@ -71,10 +72,12 @@ def test_a_damaged_store_is_named(archive: Archive) -> None:
 
 
 def test_an_archive_can_be_moved(archive: Archive, tmp_path: Path) -> None:
+    declared = [Variable("snow", "m")]
     moved = Path(shutil.move(archive.path, tmp_path / "elsewhere"))
     again = Archive.open(moved)
     with again.commit(batch="1", message="", now_ns=1) as writer:
-        writer.variables(archive.variables.values())
+        writer.variables(declared)
+    assert list(again.latest().variables)[-1] == "snow"
     assert again.name == json.loads((moved / MARKER).read_text())["name"]
 
 

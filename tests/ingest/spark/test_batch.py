@@ -23,7 +23,7 @@ def test_both_engines_make_the_same_archive(
 ) -> None:
     (network / "empty.txt").write_bytes(b"")
     (network / "bad.txt").write_bytes(b"spoilt\n" * 50 + (network / "pass-1.txt").read_bytes()[:5000])
-    monkeypatch.setattr(job, "CHUNK_BYTES", 4000)
+    monkeypatch.setattr(job, "CHUNK_BYTES", 9000)
     here = ingest([network], tmp_path / "here", now_ns=now_ns, engine="inprocess")
     heard: list[str] = []
     there = ingest(

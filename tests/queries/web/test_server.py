@@ -40,13 +40,21 @@ def test_a_port_that_does_not_exist_is_told() -> None:
 
 PROGRAM = textwrap.dedent(
     """
-    import sys
+    import sys, time
     import hypergrid as hg
     from queries.catalogue import Catalogue
     from queries.scheduling.runner import Runner
     from queries.web.app import create_app
     from queries.web.server import serve
 
+    refine = hg.Query.refine
+
+    def slowly(query, **options):
+        for refinement in refine(query, **options):
+            yield refinement
+            time.sleep(0.3)
+
+    hg.Query.refine = slowly
     archive = hg.open(sys.argv[1])
     runner = Runner(archive)
     serve(create_app(runner, Catalogue(archive)), port=0, on_ready=lambda address: print(address, flush=True))
@@ -66,10 +74,7 @@ def test_a_signal_cancels_what_runs_and_ends_the_server(archive: hg.OpenArchive,
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        steps = [dict(step) for step in map_query["steps"]]
-        # Large enough to be stopped in the middle.
-        steps[2]["grid"] = {**steps[2]["grid"], "step": "0.05arcsec", "shape": [500, 500]}
-        job = httpx.post(f"{address}api/v1/queries", json={**map_query, "steps": steps}).json()
+        job = httpx.post(f"{address}api/v1/queries", json=map_query).json()
         with httpx.stream("GET", f"{address}api/v1/queries/{job['id']}/events", timeout=20) as response:
             lines = response.iter_lines()
             assert next(lines).startswith(("id", "event"))

@@ -1,0 +1,171 @@
+"""Plans: what is projected holds, what is too large is refused, and a run that is closed stops."""
+
+import threading
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import hypergrid as hg
+from hypergrid.errors import NotFound, TooLarge
+from hypergrid.execution import ORDERS
+from hypergrid.execution.evaluate import Evaluator
+from hypergrid.query import Query
+from hypergrid.testing.networks import random_archive
+from hypergrid.times import SECOND_NS
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
+
+
+def network(slices: int, stations: int, *, holes: float = 0.1) -> Query:
+    rng = np.random.default_rng(slices)
+    times = np.arange(slices) * 600 * SECOND_NS
+    values = np.where(rng.random((slices, stations)) < holes, np.nan, rng.normal(5, 3, (slices, stations)))
+    places = {name: ("station", rng.uniform(0, 2000, stations)) for name in ("x", "y")}
+    coords = {"time": times.view("datetime64[ns]"), **places}
+    return hg.base(xr.DataArray(values, dims=("time", "station"), coords=coords, name="air_temperature"))
+
+
+def on_grid(query: Query, side: int, neighbours: int | None = None) -> Query:
+    grid = hg.grid(x=(0, 2000), y=(0, 2000), step=2000 / side)
+    given = {"neighbours": neighbours} if neighbours else {}
+    return query.interpolate("ordinary_kriging", grid=grid, variogram=MODEL, **given)
+
+
+QUERIES = {
+    "small map": lambda: on_grid(network(20, 10), 20),
+    "many slices": lambda: on_grid(network(2000, 24), 23).aggregate("mean", time="all"),
+    "nearest of many slices": lambda: on_grid(network(430, 24), 23, 20).aggregate("mean", time="all"),
+    "large map": lambda: on_grid(network(10, 60), 400),
+    "large map of nearest": lambda: on_grid(network(2, 60), 200, 20),
+    "map with variance": lambda: on_grid(network(30, 40), 100).with_variance(),
+    "map with variance of nearest": lambda: on_grid(network(10, 40), 100, 8).with_variance(),
+    "hourly maps": lambda: on_grid(network(600, 24), 60).aggregate("mean", time="1h"),
+    "coarser maps": lambda: on_grid(network(200, 24), 100).aggregate("max", time="1h", x=100, y=100),
+    "ranges of maps": lambda: on_grid(network(300, 24), 60).convert("valid_range", low=0, high=9).aggregate(
+        "mean", time={"length": "1h", "step": "20min"}),
+    "series": lambda: network(20_000, 50).aggregate("mean", time="1h"),
+    "sampled series": lambda: network(20_000, 50).aggregate("sample", time="1h"),
+    "difference of maps": lambda: on_grid(network(60, 24), 60).merge(
+        "difference", on_grid(network(60, 24).convert("scale", factor=2.0), 60)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_peak_stays_below_the_projection(name: str) -> None:
+    query = QUERIES[name]()
+    projected = query.plan().projected_bytes
+    tracemalloc.start()
+    try:
+        dataset = query.compute(allowed_bytes=projected)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < projected + 2**20, f"{peak / 2**20:.1f} MiB of {projected / 2**20:.1f} MiB projected"
+    assert projected < 60 * max(peak, 2**20), "a projection that refuses everything is none"
+    assert dataset["value"].size == query.plan().cells
+
+
+def test_an_archives_peak_stays_below_the_projection(tmp_path: Path) -> None:
+    archive, _ = random_archive(tmp_path / "archive", 1, hours=24)
+    query = archive["air_temperature"].aggregate("mean", time="10min", min_coverage=0)
+    query.compute()
+    projected = query.plan().projected_bytes
+    tracemalloc.start()
+    try:
+        query.compute()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Reading touches whole chunks of the archive, a few MiB whatever is asked.
+    assert peak < projected + 16 * 2**20
+
+
+def test_what_is_too_large_is_refused_before_it_runs_with_both_numbers() -> None:
+    query = on_grid(network(20, 10), 100)
+    projected = query.plan().projected_bytes
+    for attempt in (lambda: query.compute(allowed_bytes=1000), lambda: query.refine(allowed_bytes=1000)):
+        with pytest.raises(TooLarge, match=r"the query projects [0-9,]+ bytes of memory, above the 1,000 allowed") as error:
+            attempt()
+        assert error.value.allowed == 1000
+        assert error.value.projected > 1000
+    assert query.compute(allowed_bytes=projected)["value"].size == 20 * 100 * 100
+
+
+def test_a_grid_of_a_million_million_cells_is_planned_and_refused() -> None:
+    query = network(20, 10).interpolate(
+        "ordinary_kriging", grid=hg.grid(x=0, y=0, step=0.001, shape=(10**6, 10**6)), variogram=MODEL
+    )
+    assert query.plan().cells == 20 * 10**12
+    with pytest.raises(TooLarge):
+        query.compute()
+    clipped = query.clip(x=(0, 0.002), y=(0, 0.003))
+    assert clipped.compute()["value"].shape == (20, 3, 2)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_refinement_that_is_closed_computes_no_further_block(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+    block = Evaluator.block
+
+    def counted(self: Evaluator, here: object, cells: object) -> object:
+        computed.append(here)
+        return block(self, here, cells)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Evaluator, "block", counted)
+    threads = threading.active_count()
+    refinements = on_grid(network(5, 10), 30).refine(order=order)
+    assert computed == []
+    for refinement in refinements:
+        if refinement.fraction > 0.4:
+            break
+    before = len(computed)
+    refinements.close()  # type: ignore[attr-defined]
+    assert next(refinements, None) is None
+    assert len(computed) == before
+    assert threading.active_count() == threads
+    assert not refinement.complete
+    frame = refinement.frame(0)
+    assert np.isfinite(frame.values[frame.computed]).all()
+    assert np.isnan(frame.values[~frame.computed]).all()
+    assert np.isfinite(frame.estimate).all()
+    assert refinement.dataset().attrs["hypergrid_fraction"] == refinement.fraction
+
+
+def test_an_unknown_order_is_refused_before_anything_runs() -> None:
+    with pytest.raises(NotFound, match="unknown order of blocks 'spiral'"):
+        on_grid(network(5, 10), 30).refine(order="spiral")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (23, 23), (8, 64), (5,)])
+def test_orders_are_permutations(order: str, shape: tuple[int, ...]) -> None:
+    found = ORDERS[order](shape)
+    assert sorted(found.tolist()) == list(range(int(np.prod(shape))))
+
+
+def test_a_coarse_lattice_comes_first() -> None:
+    rows, columns = np.divmod(ORDERS["coarse_to_fine"]((16, 16)), 16)
+    assert set(rows[:16].tolist()) == set(columns[:16].tolist()) == {0, 4, 8, 12}
+
+
+def test_explain_is_stable_text() -> None:
+    query = (
+        on_grid(
+            network(432, 12)
+            .convert("valid_range", low=-40.0, high="50 degC")
+            .convert("scale", factor=1.0)
+            .aggregate("mean", time="30min"),
+            23,
+            20,
+        )
+        .aggregate("mean", time={"length": "3h", "step": "1h"})
+        .clip(time=("1970-01-01T12:00", "1970-01-02"), x=(0, 1000))
+    )
+    golden = GOLDEN / "explain.txt"
+    if not golden.exists():
+        golden.write_text(query.explain() + "\n")
+    assert query.explain() + "\n" == golden.read_text()
