@@ -96,7 +96,7 @@ def test_parameters_that_do_not_fit(
 def test_a_failing_run_is_told_without_its_inside(
     client: httpx.Client, gate: Gate, map_query: Document, wait_until: Callable[..., None]
 ) -> None:
-    gate.failure = ZeroDivisionError("secret at /home/somebody")
+    gate.failure = ZeroDivisionError("secret at /srv/somebody")
     gate.open()
     job_id = client.post("/api/v1/queries", json=map_query).json()["id"]
     wait_until(lambda: client.get(f"/api/v1/queries/{job_id}").json()["state"] == "failed")
