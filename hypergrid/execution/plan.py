@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.errors import TooLarge
+from hypergrid.kriging import POINTS_AT_ONCE
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Merge, Perspective, Surface
 from hypergrid.rewrite import Rewritten, rewrite
 from hypergrid.topology import Grid, SeriesAxis
@@ -104,14 +105,15 @@ def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
     final = rewritten.surface.perspective
     chain = final.chain()
     space = final.topology.space.count
-    slices = max(item.topology.time.count for item in chain if not _at_stations(item)) if _is_grid(final) else 1
-    block = max(1, min(space, BLOCK_BYTES // (3 * 8 * slices))) if _is_grid(final) else space
+    block = space
+    if _is_grid(final):
+        largest = max(_place_bytes(item, final) for item in chain if _is_grid(item))
+        block = max(1, min(space, BLOCK_BYTES // largest))
     if refining and _is_grid(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
-    steps = tuple(_step(item, block) for item in chain)
-    held = final.topology.count * 8 * (2 if _wants_variance(final) else 1) + final.topology.count * 4 * (
-        not _is_grid(final)
-    )
+    steps = tuple(_step(item, block * _places(item, final)) for item in chain)
+    # Values, and counts with their copies in the result.
+    held = final.topology.count * 8 * (5 if _wants_variance(final) else 4)
     total = held + sum(step.projected_bytes for step in steps)
     return Plan(
         surface, rewritten, steps, final.topology.count, block, int(total), sum(step.projected_s for step in steps)
@@ -120,6 +122,17 @@ def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
 
 def _is_grid(here: Perspective) -> bool:
     return isinstance(here.topology.space, Grid)
+
+
+def _places(here: Perspective, final: Perspective) -> int:
+    """Return how many places of a step one place of the surface needs: more than one below coarser cells."""
+    return max(-(-here.topology.space.count // final.topology.space.count), 1) if _is_grid(here) else 1
+
+
+def _place_bytes(here: Perspective, final: Perspective) -> int:
+    """Return what the arrays of a step take for one place of the surface [bytes]: values, and weights of stations."""
+    stations = here.source.topology.space.count if isinstance(here.operator, Interpolate) else 0
+    return 8 * _places(here, final) * (3 * here.topology.time.count + 6 * stations)
 
 
 def _at_stations(here: Perspective) -> bool:
@@ -132,21 +145,33 @@ def _wants_variance(here: Perspective) -> bool:
 
 def _step(here: Perspective, block: int) -> PlanStep:
     topology, operator = here.topology, here.operator
-    values = topology.count if _at_stations(here) else topology.time.count * block
+    values = _values(here, block)
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if here.holds_readings and isinstance(topology.space, SeriesAxis):
         readings = _possible_readings(here)
         held, work = readings * 33, float(readings)
     elif isinstance(operator, Aggregate):
         work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
+        if not here.source.holds_readings:
+            # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
+            held += _values(here.source, block) * 8 * 3
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
-        held += (stations + 1) ** 2 * 8 * 4 + stations * block * 8 * 3
-        work *= min(operator.given.get("neighbours") or stations, stations)
+        near = min(operator.given.get("neighbours") or stations, stations)
+        held += (stations + 1) ** 2 * 8 * 6 + stations * block * 8 * 6
+        if near < stations:
+            held += min(block, POINTS_AT_ONCE) * (near + 1) ** 2 * 8 * 10
+        if operator.variance:
+            held += values * 8 * 2
+        work *= near
     seconds = (
         work * UNIT_COST_NS[kind if isinstance(operator, Base | Convert | Aggregate | Interpolate | Merge) else "base"]
     )
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
+
+
+def _values(here: Perspective, block: int) -> int:
+    return here.topology.count if _at_stations(here) else here.topology.time.count * block
 
 
 def _possible_readings(here: Perspective) -> int:

@@ -69,7 +69,7 @@ class ArchiveSource:
 
     @property
     def extent(self) -> Window | None:
-        """From the first to after the last slice that holds starts of readings' intervals; None where there are none."""
+        """From the first to after the last slice in which readings begin; None where there are none."""
         stored = self.archive.extent(self.variable.name)
         return stored and Window(stored.start_ns - self._longest_ns, stored.stop_ns - min(self._spans_ns))
 

@@ -23,7 +23,7 @@ from hypergrid.testing.strategies import documents
 
 SEEDS = range(6)
 slowly = settings(
-    max_examples=100,
+    max_examples=250,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     # A failing example is short as it is; shrinking it would take minutes.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

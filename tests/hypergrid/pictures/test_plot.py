@@ -34,7 +34,10 @@ def map_result() -> xr.Dataset:
     return hg.base(array).interpolate("ordinary_kriging", grid=grid, variogram=model).compute()
 
 
-STATIONS = [Station("a", "Col", (Position(None, 7.180, 45.870, 2400.0),)), Station("z", "Far", (Position(None, 0, 0, 0),))]
+STATIONS = [
+    Station("a", "Col", (Position(None, 7.180, 45.870, 2400.0),)),
+    Station("z", "Far", (Position(None, 0, 0, 0),)),
+]
 
 
 def test_a_map_draws_every_cell_where_it_is_and_marks_the_stations_inside() -> None:
@@ -42,7 +45,9 @@ def test_a_map_draws_every_cell_where_it_is_and_marks_the_stations_inside() -> N
     figure = plot(dataset, stations=STATIONS, time=1)
     axes = figure.axes[0]
     (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
-    np.testing.assert_array_equal(np.asarray(mesh.get_array()).ravel(), dataset["value"].isel(time=1).to_numpy().ravel())
+    np.testing.assert_array_equal(
+        np.asarray(mesh.get_array()).ravel(), dataset["value"].isel(time=1).to_numpy().ravel()
+    )
     coordinates = mesh.get_coordinates()
     assert coordinates[0, 0].tolist() == [dataset["lon_bounds"][0, 0].item(), dataset["lat_bounds"][0, 0].item()]
     assert coordinates[-1, -1].tolist() == [dataset["lon_bounds"][-1, 1].item(), dataset["lat_bounds"][-1, 1].item()]
