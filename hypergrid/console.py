@@ -1,6 +1,7 @@
 """What the command line shows: progress and messages for people (stderr), tables, and JSON for machines (stdout)."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -60,5 +61,13 @@ def _text(cell: object) -> str:
 
 
 def show_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print JSON on stdout."""
-    print(json.dumps(value, indent=1, default=str))
+    """Print JSON on stdout; NaN and infinity, which JSON does not have, become null."""
+    print(json.dumps(_finite(value), indent=1, default=str, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

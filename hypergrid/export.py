@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import xarray as xr
 
-from hypergrid.errors import NotFound
+from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.pictures import picture_bytes
 from hypergrid.registry import Registry
 
@@ -91,13 +91,30 @@ def to_bytes(dataset: xr.Dataset, name: str) -> bytes:
 
 
 def check_path(path: Path) -> str:
-    """Return the format's name for a path: by its ending.
+    """Return the format's name for a path, by its ending, if a result can be put there; to be asked before computing.
 
     Raises
     ------
     NotFound
-        No format has this ending.
+        No format has this ending, or the folder that the path lies in does not exist.
+    InvalidQuery
+        Something is there that a result must not replace: a folder for a file, or for `.zarr` anything but a Zarr store.
     """
+    name = _format_of(path)
+    if not path.parent.is_dir():
+        message = f"the folder {path.parent} of the result {path.name} does not exist; make it first"
+        raise NotFound(message)
+    if path.suffix == ".zarr":
+        if path.exists() and not _is_zarr(path):
+            message = f"the result {path} would replace something that is no Zarr store; choose another name"
+            raise InvalidQuery(message)
+    elif path.is_dir():
+        message = f"the result {path} needs the name of a file; a folder is there; choose another name"
+        raise InvalidQuery(message)
+    return name
+
+
+def _format_of(path: Path) -> str:
     if path.suffix == ".zarr":
         return "zarr"
     for row in FORMATS.values():
@@ -110,6 +127,10 @@ def check_path(path: Path) -> str:
     )
 
 
+def _is_zarr(path: Path) -> bool:
+    return path.is_dir() and ((path / "zarr.json").is_file() or not any(path.iterdir()))
+
+
 def write(dataset: xr.Dataset, path: str | Path) -> None:
     """Write a result to a path; the ending says in which format (.nc, .csv, .png, .zarr).
 
@@ -117,10 +138,10 @@ def write(dataset: xr.Dataset, path: str | Path) -> None:
 
     Raises
     ------
-    NotFound
-        No format has this ending.
+    NotFound, InvalidQuery
+        The path cannot be used; see `check_path`.
     OSError
-        The folder does not exist or cannot be written.
+        The folder cannot be written.
     """
     target = Path(path)
     name = check_path(target)

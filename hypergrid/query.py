@@ -2,23 +2,22 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.errors import InvalidQuery
 from hypergrid.execution import Frame, Plan, Progress, explain, make_plan, run, to_dataset
-from hypergrid.perspective import Question, Source, Step, Surface, build, question_from_json
-from hypergrid.perspective.archive_source import ArchiveSource
-from hypergrid.perspective.array_source import ArraySource, array_source
+from hypergrid.perspective import Question, Step, Surface, build, question_from_json
+from hypergrid.perspective.array_source import array_source
+from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
 from hypergrid.perspective.steps import items
 from hypergrid.store import Archive, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.topology import Grid
 from hypergrid.units import Variable
-
-Lookup = Callable[[Question], Source]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +82,7 @@ class Query:
     """
 
     question: Question
-    lookup: Lookup
+    lookup: Sources
 
     def convert(self, function: str, **params: object) -> "Query":
         """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
@@ -122,11 +121,17 @@ class Query:
 
     def merge(self, function: str, *others: "Query") -> "Query":
         """Combine with another query of the same cells (`difference`, `ratio`)."""
-        return self._then(Step("merge", function, others=tuple(other.question for other in others)))
+        step = Step("merge", function, others=tuple(other.question for other in others))
+        merged = self._then(step)
+        return replace(merged, lookup=reduce(Sources.joined, (other.lookup for other in others), self.lookup))
 
     def clip(self, **bounds: tuple[object, object]) -> "Query":
         """Keep the cells whose corner lies within bounds: time, lon, lat, x or y = (start, stop), stop not included."""
         listed = tuple((name, (start, stop)) for name, (start, stop) in bounds.items())
+        twice = sorted(set(bounds) & set(dict(self.question.clip)))
+        if twice:
+            message = f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds"
+            raise InvalidQuery(message)
         return self._with(replace(self.question, clip=(*self.question.clip, *listed)))
 
     def select(self, **properties: object) -> "Query":
@@ -255,12 +260,8 @@ def base(array: xr.DataArray) -> Query:
     """
     source = array_source(array)
 
-    def lookup(question: Question) -> ArraySource:
-        if question.variable != source.variable.name:
-            raise NotFound.among(kind="variable", given=question.variable, existing=[source.variable.name])
-        return source
-
-    return Query(Question(source.variable.name), lookup)
+    snapshot = ARRAY + source.token
+    return Query(Question(source.variable.name, snapshot=snapshot), Sources(arrays={snapshot: source}))
 
 
 class OpenArchive:
@@ -317,8 +318,8 @@ class OpenArchive:
         NotFound
             There is no such variable.
         """
-        self._variable(variable)
-        return Query(Question(variable, snapshot=self.snapshot), self._source)
+        variable_of(self._archive, variable)
+        return Query(Question(variable, snapshot=self.snapshot), Sources(self._archive))
 
     def __contains__(self, variable: object) -> bool:
         return variable in self.variables
@@ -332,21 +333,8 @@ class OpenArchive:
             A key, operator, function, method, variable or snapshot that does not exist.
         """
         question = question_from_json(document)
-        self._variable(question.variable)
-        return Query(replace(question, snapshot=question.snapshot or self.snapshot), self._source)
-
-    def _variable(self, name: str) -> Variable:
-        if name not in self.variables:
-            raise NotFound.among(kind="variable", given=name, existing=self.variables)
-        return self.variables[name]
-
-    def _source(self, question: Question) -> ArchiveSource:
-        archive = self._archive
-        if question.snapshot not in (None, archive.snapshot):
-            archive = Archive.open(archive.path, snapshot=question.snapshot)
-        if question.variable not in archive.variables:
-            raise NotFound.among(kind="variable", given=question.variable, existing=archive.variables)
-        return ArchiveSource(archive, archive.variables[question.variable], question.select)
+        variable_of(self._archive, question.variable)
+        return Query(pinned(question, self.snapshot), Sources(self._archive))
 
 
 def open_archive(path: str | Path, *, snapshot: str | None = None) -> OpenArchive:

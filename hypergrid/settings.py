@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 
 from hypergrid.errors import InvalidDeployment
 
@@ -25,29 +26,61 @@ class Settings:
     """Queries that may wait."""
 
 
+_BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
+    "port": (0, 65535),
+    "allowed_bytes": (1, None),
+    "kept_bytes": (1, None),
+    "queue": (1, None),
+}
+"""Least and greatest of each setting that is a number."""
+
+
 def read_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of a TOML file and the environment; the environment weighs more.
 
     Raises
     ------
     InvalidDeployment
-        A key that does not exist, or a value that does not fit.
+        The file cannot be read or is no TOML, a key does not exist, or a value does not fit.
     """
-    given: dict[str, object] = {}
-    if path is not None:
-        with path.open("rb") as file:
-            given = dict(tomllib.load(file))
-    known = {item.name: item for item in fields(Settings)}
     environment = os.environ if environment is None else environment
-    given |= {name: environment[key] for name in known if (key := f"HYPERGRID_{name.upper()}") in environment}
-    values: dict[str, object] = {}
-    for name, value in given.items():
-        if name not in known:
-            message = f"unknown setting {name!r}; there are: {', '.join(sorted(known))}"
-            raise InvalidDeployment(message)
-        try:
-            values[name] = str(value) if name == "host" else int(str(value))
-        except ValueError as error:
-            message = f"setting {name!r} needs a whole number; got {value!r}"
-            raise InvalidDeployment(message) from error
+    known = [item.name for item in fields(Settings)]
+    values = {} if path is None else {name: _checked(name, value, str(path)) for name, value in _content(path).items()}
+    for name in known:
+        key = f"HYPERGRID_{name.upper()}"
+        if key in environment:
+            values[name] = _checked(name, environment[key], key)
     return Settings(**values)  # type: ignore[arg-type]
+
+
+def _content(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        message = f"the settings file {path} cannot be read: {error.strerror}; check the path"
+        raise InvalidDeployment(message) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"the settings file {path} is no TOML: {error}"
+        raise InvalidDeployment(message) from error
+
+
+def _checked(name: str, value: object, where: str) -> int | str:
+    """Return a setting's value as its type; `where` it was given is for the message."""
+    if name == "host":
+        if not isinstance(value, str) or not value:
+            message = f"{where}: setting 'host' needs an address as text; got {value!r}"
+            raise InvalidDeployment(message)
+        return value
+    if name not in _BOUNDS:
+        message = f"{where}: unknown setting {name!r}; there are: {', '.join(sorted(['host', *_BOUNDS]))}"
+        raise InvalidDeployment(message)
+    least, most = _BOUNDS[name]
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = least - 1
+    if number < least or (most is not None and number > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        message = f"{where}: setting {name!r} needs a whole number {bounds}; got {value!r}"
+        raise InvalidDeployment(message)
+    return number

@@ -98,11 +98,31 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if source == target or source in DIMENSIONLESS_TEXT or target in DIMENSIONLESS_TEXT:
         return array
+    if _is_difference(source) != _is_difference(target) and (_is_offset(source) or _is_offset(target)):
+        message = (
+            f"{as_cf(source)!r} does not convert to {as_cf(target)!r}: a difference of temperatures is not a "
+            "temperature; give it in K, or as a number alone"
+        )
+        raise InvalidUnit(message)
     try:
         return np.asarray(_REGISTRY.Quantity(array, _parse(source)).to(_parse(target)).magnitude, dtype=np.float64)
     except pint.errors.DimensionalityError as error:
         message = f"{source!r} does not convert to {target!r}: they measure different things"
         raise InvalidUnit(message) from error
+
+
+def _is_difference(unit: str) -> bool:
+    return unit.startswith("delta_")
+
+
+def _is_offset(unit: str) -> bool:
+    """Return whether 0 of the unit is not nothing, as with degC."""
+    return not _is_difference(unit) and not _REGISTRY.Quantity(1.0, _parse(unit))._is_multiplicative  # noqa: SLF001
+
+
+def as_cf(unit: str) -> str:
+    """Return the unit as CF writes it: a difference of degC is in K."""
+    return "K" if unit == "delta_degC" else unit
 
 
 def parse_number(value: object, unit: str, *, who: str) -> float:

@@ -58,11 +58,6 @@ class Plan:
         """The perspective that is computed."""
         return self.rewritten.surface.perspective
 
-    @property
-    def is_map(self) -> bool:
-        """Whether the surface lies on a grid."""
-        return isinstance(self.surface.topology.space, Grid)
-
     def check(self, allowed_bytes: int | None) -> None:
         """Refuse the plan where it is too large.
 
@@ -149,7 +144,8 @@ def _step(here: Perspective, block: int) -> PlanStep:
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if here.holds_readings and isinstance(topology.space, SeriesAxis):
         readings = _possible_readings(here)
-        held, work = readings * 33, float(readings)
+        # Read, ordered, filtered: up to three copies of 33 bytes are alive at once.
+        held, work = readings * 100, float(readings)
     elif isinstance(operator, Aggregate):
         work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
         if not here.source.holds_readings:

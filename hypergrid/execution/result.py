@@ -10,7 +10,7 @@ from hypergrid.execution.run import Outcome
 from hypergrid.perspective import Aggregate, Base, Interpolate, Perspective, Question
 from hypergrid.times import SECOND_NS, format_duration
 from hypergrid.topology import Grid, Metres, Regular, SeriesAxis
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.units import KNOWN_VARIABLES, as_cf
 from hypergrid.version import VERSION
 
 
@@ -40,7 +40,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
         possible = np.broadcast_to(outcome.possible.astype(np.int32), flat).reshape(shape)
         data["count_possible"] = (dims, possible, {"long_name": "how many there could have been", "units": "1"})
     if outcome.variance is not None:
-        attributes = {"long_name": "kriging variance of the observable value", "units": f"({surface.unit})2"}
+        attributes = {"long_name": "kriging variance of the observable value", "units": f"({as_cf(surface.unit)})2"}
         data["variance"] = (dims, outcome.variance.reshape(shape), attributes)
     return _with_time_units(xr.Dataset(data, coords, _provenance(question, surface, outcome)))
 
@@ -106,7 +106,7 @@ def _space_coords(space: SeriesAxis | Grid) -> dict[str, Any]:
 
 def _value_attributes(question: Question, surface: Perspective) -> dict[str, str]:
     known = KNOWN_VARIABLES.get(question.variable)
-    attributes = {"units": surface.unit, "long_name": known.long_name if known else question.variable}
+    attributes = {"units": as_cf(surface.unit), "long_name": known.long_name if known else question.variable}
     merged = any(len(item.sources) > 1 for item in surface.chain())
     if known and known.standard_name and not merged and surface.unit == known.unit:
         attributes["standard_name"] = known.standard_name

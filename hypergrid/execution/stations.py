@@ -34,9 +34,11 @@ def aggregate_readings(
     """
     first, stop = _ranges(readings, target, axis.count)
     if row.rank is None and row.finish is not None:
-        folded, count = fold_values(row, readings.value, first.ravel(), stop.ravel())
-        value = row.finish(folded, count).reshape(first.shape)
-        count = count.reshape(first.shape)
+        # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
+        # series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a year).
+        folded, count = fold_values(row, readings.value, first.T.ravel(), stop.T.ravel())
+        value = row.finish(folded, count).reshape(first.T.shape).T
+        count = count.reshape(first.T.shape).T
     else:
         hashes = cell_hashes(target.corners, series_keys(axis))
         value, count = choose_ranges(row, readings.value, first, stop, hashes)

@@ -46,6 +46,10 @@ def right_hand_side(distance_m: NDArray[np.float64], model: Variogram) -> NDArra
     return sides
 
 
+UNIQUE_TO = 1e-6
+"""How far a system times its inverse may be from one; beyond, its solution has lost all but a few digits."""
+
+
 def inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the inverse of one system or of many, same shape.
 
@@ -59,9 +63,14 @@ def inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     except np.linalg.LinAlgError:
         inverted = np.full_like(matrix, np.nan)
     if not np.isfinite(inverted).all():
+        off = np.inf
+    else:
+        off = float(np.abs(matrix @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
+    if not off <= UNIQUE_TO:
         message = (
-            "ordinary_kriging needs a variogram under which the stations differ; the system is singular; "
-            "raise the nugget, or use the exponential or spherical model"
+            "ordinary_kriging needs a variogram under which the stations differ; the system is singular to working "
+            f"precision (off by {off:.1g} where {UNIQUE_TO:g} is allowed); raise the nugget, shorten the range, or use "
+            "the exponential or spherical model"
         )
         raise SingularSystem(message)
     return np.asarray(inverted, dtype=np.float64)

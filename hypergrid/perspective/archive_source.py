@@ -31,8 +31,8 @@ class ArchiveSource:
     def __post_init__(self) -> None:
         if not len(self.chosen):
             message = (
-                f"no series of {self.variable.name!r} has {dict(self.select) or dict(SELECTED_BY_DEFAULT)}; "
-                f"there are: {_offers(self.archive.series(self.variable.name))}"
+                f"no series of {self.variable.name!r} has {_words({**SELECTED_BY_DEFAULT, **dict(self.select)})}; "
+                f"there are: {_offers(self.archive.series(self.variable.name), ('statistic', *dict(self.select)))}"
             )
             raise InvalidQuery(message)
 
@@ -83,9 +83,15 @@ class ArchiveSource:
         """Return the selected series, positioned as their stations stood at the end of the window."""
         all_series = self.archive.series(self.variable.name)
         series = tuple(all_series[i] for i in self.chosen)
-        where = [_position(self.archive.stations.get(item.station), window.stop_ns - 1) for item in series]
+        stations = [self.archive.stations.get(item.station) for item in series]
+        where = [_position(station, window.stop_ns - 1) for station in stations]
+        moved = {
+            s.id
+            for s in stations
+            if s is not None and _position(s, window.start_ns) != _position(s, window.stop_ns - 1)
+        }
         columns = np.array([(p.lon, p.lat, p.elevation_m) for p in where], dtype=np.float64).reshape(-1, 3)
-        return SeriesAxis(series, columns[:, 0], columns[:, 1], columns[:, 2])
+        return SeriesAxis(series, columns[:, 0], columns[:, 1], columns[:, 2], moved=tuple(sorted(moved)))
 
     def read(self, window: Window) -> Readings:
         """Return the readings whose intervals start in the window; `index` counts the selected series."""
@@ -110,9 +116,14 @@ def _matches(series: Series, wanted: Mapping[str, Any]) -> bool:
     return all(fits(getattr(series, name), choice) for name, choice in wanted.items())
 
 
-def _offers(series: tuple[Series, ...]) -> str:
-    kinds = sorted({(s.statistic, s.height_m if s.height_m is not None else "unknown") for s in series}, key=str)
-    return ", ".join(f"statistic {statistic} at height {height} m" for statistic, height in kinds) or "no series"
+def _words(properties: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in properties.items())
+
+
+def _offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:
+    """Return what the series have of the properties that were asked for."""
+    values = {name: sorted({str(getattr(one, name)) for one in series}) for name in dict.fromkeys(names)}
+    return "; ".join(f"{name} {', '.join(several[:20])}" for name, several in values.items()) if series else "no series"
 
 
 def _position(station: Station | None, time_ns: int) -> Position:

@@ -16,7 +16,8 @@ from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.perspective.surface import Clip, Surface
-from hypergrid.times import Window, format_instant, parse_instant
+from hypergrid.streams.elements import Series
+from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
 from hypergrid.topology import PER_UNIT, Grid, Metres, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
 from hypergrid.units import parse_number
 
@@ -77,6 +78,9 @@ class _Builder:
         for number, step in enumerate(question.steps, start=1):
             try:
                 here = self.step(step, here, whole, bounded=bounded)
+                if step.op == "merge" and not (bounded and self.window):
+                    # From here on, all is what both sources have.
+                    whole = Window(here.topology.time.origin, here.topology.time.stop)
             except HyperGridError as error:
                 message = f"step {number} ({step.op} {step.name!r}): {error}"
                 raise type(error)(message) from error
@@ -99,7 +103,8 @@ class _Builder:
                 f"{format_instant(extent.stop_ns)}"
             )
             raise InvalidQuery(message)
-        topology = Topology(time, source.series_axis(window))
+        # Positions are those of the cells that are asked for, also where more is read and then clipped.
+        topology = Topology(time, source.series_axis(inside or window))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
 
     def step(self, step: Step, here: Perspective, whole: Window, *, bounded: bool) -> Perspective:
@@ -114,6 +119,9 @@ class _Builder:
             raise InvalidQuery(message)
         if step.others[0].clip:
             message = "a query in 'with' takes the clip of the query around it; remove its own"
+            raise InvalidQuery(message)
+        if step.others[0].variance:
+            message = "variance belongs to the surface, not to a query in 'with'; remove it there"
             raise InvalidQuery(message)
         return _merge(step, here, self.chain(step.others[0], bounded=bounded))
 
@@ -149,6 +157,10 @@ def _aggregate(step: Step, here: Perspective, whole: Window) -> Perspective:
         message = f"{step.name} chooses a value in time; over {', '.join(along)} use mean, min, max, sum or count"
         raise InvalidQuery(message)
     _refuse_extremes(operator, here)
+    if operator.row.linear:
+        _refuse_directions(step.name, here)
+    if "time" in cells and here.holds_readings:
+        _refuse_short(time, here)
     operator = Aggregate(step.name, tuple(cells), _coverage(coverage, operator, here))
     return Perspective((here,), Topology(time, space), operator, operator.row.unit(here.unit))
 
@@ -177,10 +189,7 @@ def _coverage(given: object, operator: Aggregate, here: Perspective) -> float:
 
 
 def _refuse_extremes(operator: Aggregate, here: Perspective) -> None:
-    space = here.topology.space
-    if operator.row.of_extremes or not isinstance(space, SeriesAxis) or not here.holds_readings:
-        return
-    kinds = sorted({series.statistic for series in space.series} & {"max", "min"})
+    kinds = [] if operator.row.of_extremes else sorted(here.extremes)
     if kinds:
         message = (
             f"a {operator.function} of {kinds[0]} values is not the {operator.function} of the readings; "
@@ -189,10 +198,58 @@ def _refuse_extremes(operator: Aggregate, here: Perspective) -> None:
         raise InvalidQuery(message)
 
 
+def _refuse_directions(what: str, here: Perspective) -> None:
+    if here.unit == "degree":
+        message = (
+            f"a {what} of directions has no meaning: 350 and 10 degree would give 180; "
+            "use sample, first or last, and look at single instants"
+        )
+        raise InvalidQuery(message)
+
+
+def _refuse_short(time: TimeAxis, here: Perspective) -> None:
+    """Refuse cells shorter than the intervals that their readings stand for: each would claim the whole interval."""
+    space = here.topology.space
+    if not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
+        return
+    longest = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
+    if longest * SECOND_NS > time.length:
+        message = (
+            f"time cells of {format_duration(time.length)} are shorter than the {longest:g} s that readings of "
+            f"{here.bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
+        )
+        raise InvalidQuery(message)
+
+
+def _refuse_alike(stations: SeriesAxis) -> None:
+    """Refuse several series of one station: kriging would blend heights, statistics or feeds at one place."""
+    by_station: dict[str, list[Series]] = {}
+    for series in stations.series:
+        by_station.setdefault(series.station, []).append(series)
+    twice = next((several for several in by_station.values() if len(several) > 1), None)
+    if twice is not None:
+        names = ("height_m", "statistic", "replicate", "interval_s", "source")
+        differing = [name for name in names if len({getattr(series, name) for series in twice}) > 1] or ["source"]
+        offers = "; ".join(", ".join(f"{name}={getattr(series, name)!r}" for name in differing) for series in twice[:4])
+        message = (
+            f"station {twice[0].station!r} has {len(twice)} series of this variable ({offers}); "
+            f"choose one of each station, for example .select({differing[0]}={getattr(twice[0], differing[0])!r})"
+        )
+        raise InvalidQuery(message)
+
+
 def _interpolate(step: Step, here: Perspective, *, variance: bool) -> Perspective:
     stations = here.topology.space
     if not isinstance(stations, SeriesAxis):
         message = "its source is a grid already; interpolate once, from the stations"
+        raise InvalidQuery(message)
+    _refuse_alike(stations)
+    _refuse_directions(step.name, here)
+    if stations.moved:
+        message = (
+            f"stations moved while these readings were taken: {', '.join(stations.moved)}; clip the time so that it "
+            "ends before or begins after the move, or leave them out with .select(station=…)"
+        )
         raise InvalidQuery(message)
     given_grid = dict(step.cells)
     for key in given_grid:
@@ -207,6 +264,9 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool) -> Perspectiv
         message = f"its stations have {need}; the grid does not: give it {need}"
         raise InvalidQuery(message)
     operator = Interpolate(step.name, (), variance)
+    if variance and not operator.row.has_variance:
+        message = f"{step.name} has no variance; ask for it with a kriging method"
+        raise InvalidQuery(message)
     bound = bind(step.name, operator.row.parameters, dict(step.params), variable_unit=here.unit)
     parameters = operator.row.parse(bound)
     _refuse_far(cells, stations, parameters)

@@ -28,7 +28,6 @@ class ConvertRow:
     apply: Callable[[Floats, Mapping[str, Any]], Floats]
     unit: Callable[[str, Mapping[str, Any]], str]
     """Unit of the result from the source's unit and the parameters."""
-    linear: bool
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,7 @@ class AggregateRow:
     rank: Callable[[NDArray[np.uint64], NDArray[np.int64]], NDArray[np.int64]] | None
     """For a row that chooses: hash of the cell and its count (above 0) to the rank of the reading in time."""
     linear: bool
-    decomposable: bool
-    """Whether the aggregate of a whole follows from those of its parts."""
+    """Whether it is a linear map of the values, so that it commutes with an interpolation."""
     of_extremes: bool
     """Whether it makes sense over values that are themselves maxima or minima."""
     unit: Callable[[str], str] = lambda unit: unit
@@ -74,7 +72,6 @@ class MergeRow:
     """Unit of the result; raises InvalidUnit where the two do not go together."""
     alike: bool
     """Whether the second source is converted to the first one's unit."""
-    linear: bool
 
 
 CONVERTS: Registry[ConvertRow] = Registry("convert function")
@@ -92,7 +89,6 @@ CONVERTS.add(
         ),
         lambda values, given: np.where((values >= given["low"]) & (values <= given["high"]), values, np.nan),
         lambda unit, _: unit,
-        linear=False,
     ),
 )
 CONVERTS.add(
@@ -107,7 +103,6 @@ CONVERTS.add(
         ),
         lambda values, given: values * given["factor"] + given["offset"],
         lambda unit, given: given["unit"] or unit,
-        linear=True,
     ),
 )
 
@@ -126,7 +121,7 @@ _SUM = Part(np.add, 0.0)
 
 def _reduction(name: str, summary: str, **row: object) -> None:
     defaults: dict[str, Any] = {
-        "min_coverage": 0.0, "part": _SUM, "rank": None, "finish": _where_any, "linear": False, "decomposable": True,
+        "min_coverage": 0.0, "part": _SUM, "rank": None, "finish": _where_any, "linear": False,
         "of_extremes": True,
     }  # fmt: skip
     AGGREGATES.add(name, AggregateRow(name, summary, **{**defaults, **row}))
@@ -147,7 +142,7 @@ def _choice(
     AGGREGATES.add(
         name,
         AggregateRow(
-            name, summary, min_coverage=0.0, part=None, finish=None, rank=rank, linear=False, decomposable=False,
+            name, summary, min_coverage=0.0, part=None, finish=None, rank=rank, linear=False,
             of_extremes=True,
         ),
     )  # fmt: skip
@@ -169,7 +164,7 @@ def _same_unit(first: str, second: str) -> str:
 
 def _difference_unit(first: str, second: str) -> str:
     # A difference of temperatures is not a temperature: 20 degC less 19 degC is 1 K, not 1 degC.
-    return {"degC": "K", "degF": "delta_degF"}.get(_same_unit(first, second), first)
+    return {"degC": "delta_degC", "degF": "delta_degF"}.get(_same_unit(first, second), first)
 
 
 def _ratio_unit(first: str, second: str) -> str:
@@ -184,7 +179,7 @@ def _ratio(first: Floats, second: Floats) -> Floats:
 
 MERGES.add(
     "difference",
-    MergeRow("difference", "The first source less the second.", np.subtract, _difference_unit, alike=True, linear=True),
+    MergeRow("difference", "The first source less the second.", np.subtract, _difference_unit, alike=True),
 )
 MERGES.add(
     "ratio",
@@ -194,6 +189,5 @@ MERGES.add(
         _ratio,
         _ratio_unit,
         alike=False,
-        linear=False,
     ),  # fmt: skip
 )

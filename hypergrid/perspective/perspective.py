@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hypergrid.perspective.operators import Base, Convert, Interpolate, Operator
+from hypergrid.perspective.operators import Aggregate, Base, Convert, Interpolate, Operator
 from hypergrid.tokens import token
-from hypergrid.topology import Regular, Topology
+from hypergrid.topology import Regular, SeriesAxis, Topology
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +61,17 @@ class Perspective:
         if isinstance(self.operator, Base):
             return isinstance(self.topology.time, Regular)
         return isinstance(self.operator, Convert) and self.source.holds_readings
+
+    @property
+    def extremes(self) -> frozenset[str]:
+        """Which of "max" and "min" its values are as the stations report them; empty where they are none."""
+        operator, space = self.operator, self.topology.space
+        if isinstance(operator, Base):
+            held = space.series if isinstance(space, SeriesAxis) else ()
+            return frozenset(series.statistic for series in held) & {"max", "min"}
+        if isinstance(operator, Aggregate) and operator.row.rank is None:
+            return frozenset()
+        return frozenset().union(*(source.extremes for source in self.sources))
 
     @property
     def is_interpolated(self) -> bool:

@@ -1,6 +1,5 @@
 """What a user writes: the steps of a query, frozen, equal by content, and their JSON form (design section 4)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +12,6 @@ from hypergrid.flags import ACCEPTED_BY_DEFAULT, MEANINGS
 from hypergrid.kriging import METHODS, Variogram
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES
 from hypergrid.times import format_instant, parse_instant
-from hypergrid.tokens import token
 
 Operation = Literal["convert", "aggregate", "interpolate", "merge"]
 
@@ -22,6 +20,12 @@ DIMENSIONS = ("time", "lon", "lat", "x", "y")
 
 SELECTABLE = ("station", "height_m", "replicate", "statistic", "interval_s", "source")
 """What tells series apart."""
+
+MOST_STEPS = 100
+"""Steps that a query may have, those of merged queries included."""
+
+DEEPEST_MERGE = 8
+"""How deep queries may be merged into queries."""
 
 _TABLES: dict[str, Mapping[str, object]] = {
     "convert": CONVERTS, "aggregate": AGGREGATES, "interpolate": METHODS, "merge": MERGES,
@@ -85,6 +89,12 @@ class Question:
         if not self.accept_flags or not set(self.accept_flags) <= set(MEANINGS):
             message = f"accept_flags needs QARTOD flags (1, 2, 3, 4); got {list(self.accept_flags)}"
             raise InvalidQuery(message)
+        if self.length > MOST_STEPS:
+            message = f"a query takes up to {MOST_STEPS} steps, those of merged queries included; got {self.length}"
+            raise InvalidQuery(message)
+        # Equal questions are equal however they are written, so that they share what is computed.
+        object.__setattr__(self, "accept_flags", tuple(sorted(set(self.accept_flags))))
+        object.__setattr__(self, "select", tuple((name, _choice(name, value)) for name, value in self.select))
         for name, _ in self.select:
             if name not in SELECTABLE:
                 raise NotFound.among(kind="property of a series to select by", given=name, existing=SELECTABLE)
@@ -93,9 +103,9 @@ class Question:
                 raise NotFound.among(kind="dimension to clip", given=name, existing=DIMENSIONS)
 
     @property
-    def token(self) -> str:
-        """Content token of the words alone (the data are not in it)."""
-        return token(json.dumps(self.to_json(), sort_keys=True))
+    def length(self) -> int:
+        """Steps, those of merged queries included."""
+        return len(self.steps) + sum(other.length for step in self.steps for other in step.others)
 
     def then(self, step: Step) -> "Question":
         """Return the query with one step more.
@@ -125,6 +135,19 @@ class Question:
         return document
 
 
+def _choice(name: str, value: object) -> object:
+    """Return what a property may be in one way of writing: numbers as float, several in order."""
+    if isinstance(value, tuple | list) and value:
+        single = (_choice(name, None if isinstance(item, tuple | list) else item) for item in value)
+        return tuple(sorted(set(single), key=str))
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and abs(value) < 1e15:
+        return float(value)
+    message = f"select needs text, a number or a list of them for {name!r}; got {value!r}"
+    raise InvalidQuery(message)
+
+
 def _plain(value: object) -> object:
     """Return a value as JSON knows it."""
     if isinstance(value, Variogram):
@@ -143,6 +166,8 @@ class _Reader:
     """Reads JSON forms; `where` names the place for messages."""
 
     where: str = field(default="query")
+    depth: int = 0
+    """How many merges lie around it."""
 
     def mapping(self, value: object, known: set[str], required: set[str]) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
@@ -168,7 +193,7 @@ class _Reader:
         if op == "interpolate":
             cells = _Reader(f"grid of {self.where}").any_mapping(document["grid"])
         others = tuple(
-            question_from_json(other, where=f"query {number} in 'with' of {self.where}")
+            _question(other, f"query {number} in 'with' of {self.where}", self.depth + 1)
             for number, other in enumerate(_listed(document.get("with", []), self.where))
         )
         return Step(op, document[key], items(params), items(cells), others)  # type: ignore[arg-type]
@@ -198,7 +223,7 @@ def _listed(value: object, where: str) -> list[Any]:
     return list(value)
 
 
-def question_from_json(document: object, *, where: str = "query") -> Question:
+def question_from_json(document: object) -> Question:
     """Return the query that a JSON form says.
 
     Raises
@@ -206,17 +231,23 @@ def question_from_json(document: object, *, where: str = "query") -> Question:
     InvalidQuery, NotFound
         A key, operator, function or method that does not exist or is missing; the message names the place.
     """
-    reader = _Reader(where)
-    given = reader.mapping(document, _QUERY_KEYS, {"variable"})
+    return _question(document, "query", 0)
+
+
+def _question(document: object, where: str, depth: int) -> Question:
+    if depth > DEEPEST_MERGE:
+        message = f"queries can be merged into queries {DEEPEST_MERGE} deep; this one goes deeper"
+        raise InvalidQuery(message)
+    given = _Reader(where).mapping(document, _QUERY_KEYS, {"variable"})
     if not isinstance(given["variable"], str):
         message = f"{where} needs the name of a variable; got {given['variable']!r}"
         raise InvalidQuery(message)
     snapshot = given.get("snapshot")
-    if snapshot is not None and not isinstance(snapshot, str):
+    if snapshot is not None and (not isinstance(snapshot, str) or not snapshot):
         message = f"{where} needs the id of a snapshot, or null; got {snapshot!r}"
         raise InvalidQuery(message)
     steps = tuple(
-        _Reader(f"step {number} of {where}").step(step)
+        _Reader(f"step {number} of {where}", depth).step(step)
         for number, step in enumerate(_listed(given.get("steps", []), f"'steps' of {where}"), start=1)
     )
     clip = _Reader(f"clip of {where}").any_mapping(given.get("clip"))

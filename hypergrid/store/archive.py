@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import NotAnArchive, NotFound
 from hypergrid.store.attributes import decode_station
 from hypergrid.store.cells import Slices
-from hypergrid.store.folder import Identity, create_folder, read_identity
+from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder
 from hypergrid.store.lock import exclusive
 from hypergrid.store.reading import count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
@@ -260,6 +260,14 @@ class Archive:
             metadata = writer.finish()
             if metadata is not None:
                 writer.snapshot = session.commit(message, metadata=_metadata(now_ns, metadata))
+
+    def discard(self) -> bool:
+        """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""
+        with exclusive(self.path / _LOCK):
+            vacant = len(self.latest().snapshots) == 1
+            if vacant:
+                remove_folder(self.path)
+        return vacant
 
     def _at(self, snapshot: str) -> "Archive":
         return Archive(self.path, self._identity, self._repository, snapshot)

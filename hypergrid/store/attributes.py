@@ -77,14 +77,19 @@ def _is_nan(value: object) -> bool:
 def extend_stations(stored: Mapping[str, Json], given: Iterable[Station]) -> dict[str, Json]:
     """Return the stations as JSON by id, with the given ones added to them.
 
-    A position whose first instant is new extends the station's history; one that begins with another corrects it. A
-    name that is given replaces the old one.
+    A position whose first instant is new extends the station's history; one that begins with another corrects it in
+    all that it knows, and takes away nothing. A name that is given, and more than the id, replaces the old one.
     """
     result = dict(stored)
     for station in given:
         new = encode_station(station)
         old = result.get(station.id, {"name": "", "positions": []})
-        places = {one["from_ns"]: one for one in (*old["positions"], *new["positions"])}
+        places: dict[int | None, Json] = {}
+        for one in (*old["positions"], *new["positions"]):
+            known = {name: value for name, value in one.items() if value is not None}
+            places[one["from_ns"]] = {**places.get(one["from_ns"], one), **known}
         ordered = sorted(places.values(), key=lambda one: -math.inf if one["from_ns"] is None else one["from_ns"])
-        result[station.id] = {"id": station.id, "name": new["name"] or old["name"], "positions": ordered}
+        # Who declares no name says the id instead.
+        name = old["name"] if new["name"] in ("", station.id) else new["name"]
+        result[station.id] = {"id": station.id, "name": name or new["name"], "positions": ordered}
     return result

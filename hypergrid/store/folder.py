@@ -15,7 +15,7 @@ from hypergrid.store.lock import exclusive
 MARKER: Final = "hypergrid.json"
 """File that makes a folder an archive."""
 FORMAT: Final = "hypergrid-archive"
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the layout that this program writes and reads."""
 
 
@@ -37,7 +37,7 @@ def read_identity(path: Path) -> Identity:
     Raises
     ------
     NotAnArchive
-        The folder is missing or no archive, or a later program wrote it.
+        The folder is missing or no archive, or has another version of the layout.
     """
     marker = path / MARKER
     if not path.exists():
@@ -61,7 +61,8 @@ def _checked(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever t
         raise NotAnArchive(message)
     if content.get("version") != VERSION:
         message = (
-            f"{path} has layout {content.get('version')!r}; this program reads {VERSION}; use the program that wrote it"
+            f"{path} is an archive of layout {content.get('version')!r}; this program reads layout {VERSION}; nothing was "
+            "touched; use the program that wrote it, or ingest the files into a new archive"
         )
         raise NotAnArchive(message)
     name, slice_ns = content.get("name"), content.get("slice_ns")
@@ -85,13 +86,12 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
         A file, or a folder that holds something else; it stays as it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{path.name}.creating-"
     with exclusive(path.parent):
         for leftover in path.parent.iterdir():
-            if leftover.name.startswith(prefix):
+            if leftover.name.startswith(_hidden(path)):
                 shutil.rmtree(leftover)
         _refuse_occupied(path)
-        building = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
+        building = Path(tempfile.mkdtemp(prefix=_hidden(path), dir=path.parent))
         try:
             building.chmod(0o755)
             build(building)
@@ -100,6 +100,18 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
+
+
+def remove_folder(path: Path) -> None:
+    """Take an archive away, at once and whole; a process that dies meanwhile leaves what the next creation removes."""
+    with exclusive(path.parent):
+        leaving = Path(tempfile.mkdtemp(prefix=_hidden(path), dir=path.parent))
+        os.rename(path, leaving)
+        shutil.rmtree(leaving)
+
+
+def _hidden(path: Path) -> str:
+    return f".{path.name}.creating-"
 
 
 def _refuse_occupied(path: Path) -> None:

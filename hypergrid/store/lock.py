@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,10 +13,11 @@ if sys.platform != "win32":
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the lock of a folder or of a file (made where it is missing) inside the context; wait until it is free.
 
     It also keeps out other threads of this process, and this thread: a second one inside the first never begins.
+    `on_wait` is called once where somebody else holds it.
 
     Raises
     ------
@@ -28,7 +29,11 @@ def exclusive(path: Path) -> Iterator[None]:
         raise HyperGridError(message)
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -88,3 +88,5 @@ class FileEntry:
     rejects: int
     ingested_ns: int
     """When it was ingested [ns since 1970 UTC]."""
+    mapping: str
+    """Token of how it was read: one that gave no reading is worth another attempt with another mapping."""

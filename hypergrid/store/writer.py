@@ -70,7 +70,8 @@ class Writer:
     def stations(self, stations: Iterable[Station]) -> None:
         """Add stations, or extend the history of those that exist.
 
-        A position whose first instant is new is added; one that begins with another corrects it.
+        A position whose first instant is new is added; one that begins with another corrects it. What is not known
+        (NaN, a name that only repeats the id) replaces nothing.
         """
         stored = self._root.stations
         extended = extend_stations(stored, stations)

@@ -130,6 +130,9 @@ def _chain(question: Question, feeds: Mapping[str, Feed], window: Cell | None, *
             here = _interpolate(step, _in_cells(here, feed), is_lonlat=feed.is_lonlat)
         else:
             here = _merge(step, here, _chain(step.others[0], feeds, window, bounded=bounded))
+            if not (bounded and window):
+                (begin, _), (last, end) = here.times[0], here.times[-1]
+                whole = (begin, max(end, last + 1))
     return here
 
 

@@ -33,6 +33,8 @@ class SeriesAxis:
     """Latitude [degree] or projected y [m], NaN where unknown, shape (series,)."""
     elevation_m: NDArray[np.float64]
     system: System = "lonlat"
+    moved: tuple[str, ...] = ()
+    """Stations that moved during the time that is asked for."""
 
     @property
     def count(self) -> int:

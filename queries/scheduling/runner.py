@@ -63,7 +63,6 @@ class Runner:
         self._workers = workers
         self._capacity = capacity
         self._allowed_bytes = allowed_bytes
-        self._result_bytes = result_bytes
         self._remembered = remembered
         self._clock = clock
         self._lock = threading.Lock()

@@ -14,6 +14,7 @@ from hypergrid.errors import HyperGridError
 from hypergrid.execution import Plan, make_plan, run
 from hypergrid.perspective import Surface, question_from_json
 from hypergrid.perspective.build import selected
+from hypergrid.perspective.sources import pinned
 from hypergrid.query import OpenArchive, Query
 from hypergrid.rewrite import Rewritten, rewrite
 from hypergrid.testing.feeds import Feed
@@ -107,7 +108,8 @@ def test_an_array_answers_as_the_oracle(seed: int, document: dict[str, Any]) -> 
     array, feeds = random_array(seed)
     document.pop("accept_flags", None)
     query = hg.base(array)
-    check(answerable(replace(query, question=question_from_json(document))), feeds)
+    question = pinned(question_from_json(document), str(query.question.snapshot))
+    check(answerable(replace(query, question=question)), feeds)
 
 
 def test_two_variables_are_merged_as_the_oracle_says(archives: Archives) -> None:

@@ -11,7 +11,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid import export
-from hypergrid.errors import NotFound
+from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.export import FORMATS, check_path, to_bytes, write
 from hypergrid.testing.networks import random_archive, random_array
 
@@ -165,6 +165,37 @@ def test_unknown_endings_are_refused_before_anything_is_written(
     with pytest.raises(NotFound, match=r"unknown ending of a result file .*There are: \.csv, \.nc, \.png, \.zarr"):
         write(results["map"], tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [".nc", ".csv", ".png", ".zarr.zip"])
+def test_a_folder_in_the_place_of_a_file_is_refused_and_stays(
+    results: dict[str, xr.Dataset], ending: str, tmp_path: Path
+) -> None:
+    target = tmp_path / f"mine{ending}"
+    target.mkdir()
+    for attempt in (check_path, lambda path: write(results["map"], path)):
+        with pytest.raises(InvalidQuery, match="a folder is there"):
+            attempt(target)
+    assert list(tmp_path.rglob("*")) == [target]
+
+
+def test_only_a_zarr_store_is_replaced_by_one(results: dict[str, xr.Dataset], tmp_path: Path) -> None:
+    (tmp_path / "work.zarr").mkdir()
+    (tmp_path / "work.zarr" / "thesis.tex").write_text("precious")
+    (tmp_path / "file.zarr").write_text("precious too")
+    before = content(tmp_path)
+    for name in ("work.zarr", "file.zarr"):
+        with pytest.raises(InvalidQuery, match="no Zarr store"):
+            write(results["map"], tmp_path / name)
+    assert content(tmp_path) == before
+    (tmp_path / "empty.zarr").mkdir()
+    write(results["map"], tmp_path / "empty.zarr")
+    assert check_path(tmp_path / "empty.zarr") == "zarr"
+
+
+def test_a_folder_that_does_not_exist_is_told_before_computing(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"nowhere of the result a\.nc does not exist"):
+        check_path(tmp_path / "nowhere" / "a.nc")
 
 
 def test_formats_are_found_by_name_and_ending() -> None:

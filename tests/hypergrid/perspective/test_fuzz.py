@@ -89,7 +89,6 @@ def test_a_question_comes_back_from_its_json(document: dict[str, Any]) -> None:
     question = question_from_json(document)
     written = json.loads(json.dumps(question.to_json()))
     assert question_from_json(written) == question
-    assert question_from_json(written).token == question.token
     # Words that a user wrote are kept as they are; only `snapshot` is added.
     assert written == {"snapshot": None, **document} or "with" in str(document)
 

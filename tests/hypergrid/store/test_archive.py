@@ -229,9 +229,26 @@ def test_a_station_has_a_history(archive: Archive) -> None:
     assert archive.latest().stations["1"].position == corrected
 
 
+def test_what_is_known_of_a_station_is_never_forgotten(archive: Archive) -> None:
+    nan = math.nan
+    moved_ns = parse_instant("2007-10-05")
+    declared = [
+        Station("1", "Col", (Position(None, 7.1, 45.1, nan), Position(moved_ns, 7.2, nan, 9.0))),
+        Station("1", "1", (Position(None, nan, nan, nan),)),  # a deployment without coordinates or names
+        Station(
+            "1", "", (Position(None, 7.15, nan, 2400.0), Position(moved_ns, nan, 45.2, nan))
+        ),  # each adds what it has
+    ]
+    for batch, station in enumerate(declared):
+        with archive.commit(batch=str(batch), message="", now_ns=1) as writer:
+            writer.stations([station])
+    kept = Station("1", "Col", (Position(None, 7.15, 45.1, 2400.0), Position(moved_ns, 7.2, 45.2, 9.0)))
+    assert archive.latest().stations["1"] == kept
+
+
 def test_tables_of_rejects_and_files_grow(archive: Archive) -> None:
     rejects = [Reject("a.txt", 3, "", "x" * 500, "short row"), Reject("ü.txt", 0, "time", "\udcff\n", "no text")]
-    file = FileEntry("a.txt", "0f" * 32, 2**40, 5, 4, 1, 99)
+    file = FileEntry("a.txt", "0f" * 32, 2**40, 5, 4, 1, 99, "f" * 32)
     for batch in ("1", "2"):
         with archive.commit(batch=batch, message="", now_ns=1) as writer:
             writer.rejects(rejects)

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from hypergrid.errors import ArchiveConflict, NotAnArchive
 from hypergrid.store import Archive
 from hypergrid.store.folder import MARKER
+from hypergrid.store.lock import exclusive
 from hypergrid.units import Variable
 
 
@@ -55,8 +58,12 @@ def test_a_missing_folder_is_no_archive(tmp_path: Path) -> None:
         ("", "missing or unreadable"),
         ("[1]", "does not say"),
         ('{"format": "other"}', "does not say"),
-        ('{"format": "hypergrid-archive", "version": 99}', "layout 99"),
-        ('{"format": "hypergrid-archive", "version": 1, "name": "p"}', "lacks"),
+        ('{"format": "hypergrid-archive", "version": 99}', "layout 99; this program reads layout 2"),
+        (
+            '{"format": "hypergrid-archive", "version": 1, "name": "p", "slice_ns": 1}',
+            "layout 1; this program reads layout 2",
+        ),
+        ('{"format": "hypergrid-archive", "version": 2, "name": "p"}', "lacks"),
     ],
 )
 def test_a_marker_that_says_something_else_is_refused(tmp_path: Path, content: str, complaint: str) -> None:
@@ -97,3 +104,42 @@ def test_a_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="no space"):
         create(tmp_path / "archive")
     assert os.listdir(tmp_path) == []
+
+
+def test_an_archive_without_commits_is_discarded_and_another_is_not(archive: Archive) -> None:
+    used = create(archive.path.parent / "used")
+    with used.commit(batch="1", message="", now_ns=1) as writer:
+        writer.variables([Variable("snow", "m")])
+    assert not used.discard()
+    assert archive.discard()
+    assert os.listdir(archive.path.parent) == ["used"]
+    assert list(Archive.open(used.path).variables) == ["snow"]
+
+
+def test_a_process_killed_while_it_discards_leaves_what_the_next_creation_removes(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("hypergrid.store.folder.shutil.rmtree", lambda _: None)
+        archive.discard()
+    assert not archive.path.exists()
+    assert len(os.listdir(archive.path.parent)) == 1
+    create(archive.path)
+    assert os.listdir(archive.path.parent) == [archive.path.name]
+
+
+def test_who_waits_for_a_lock_is_told_once(tmp_path: Path) -> None:
+    waits: list[str] = []
+
+    def second() -> None:
+        with exclusive(tmp_path / "lock", on_wait=lambda: waits.append("told")):
+            waits.append("begun")
+
+    thread = threading.Thread(target=second)
+    with exclusive(tmp_path / "lock", on_wait=lambda: waits.append("nobody is there")):
+        thread.start()
+        while not waits:
+            time.sleep(0.01)
+        waits.append("left")
+    thread.join()
+    assert waits == ["told", "left", "begun"]

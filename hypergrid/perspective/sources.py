@@ -1,0 +1,86 @@
+"""Where questions find their data: an archive at the snapshot that each names, and arrays in memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.perspective.archive_source import ArchiveSource
+from hypergrid.perspective.array_source import ArraySource
+from hypergrid.perspective.steps import Question, Step
+from hypergrid.store import Archive
+from hypergrid.units import Variable
+
+ARRAY: Final = "array:"
+"""What the snapshot of a question about an array begins with; its content token follows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Finds the source of a question; merged queries find those of all."""
+
+    archive: Archive | None = None
+    arrays: Mapping[str, ArraySource] = field(default_factory=dict)
+    """Arrays by the snapshot that their questions name."""
+
+    def __call__(self, question: Question) -> ArchiveSource | ArraySource:
+        """Return the source of a question.
+
+        Raises
+        ------
+        NotFound
+            There is no such array, snapshot or variable.
+        """
+        if question.snapshot is not None and question.snapshot.startswith(ARRAY):
+            if question.snapshot not in self.arrays:
+                raise NotFound.among(kind="array", given=question.snapshot, existing=self.arrays)
+            source = self.arrays[question.snapshot]
+            if question.variable != source.variable.name:
+                raise NotFound.among(kind="variable", given=question.variable, existing=[source.variable.name])
+            return source
+        if self.archive is None:
+            message = f"variable {question.variable!r} is to come from an archive, and this query has none; open one"
+            raise NotFound(message)
+        archive = self.archive
+        if question.snapshot not in (None, archive.snapshot):
+            archive = Archive.open(archive.path, snapshot=question.snapshot)
+        return ArchiveSource(archive, variable_of(archive, question.variable), question.select)
+
+    def joined(self, other: "Sources") -> "Sources":
+        """Return the sources of both.
+
+        Raises
+        ------
+        InvalidQuery
+            They are of two archives.
+        """
+        if self.archive and other.archive and self.archive.path != other.archive.path:
+            message = (
+                f"a merge reads one archive; got {self.archive.path} and {other.archive.path}; "
+                "compute one of them, and merge it as an array (hg.base)"
+            )
+            raise InvalidQuery(message)
+        return Sources(self.archive or other.archive, {**self.arrays, **other.arrays})
+
+
+def variable_of(archive: Archive, name: str) -> Variable:
+    """Return a variable of an archive.
+
+    Raises
+    ------
+    NotFound
+        There is none of this name.
+    """
+    if name not in archive.variables:
+        raise NotFound.among(kind="variable", given=name, existing=archive.variables)
+    return archive.variables[name]
+
+
+def pinned(question: Question, snapshot: str) -> Question:
+    """Return a question that reads one snapshot throughout: those merged into it read its own unless they name one."""
+    own = question.snapshot or snapshot
+    return replace(question, snapshot=own, steps=tuple(_pinned_step(step, own) for step in question.steps))
+
+
+def _pinned_step(step: Step, snapshot: str) -> Step:
+    return replace(step, others=tuple(pinned(other, snapshot) for other in step.others)) if step.others else step
