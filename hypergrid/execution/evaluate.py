@@ -13,10 +13,11 @@ from hypergrid.execution.cells import Cells
 from hypergrid.execution.grids import aggregate_cells, cover_space, space_keys
 from hypergrid.execution.stations import aggregate_readings
 from hypergrid.kriging import Field
+from hypergrid.kriging.ordinary import OrdinaryField
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Merge, Perspective
 from hypergrid.perspective.functions import AGGREGATES
 from hypergrid.streams.elements import Readings
-from hypergrid.topology import Grid, Metres, Regular, SeriesAxis
+from hypergrid.topology import Grid, Metres, Regular, SeriesAxis, TimeAxis
 from hypergrid.units import convert
 
 
@@ -158,9 +159,35 @@ class Evaluator:
             needed = space.needed
             full = (target.y.length // source.space.y.step) * (target.x.length // source.space.x.step)
         times = (source.time, time) if "time" in operator.dimensions and isinstance(time, Regular) else None
+        if times is not None and space is None and operator.row.linear:
+            commuted = self._carry(here.source, operator, times, needed)
+            if commuted is not None:
+                return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
         block = self.block(here.source, needed)
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys)
+
+    def _carry(
+        self, source: Perspective, operator: Aggregate, times: tuple[TimeAxis, Regular], cells: NDArray[np.intp]
+    ) -> Cells | None:
+        """Return a linear aggregate over time of interpolated slices as one interpolation of the aggregated stations.
+
+        Exact where the method is one linear map of the values of all stations in every slice; None elsewhere.
+        """
+        if not isinstance(source.operator, Interpolate) or not isinstance(source.topology.space, Grid):
+            return None
+        field, metres, _ = self._field(source, source.operator)
+        if not isinstance(field, OrdinaryField):
+            return None
+        key = source.token + repr(operator.content()) + repr(times[1])
+        if key not in self._whole:
+            keys = np.empty(0, dtype=np.uint64)
+            stations = Cells(field.complete, np.ones((1, 1), np.int64), np.ones((1, 1), np.int64))
+            self._whole[key] = aggregate_cells(stations, operator, times=times, space=None, full_space=1, keys=keys)
+        folded = self._whole[key]
+        points = metres.of(source.topology.space.centres(cells))
+        count = folded.count[:, :1]
+        return Cells(field.carry(folded.value, points), count, folded.possible)
 
 
 def _columns(whole: Cells, cells: NDArray[np.intp]) -> Cells:

@@ -15,6 +15,9 @@ from hypergrid.execution.orders import ORDERS, Order
 from hypergrid.execution.plan import Plan
 from hypergrid.topology import Grid
 
+Places = NDArray[np.intp] | slice
+"""Some places of a surface: flat cells of a grid, or series."""
+
 
 @dataclass(eq=False)
 class Outcome:
@@ -30,7 +33,7 @@ class Outcome:
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def put(self, places: NDArray[np.intp], block: Cells) -> None:
+    def put(self, places: Places, block: Cells) -> None:
         """Take a block's values."""
         self.value[:, places] = block.value
         self.count = _put(self.count, places, block.count, self.value.shape)
@@ -43,14 +46,14 @@ class Outcome:
 
 
 def _put(
-    whole: NDArray[np.int64] | None, places: NDArray[np.intp], block: NDArray[np.int64], shape: tuple[int, ...]
+    whole: NDArray[np.int64] | None, places: Places, block: NDArray[np.int64], shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    # Counts of interpolated slices are the same everywhere: one column serves all places, and nothing is copied. The
-    # column of a block of one place may be that place's own.
-    if block.shape[1] == 1 and (whole is None or whole.shape[1] == 1) and shape[1] > 1:
-        if len(places) > 1:
+    # Counts of interpolated slices are the same everywhere: one column serves all places as long as every block has
+    # the same, and nothing is copied.
+    if block.shape[1] == 1:
+        if whole is None:
             return block
-        if whole is not None and bool(np.all(whole == block)):
+        if whole.shape[1] == 1 and np.array_equal(whole, block):
             return whole
     if whole is None or whole.shape[1] == 1:
         start = 0 if whole is None else whole
@@ -159,6 +162,7 @@ def _blocks(plan: Plan, order: Order, clock: Callable[[], float]) -> Iterator[Pr
     begun = clock()
     surface = plan.surface
     permutation = order(surface.topology.space.shape)
+    in_order = bool((permutation[1:] > permutation[:-1]).all())
     outcome = Outcome(
         np.full((surface.topology.time.count, surface.topology.space.count), np.nan),
         computed=np.zeros(surface.topology.space.count, dtype=bool),
@@ -167,5 +171,7 @@ def _blocks(plan: Plan, order: Order, clock: Callable[[], float]) -> Iterator[Pr
     outcome.left_out, outcome.notes = evaluator.left_out, evaluator.notes
     for start in range(0, len(permutation), plan.block_cells):
         places = permutation[start : start + plan.block_cells]
-        outcome.put(places, evaluator.block(surface, places))
+        # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
+        range_ = slice(start, start + len(places)) if in_order else places
+        outcome.put(range_, evaluator.block(surface, places))
         yield Progress(plan, outcome, start + len(places), clock() - begun)

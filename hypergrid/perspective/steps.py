@@ -142,8 +142,10 @@ def _choice(name: str, value: object) -> object:
         return tuple(sorted(set(single), key=str))
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and abs(value) < 1e15:
-        return float(value)
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        # Larger than any height, interval or number of a replicate, and safe to turn into a float.
+        if -1e15 < value < 1e15:
+            return float(value)
     message = f"select needs text, a number or a list of them for {name!r}; got {value!r}"
     raise InvalidQuery(message)
 
