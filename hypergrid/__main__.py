@@ -94,7 +94,10 @@ def _ingest(
 
 def _show_report(report: dict[str, Any]) -> None:
     if report["snapshot"] is None:
-        say(f"nothing new: all {report['files_skipped']} files are in the archive already; nothing was committed")
+        known = report["files_skipped"]
+        say(
+            f"nothing new: all {known} files are in the archive already, or were tried in this way; nothing was committed"
+        )
         return
     rows = [
         (label, report[name])
@@ -131,9 +134,6 @@ def query(
 ) -> None:
     """Answer a query into a file."""
     check_path(out)
-    if not out.parent.is_dir():
-        message = f"the folder {out.parent} of the result does not exist; make it first"
-        raise NotFound(message)
     asked = _read_query(file, open_archive(archive))
     begun = time.monotonic()
     with stages(quiet=as_json) as tell:
@@ -224,7 +224,7 @@ def serve(
         Path | None, typer.Option(envvar="HYPERGRID_ARCHIVE", help="Folder of the archive; the demo's where absent.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (loopback).")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
     settings: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
     saved: Annotated[
         Path | None, typer.Option(help="Folder of saved queries; the reference queries where absent.")

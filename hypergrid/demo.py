@@ -18,6 +18,7 @@ import xarray as xr
 from hypergrid.export import write
 from hypergrid.pictures import plot
 from hypergrid.query import OpenArchive, open_archive
+from hypergrid.store.folder import MARKER
 
 Tell = Callable[[str, float], None]
 
@@ -77,8 +78,10 @@ def run_demo(folder: Path, rooms: Rooms, tell: Tell) -> dict[str, Any]:
         if not stations.is_dir():
             rooms.generate(stations, lambda _, fraction: done(fraction))
     if archive_folder.is_dir():
-        # Each demo does the whole job; what it made last time would only be recognised and skipped.
-        open_archive(archive_folder)
+        # Each demo does the whole job; what it made last time would only be recognised and skipped. What an earlier
+        # version made goes as well; a folder that is no archive at all is refused.
+        if not (archive_folder / MARKER).is_file():
+            open_archive(archive_folder)
         shutil.rmtree(archive_folder)
     with clock.stage("ingest", tell):
         report = rooms.ingest(stations, archive_folder, tell)

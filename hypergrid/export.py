@@ -98,7 +98,7 @@ def check_path(path: Path) -> str:
     NotFound
         No format has this ending, or the folder that the path lies in does not exist.
     InvalidQuery
-        Something is there that a result must not replace: a folder for a file, or for `.zarr` anything but a Zarr store.
+        Something is there that a result must not replace: a folder, or for `.zarr` anything but a Zarr store.
     """
     name = _format_of(path)
     if not path.parent.is_dir():

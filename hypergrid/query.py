@@ -189,7 +189,7 @@ class Query:
         plan = self.plan()
         plan.check(allowed_bytes)
         last = None
-        for last in run(plan):
+        for last in run(plan, watched=False):
             if progress is not None:
                 progress(last.fraction)
         if last is None:

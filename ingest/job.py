@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound, Rejected
+from hypergrid.errors import HyperGridError, NotFound, Rejected
 from hypergrid.store import Archive, Reject
-from hypergrid.store.lock import exclusive
 from hypergrid.tokens import token
 from ingest.arrivals import read_arrivals
 from ingest.mapping import Deployment, default_deployment, load, variable_name
@@ -20,12 +19,14 @@ from ingest.sources.folder import CHUNK_BYTES, Chunk, Found, discover, find_depl
 from ingest.sources.raw import hash_of, keep, sweep
 from ingest.staging import Staged, stage
 from ingest.storing import VALUES_AT_ONCE, Stock, Totals, kinds, store
+from ingest.target import STAGING, check_same, existing, held
 
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20
 """Input from which "auto" takes Spark [bytes]; below, starting it takes longer than parsing."""
-STAGING, RAW = "staging", "raw"
-"""Folders of an archive that ingest has to itself."""
+RAW: Final = "raw"
+"""Folder of an archive that holds the files as they came."""
+WAITING: Final = "another ingest of this archive is running; waiting"
 
 
 @dataclass
@@ -59,8 +60,9 @@ def ingest(
     """Bring files into an archive, which is created where there is none, in one commit.
 
     Files whose content the archive has are skipped; where none is new, nothing is committed. What cannot be read
-    becomes rejects, and the rest is ingested. A run that is killed leaves the archive as it was; the next one does its
-    work.
+    becomes rejects, and the rest is ingested; a file that gave nothing is tried again when it is mapped otherwise. A
+    run that fails leaves no archive where there was none; one that is killed leaves the archive as it was, and the next
+    one does its work.
 
     Parameters
     ----------
@@ -96,19 +98,15 @@ def ingest(
     """
     run = _Run(Path(archive_path), now_ns, strict, Stages(time.perf_counter, progress), on_warning)
     sources = [Path(path) for path in paths]
-    existing = _existing(run.folder)
-    described = _describe(sources, deployment, existing)
+    there = existing(run.folder)
+    described = _describe(sources, deployment, there)
     found = discover(sources, described, exclude=run.folder)
     _refuse_nothing(found, described, sources)
-    if existing is None and not described.declared:
+    if there is None and not described.declared:
         described = replace(described, slice_s=guess_slice_s(found, described))
-    archive = existing or _create(run.folder, described, now_ns)
-    (run.folder / STAGING).mkdir(exist_ok=True)
-    with exclusive(run.folder / STAGING / "lock"):
-        archive = archive.latest()
+    with held(run.folder, described, now_ns=now_ns, on_wait=lambda: run.warn(WAITING)) as archive:
         with run.stages.stage("plan") as tell:
-            known = {entry.sha256 for entry in archive.files()}
-            plan = make_plan(found, described, known=known, chunk_bytes=CHUNK_BYTES, progress=tell)
+            plan = make_plan(found, described, ledger=archive.files(), chunk_bytes=CHUNK_BYTES, progress=tell)
         for text in layout_warnings(plan, described):
             run.warn(text)
         _sweep(run.folder)
@@ -118,27 +116,17 @@ def ingest(
         return _ingest_new(run, plan, found, described, archive, chosen)
 
 
-def _existing(folder: Path) -> Archive | None:
-    """Return the archive in the folder; None where one can be created."""
-    vacant = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    return None if vacant else Archive.open(folder)
-
-
-def _describe(sources: Sequence[Path], given: Path | None, existing: Archive | None) -> Deployment:
+def _describe(sources: Sequence[Path], given: Path | None, archive: Archive | None) -> Deployment:
     path = given or find_deployment(sources)
     if path is None:
-        if existing is not None:
-            variables = tuple(existing.variables.values())
-            return default_deployment(name=existing.name, slice_s=existing.slice_s, variables=variables)
+        if archive is not None:
+            variables = tuple(archive.variables.values())
+            return default_deployment(name=archive.name, slice_s=archive.slice_s, variables=variables)
         first = sources[0] if sources else Path()
         return default_deployment(name=variable_name((first if first.is_dir() else first.parent).resolve().name))
     described = load(path)
-    if existing is not None and (existing.name, existing.slice_s) != (described.name, described.slice_s):
-        message = (
-            f"the archive {existing.path} is of network {existing.name!r} with slices of {existing.slice_s:g} s; "
-            f"{path} describes {described.name!r} with {described.slice_s:g} s; use another archive or deployment file"
-        )
-        raise ArchiveConflict(message)
+    if archive is not None:
+        check_same(archive, described)
     return described
 
 
@@ -147,29 +135,17 @@ def _refuse_nothing(found: Found, deployment: Deployment, sources: Sequence[Path
         return
     patterns = ", ".join(feed.files for feed in deployment.feeds)
     where = ", ".join(map(str, sources)) or "no path"
+    seen = len(found.ignored) + len(found.companions)
     hint = "check the path and the patterns of the feeds"
     above = None if deployment.declared else find_deployment([path.resolve().parent for path in sources])
     if above is not None:
         hint = f"give the deployment file that lies above them: --deployment {above}"
     elif not deployment.declared:
         hint = "describe them in a deployment file"
-    message = f"nothing to ingest: no file named {patterns} in {where} ({len(found.ignored)} others were seen); {hint}"
+    if found.companions:
+        hint = f"to read {found.companions[0]} as data, give its own path"
+    message = f"nothing to ingest: no file named {patterns} in {where} ({seen} others were seen); {hint}"
     raise NotFound(message)
-
-
-def _create(folder: Path, deployment: Deployment, now_ns: int) -> Archive:
-    names = dict.fromkeys(column.variable for feed in deployment.feeds for column in feed.columns)
-    variables = [deployment.variable(name) for name in names]
-    try:
-        return Archive.create(
-            folder, name=deployment.name, slice_s=deployment.slice_s, variables=variables, now_ns=now_ns
-        )
-    except ArchiveConflict:
-        # Another run was faster; whether it made the same archive is checked as always.
-        archive = Archive.open(folder)
-        if (archive.name, archive.slice_s) != (deployment.name, deployment.slice_s):
-            raise
-        return archive
 
 
 def _ingest_new(
@@ -288,6 +264,9 @@ def _report(
         run.warn(f"{len(rejects)} rejects: " + ", ".join(f"{count} x {kind}" for kind, count in by_kind.items()))
     if found.ignored:
         run.warn(f"files that no feed reads were left out: {len(found.ignored)} ({', '.join(found.ignored[:5])})")
+    if found.companions:
+        listed = ", ".join(found.companions)
+        run.warn(f"taken for files that go with the data, and not read: {listed}; to read one, give its own path")
     went = totals.conservation
     return IngestReport(
         archive=str(run.folder),

@@ -81,6 +81,10 @@ class Feed:
             raise NotFound.among(kind, name, [column.name for column in self.columns])
         return Column(name, variable_name(name), statistic=self.statistic, interval_s=self.interval_s, stamp=self.stamp)
 
+    def token(self) -> str:
+        """Return a token of everything that decides whether a file can be read."""
+        return token(self)
+
 
 @dataclass(frozen=True)
 class Deployment:
@@ -185,7 +189,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         network.text("name"),
         feeds,
         title=network.text("title", default=network.text("name")),
-        slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, least=1e-3, most=366 * 86_400.0),
+        slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, least=0.01, most=366 * 86_400.0),
         stations=stations,
         variables=variables,
         path=path,

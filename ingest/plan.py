@@ -1,12 +1,12 @@
 """What a run will do: which files are new, how each is laid out, and the chunks that they are cut into."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hypergrid.errors import InvalidDeployment, NotFound
-from hypergrid.store import Reject
+from hypergrid.store import FileEntry, Reject
 from hypergrid.times import SECOND_NS
 from ingest.mapping import DEFAULT_SLICE_S, Column, Deployment, Feed
 from ingest.parsers import FORMATS, Layout, Unreadable
@@ -38,11 +38,13 @@ def make_plan(
     found: Found,
     deployment: Deployment,
     *,
-    known: Collection[str],
+    ledger: Iterable[FileEntry],
     chunk_bytes: int,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Plan:
-    """Hash the files, leave out those whose hash is `known`, and lay out and cut the others.
+    """Hash the files, leave out those that the ledger knows, and lay out and cut the others.
+
+    A content is known where it gave readings, or where this mapping was tried on it before.
 
     Raises
     ------
@@ -50,7 +52,10 @@ def make_plan(
         A feed names a column that none of its files has.
     """
     feeds = {feed.name: feed for feed in deployment.feeds}
-    seen = set(known)
+    mapping = {feed.name: feed.token() for feed in deployment.feeds}
+    entries = list(ledger)
+    read = {entry.sha256 for entry in entries if entry.readings}
+    tried = {(entry.sha256, entry.mapping) for entry in entries}
     files: list[SourceFile] = []
     layouts: dict[int, Layout] = {}
     chunks: list[Chunk] = []
@@ -58,9 +63,10 @@ def make_plan(
     for count, file in enumerate(found.files):
         progress(count / len(found.files))
         sha256 = hash_of(file.path, file.size_bytes)
-        if sha256 in seen:
+        attempt = (sha256, mapping[file.feed])
+        if sha256 in read or attempt in tried:
             continue
-        seen.add(sha256)
+        tried.add(attempt)
         file = replace(file, sha256=sha256)
         place = len(files)
         files.append(file)
@@ -69,6 +75,7 @@ def make_plan(
             layout = layout_of(file, feed)
             chunks += cut(file, place, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
             layouts[place] = layout
+            read |= {sha256} if layout.wanted else set()
         except Unreadable as error:
             unreadable.append(Reject(file.name, 0, "", "", str(error)))
     for feed in deployment.feeds:

@@ -21,7 +21,7 @@ class IngestReport:
     files: int
     """Files ingested now."""
     files_skipped: int
-    """Files whose content the archive, or an earlier file of this run, had already."""
+    """Files whose content the archive, or an earlier file of this run, had already, or could not read in this way."""
     files_ignored: int
     """Files that no feed reads."""
     rows: int
@@ -57,14 +57,14 @@ class IngestReport:
 
 
 def check_conservation(
-    *, rows_in: Mapping[str, tuple[int, int]], rejected: int, stored: int, superseded: int, duplicates: int
+    *, rows_in: Mapping[int, tuple[int, int]], rejected: int, stored: int, superseded: int, duplicates: int
 ) -> None:
     """Check that every reading went somewhere: rows x columns in == stored + superseded + rejected + duplicates.
 
     Parameters
     ----------
     rows_in
-        For each file, its rows (the rejected ones included) and its columns.
+        For each file, by its place, its rows (the rejected ones included) and its columns.
 
     Raises
     ------

@@ -63,12 +63,12 @@ class Stock:
             before[chunk.file] += staged.lines
         return found
 
-    def rows_in(self) -> dict[str, tuple[int, int]]:
-        """Return, for each readable file, its rows (rejected ones included) and its columns."""
+    def rows_in(self) -> dict[int, tuple[int, int]]:
+        """Return, for each readable file by its place, its rows (rejected ones included) and its columns."""
         rows: Counter[int] = Counter()
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             rows[chunk.file] += staged.rows + staged.rejects
-        return {self.plan.files[p].name: (rows[p], len(columns)) for p, columns in self.columns.items()}
+        return {place: (rows[place], len(columns)) for place, columns in self.columns.items()}
 
     def readings_rejected(self) -> int:
         """Return how many readings the rejected rows would have been."""
@@ -81,6 +81,7 @@ class Stock:
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             rows[chunk.file] += staged.rows
             bad[chunk.file] += staged.rejects
+        mapping = {feed.name: feed.token() for feed in self.deployment.feeds}
         return [
             FileEntry(
                 file.name,
@@ -90,6 +91,7 @@ class Stock:
                 rows[place] * len(self.columns.get(place, ())),
                 bad[place] + (place not in self.columns),
                 now_ns,
+                mapping[file.feed],
             )
             for place, file in enumerate(self.plan.files)
         ]

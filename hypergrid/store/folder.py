@@ -61,8 +61,8 @@ def _checked(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever t
         raise NotAnArchive(message)
     if content.get("version") != VERSION:
         message = (
-            f"{path} is an archive of layout {content.get('version')!r}; this program reads layout {VERSION}; nothing was "
-            "touched; use the program that wrote it, or ingest the files into a new archive"
+            f"{path} is an archive of layout {content.get('version')!r}; this program reads layout {VERSION}; nothing "
+            "was touched; use the program that wrote it, or ingest the files into a new archive"
         )
         raise NotAnArchive(message)
     name, slice_ns = content.get("name"), content.get("slice_ns")
@@ -107,7 +107,8 @@ def remove_folder(path: Path) -> None:
     with exclusive(path.parent):
         leaving = Path(tempfile.mkdtemp(prefix=_hidden(path), dir=path.parent))
         os.rename(path, leaving)
-        shutil.rmtree(leaving)
+        # Somebody may be writing into it yet; what stays is hidden, and goes with the next creation.
+        shutil.rmtree(leaving, ignore_errors=True)
 
 
 def _hidden(path: Path) -> str:

@@ -21,19 +21,35 @@ def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iter
 
     Raises
     ------
+    FileNotFoundError
+        The folder that the file lies in is missing, or was removed during the wait.
     HyperGridError
         This system has no `flock`; archives can be read on it, but not written.
     """
     if sys.platform == "win32":
         message = f"writing {path.parent} needs flock, which this system lacks; write archives on Linux or macOS"
         raise HyperGridError(message)
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    descriptor = os.open(path, flags, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             on_wait()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Who held it may have removed the file: then this lock is nobody's, and the one that is there now counts.
+        while not _is_at(path, descriptor):
+            renewed = os.open(path, flags, 0o644)
+            os.close(descriptor)
+            descriptor = renewed
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

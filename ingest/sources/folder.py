@@ -3,6 +3,7 @@
 import fnmatch
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,8 @@ CHUNK_BYTES: Final = 8 << 20
 """Nominal length of a chunk [bytes]; parsing one takes some ten times as much memory."""
 LINE_MOST_BYTES: Final = 1 << 20
 """No line of a station file is longer [bytes]."""
-NOT_DATA: Final = (FILE_NAME, "arrivals.csv", "stations.csv", "faults.csv")
-"""Names of files that go with the data and are none."""
+COMPANIONS: Final = ("arrivals.csv", "stations.csv", "faults.csv")
+"""Names of files that, beside a deployment file, go with the data and are none."""
 BINARY: Final = "binary"
 EMPTY: Final = "empty file"
 
@@ -30,7 +31,8 @@ class SourceFile:
 
     path: Path
     name: str
-    """Path from the folder that was ingested; what rejects and the ledger of files name."""
+    """Path from the folder that was ingested, with folders above it where two files of a run are alike; what rejects
+    and the ledger of files name."""
     feed: str
     size_bytes: int
     changed_ns: int
@@ -46,6 +48,8 @@ class Found:
     files: tuple[SourceFile, ...]
     ignored: tuple[str, ...]
     """Names of files that no feed reads."""
+    companions: tuple[str, ...] = ()
+    """Names of files that a feed would read, but that by name and place go with the data."""
 
 
 @dataclass(frozen=True)
@@ -70,31 +74,72 @@ class Chunk:
 def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | None = None) -> Found:
     """Return the files of the paths (folders with all that is in them) that a feed reads, by path and name.
 
-    Hidden files and folders, the folder `exclude`, and files that go with the data are left out without a word.
+    Left out without a word are hidden files and folders, the folder `exclude`, deployment files, and tables of arrivals
+    that the deployment names. `COMPANIONS` are left out where a deployment file lies beside them, and told if a feed
+    would read them; a file that is itself one of the paths is always data.
 
     Raises
     ------
     NotFound
         A path does not exist.
     """
-    files: list[SourceFile] = []
+    placed: list[tuple[Path, Path]] = []
+    feeds: list[Feed] = []
     ignored: list[str] = []
+    companions: list[str] = []
+    given = {path.resolve() for path in paths if path.is_file()}
+    arrivals = _arrivals(deployment)
     seen: set[Path] = set()
-    aside = {feed.arrivals for feed in deployment.feeds} | set(NOT_DATA)
     for root, path in _walk(paths, exclude):
         if (real := path.resolve()) in seen:
             continue
         seen.add(real)
+        if path.name == FILE_NAME or (real not in given and real in arrivals):
+            continue
         name = path.relative_to(root).as_posix()
-        if path.name in aside:
-            continue
         feed = _feed_of(path.name, deployment.feeds)
-        if feed is None:
+        if real not in given and _is_companion(path, deployment):
+            companions += [name] if feed else []
+        elif feed is None:
             ignored.append(name)
-            continue
-        status = path.stat()
-        files.append(SourceFile(path, name, feed.name, status.st_size, status.st_mtime_ns))
-    return Found(tuple(files), tuple(ignored))
+        else:
+            placed.append((root, path))
+            feeds.append(feed)
+    status = [path.stat() for _, path in placed]
+    files = (
+        SourceFile(path, name, feed.name, s.st_size, s.st_mtime_ns)
+        for (_, path), name, feed, s in zip(placed, _told_apart(placed), feeds, status, strict=True)
+    )
+    return Found(tuple(files), tuple(ignored), tuple(companions))
+
+
+def _arrivals(deployment: Deployment) -> set[Path]:
+    path, names = deployment.path, [feed.arrivals for feed in deployment.feeds if feed.arrivals is not None]
+    return set() if path is None else {(path.parent / name).resolve() for name in names}
+
+
+def _is_companion(path: Path, deployment: Deployment) -> bool:
+    if path.name not in COMPANIONS or any(feed.files == path.name for feed in deployment.feeds):
+        return False
+    folder = path.resolve().parent
+    described = deployment.path is not None and deployment.path.resolve().parent == folder
+    return described or (folder / FILE_NAME).is_file()
+
+
+def _told_apart(placed: Sequence[tuple[Path, Path]]) -> list[str]:
+    """Return a name for each (root, path), no two alike: from the root, with as many folders above it as it takes."""
+    above = [0] * len(placed)
+    while True:
+        names = [_name(root, path, count) for (root, path), count in zip(placed, above, strict=True)]
+        times = Counter(names)
+        if len(times) == len(names):
+            return names
+        above = [count + (times[name] > 1) for name, count in zip(names, above, strict=True)]
+
+
+def _name(root: Path, path: Path, above: int) -> str:
+    folders = root.resolve().parts
+    return Path(*folders[max(0, len(folders) - above) :], path.relative_to(root)).as_posix()
 
 
 def _feed_of(name: str, feeds: Iterable[Feed]) -> Feed | None:

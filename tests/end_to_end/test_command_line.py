@@ -121,6 +121,40 @@ def test_an_unknown_ending_and_a_missing_file_are_explained(root: Path, archive:
     assert "cannot be read" in " ".join(done.stderr.split())
 
 
+def test_a_result_that_cannot_be_written_is_refused_before_computing(
+    root: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hypergrid.query.Query.compute", lambda *_, **__: pytest.fail("it was computed"))
+    (tmp_path / "mine.nc").mkdir()
+    for out, words in (("mine.nc", "a folder is there"), ("nowhere/out.nc", "does not exist")):
+        done = hypergrid("query", root / "station_data/queries/q1.json", "--archive", archive, "-o", tmp_path / out)
+        assert done.returncode == 2
+        assert words in " ".join(done.stderr.split())
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine.nc"]
+
+
+def test_json_of_stations_without_position_is_json(tmp_path: Path) -> None:
+    (tmp_path / "buoy.csv").write_text("time,air_temperature\n2007-10-01T00:00Z,1.5\n")
+    assert hypergrid("ingest", tmp_path / "buoy.csv", "--archive", tmp_path / "a", "--json").returncode == 0
+    listed = json.loads(hypergrid("stations", "--archive", tmp_path / "a", "--json").stdout, parse_constant=pytest.fail)
+    assert listed == [{"station": "buoy", "name": "buoy", "lon": None, "lat": None, "elevation_m": None}]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read"), ("port = = 1", "line 1"), ("port = 70000", "from 0 to 65535")],
+)
+def test_settings_that_cannot_be_used_are_told(tmp_path: Path, archive: Path, content: str | None, words: str) -> None:
+    settings = tmp_path / "settings.toml"
+    if content is not None:
+        settings.write_text(content)
+    done = hypergrid("serve", "--archive", archive, "--settings", settings)
+    assert done.returncode == 2
+    told = " ".join(done.stderr.split())
+    assert str(settings) in told
+    assert words in told
+
+
 def test_strict_ingest_fails_and_commits_nothing(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
@@ -132,8 +166,7 @@ def test_strict_ingest_fails_and_commits_nothing(root: Path, tmp_path: Path) -> 
     assert [(row["line"], row["column"]) for row in listed] == [(3, "time")]
     strict = hypergrid("ingest", folder, "--archive", tmp_path / "strict", "--strict")
     assert strict.returncode == 1
-    if (tmp_path / "strict").exists():
-        assert json.loads(hypergrid("variables", "--archive", tmp_path / "strict", "--json").stdout) == []
+    assert not (tmp_path / "strict").exists()
 
 
 def test_a_process_of_its_own_ends_with_the_same_status(tmp_path: Path) -> None:

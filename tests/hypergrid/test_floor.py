@@ -228,7 +228,7 @@ def test_settings_come_from_a_file_and_the_environment(tmp_path: Path) -> None:
     assert read_settings(None, {}) == Settings()
     assert read_settings(file, {}) == Settings(host="::1", port=9000)
     assert read_settings(file, {"HYPERGRID_PORT": "1", "OTHER": "2"}) == Settings(host="::1", port=1)
-    with pytest.raises(InvalidDeployment, match="'port' needs a whole number; got 'x'"):
+    with pytest.raises(InvalidDeployment, match="'port' needs a whole number from 0 to 65535; got 'x'"):
         read_settings(None, {"HYPERGRID_PORT": "x"})
     file.write_text("prt = 1\n")
     with pytest.raises(InvalidDeployment, match="unknown setting 'prt'; there are: .*port"):

@@ -129,11 +129,88 @@ def test_bad_files_become_rejects_and_the_rest_is_ingested(network: Path, tmp_pa
 def test_strict_refuses_any_reject_and_commits_nothing(network: Path, tmp_path: Path, now_ns: int, name: str) -> None:
     (network / name).write_bytes(FAULTY[name][0])
     with pytest.raises(Rejected, match=f"in {name}, line"):
-        ingest([network], tmp_path / "a", now_ns=now_ns, strict=True)
+        ingest([network], tmp_path / "deep" / "a", now_ns=now_ns, strict=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["network"]
+    faulty = (network / name).rename(tmp_path / name)
+    assert ingest([network], tmp_path / "deep" / "a", now_ns=now_ns, strict=True).stored == 5400
+    before = Archive.open(tmp_path / "deep" / "a").snapshot
+    faulty.rename(network / name)
+    with pytest.raises(Rejected, match=f"in {name}, line"):
+        ingest([network], tmp_path / "deep" / "a", now_ns=now_ns, strict=True)
+    assert Archive.open(tmp_path / "deep" / "a").snapshot == before
+
+
+def test_files_of_one_name_from_two_folders_are_told_apart(
+    network: Path, tmp_path: Path, now_ns: int, make_text: Callable[..., bytes]
+) -> None:
+    for station, folder in (("1", "north"), ("2", "south")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "log.txt").write_bytes(make_text(station, 10 * int(station)) + b"spoilt\n")
+    folders = [tmp_path / "north", tmp_path / "south"]
+    report = ingest(folders, tmp_path / "a", deployment=network / "deployment.toml", now_ns=now_ns)
+    assert (report.stored, report.rows_rejected) == (30 * 9, 2)
     archive = Archive.open(tmp_path / "a")
-    assert (len(archive.snapshots), archive.files(), archive.rejects()) == (1, [], [])
-    (network / name).unlink()
-    assert ingest([network], tmp_path / "a", now_ns=now_ns, strict=True).stored == 5400
+    assert [(entry.name, entry.rows) for entry in archive.files()] == [("north/log.txt", 10), ("south/log.txt", 20)]
+    assert [(one.file, one.line) for one in archive.rejects()] == [("north/log.txt", 11), ("south/log.txt", 21)]
+
+
+@pytest.mark.parametrize(
+    ("text", "mapping"),
+    [
+        # no column `time`: the whole file is refused
+        ("timestamp,air_temperature\n2007-10-01,4\n2007-10-02,5\n", 'time_column = "timestamp"'),
+        # rows, but no column of numbers: nothing comes of them
+        ("time,air_temperature\n2007-10-01,--\n2007-10-02,--\n", 'nodata = ["--"]'),
+    ],
+)
+def test_what_gave_nothing_is_tried_again_when_it_is_mapped(
+    tmp_path: Path, now_ns: int, text: str, mapping: str
+) -> None:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    (folder / "buoy.csv").write_text(text)
+    assert ingest([folder], tmp_path / "a", now_ns=now_ns).stored == 0
+    again = ingest([folder], tmp_path / "a", now_ns=now_ns)
+    assert (again.snapshot, again.files_skipped) == (None, 1)
+    slice_s = Archive.open(tmp_path / "a").slice_s
+    feed = f'[[feed]]\nname = "csv"\nfiles = "*.csv"\nformat = "csv"\n{mapping}\n'
+    columns = '[feed.columns]\nair_temperature = {variable = "air_temperature", unit = "degC"}\n'
+    network = f'[network]\nname = "lake"\nslice_s = {slice_s}\n'
+    (folder / "deployment.toml").write_text(network + feed + columns)
+    assert ingest([folder], tmp_path / "a", now_ns=now_ns).stored == 2
+    again = ingest([folder], tmp_path / "a", now_ns=now_ns)
+    assert (again.snapshot, again.files_skipped) == (None, 1)
+    assert [entry.readings for entry in Archive.open(tmp_path / "a").files()] == [0, 2]
+    # what gave readings is known, however it is mapped
+    (folder / "deployment.toml").unlink()
+    assert ingest([folder], tmp_path / "a", now_ns=now_ns).snapshot is None
+
+
+def test_tables_that_go_with_the_data_are_told_and_read_where_they_are_named(tmp_path: Path, now_ns: int) -> None:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    for name in ("buoy", "stations"):
+        (folder / f"{name}.csv").write_text(f"station,time,air_temperature\n{name},2007-10-01,4\n")
+    (folder / "deployment.toml").write_text(
+        '[network]\nname = "lake"\n[[feed]]\nname = "csv"\nfiles = "*.csv"\nformat = "csv"\n'
+    )
+    report = ingest([folder], tmp_path / "a", now_ns=now_ns)
+    assert (report.files, report.stations) == (1, 1)
+    assert any("not read: stations.csv; to read one, give its own path" in text for text in report.warnings)
+    assert ingest([folder / "stations.csv"], tmp_path / "a", now_ns=now_ns).stored == 1
+    (folder / "buoy.csv").unlink()
+    with pytest.raises(NotFound, match=r"to read stations\.csv as data, give its own path"):
+        ingest([folder], tmp_path / "b", now_ns=now_ns)
+
+
+def test_a_deployment_without_coordinates_takes_no_position_away(network: Path, tmp_path: Path, now_ns: int) -> None:
+    ingest([network / "pass-1.txt"], tmp_path / "a", now_ns=now_ns)
+    text = (network / "deployment.toml").read_text()
+    kept = [line for line in text.splitlines() if not line.startswith(("lon", "lat", "elevation_m"))]
+    (network / "deployment.toml").write_text("\n".join(kept))
+    ingest([network], tmp_path / "a", now_ns=now_ns)
+    position = Archive.open(tmp_path / "a").stations["1"].position
+    assert (position.lon, position.lat, position.elevation_m) == (7.1, 45.1, 2400.0)
 
 
 def test_lines_of_rejects_count_from_the_start_of_the_file(
@@ -172,7 +249,6 @@ def test_plain_csv_needs_no_deployment(tmp_path: Path, now_ns: int) -> None:
     (folder / "buoy.csv").write_text(
         "time,air_temperature,chlorophyll,remark\n" + "".join(f"2007-10-01T{h:02d}:00,{h},,fine\n" for h in range(5))
     )
-    (folder / "arrivals.csv").write_text("station,time,arrival\n")
     report = ingest([folder], tmp_path / "a", now_ns=now_ns)
     archive = Archive.open(tmp_path / "a")
     assert (archive.name, archive.slice_s) == ("lake", 3600.0)
@@ -272,14 +348,14 @@ def test_a_file_that_changes_while_it_is_read_is_not_committed(network: Path, tm
 
     with pytest.raises(HyperGridError, match="changed while it was read"):
         ingest([network], tmp_path / "a", now_ns=now_ns, progress=edit)
-    assert Archive.open(tmp_path / "a").files() == []
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_lost_reading_is_found() -> None:
     counts = {"rejected": 9, "stored": 80, "superseded": 0, "duplicates": 1}
-    check_conservation(rows_in={"a": (10, 9)}, **counts)
+    check_conservation(rows_in={0: (10, 9)}, **counts)
     with pytest.raises(HyperGridError, match="99 readings came and 90 were accounted for"):
-        check_conservation(rows_in={"a": (11, 9)}, **counts)
+        check_conservation(rows_in={0: (11, 9)}, **counts)
 
 
 def test_small_inputs_start_no_spark(network: Path, tmp_path: Path, now_ns: int) -> None:

@@ -120,7 +120,7 @@ def test_a_process_killed_while_it_discards_leaves_what_the_next_creation_remove
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("hypergrid.store.folder.shutil.rmtree", lambda _: None)
+        patch.setattr("hypergrid.store.folder.shutil.rmtree", lambda *_, **__: None)
         archive.discard()
     assert not archive.path.exists()
     assert len(os.listdir(archive.path.parent)) == 1

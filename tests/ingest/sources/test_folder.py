@@ -2,12 +2,13 @@
 
 import os
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hypergrid.errors import NotFound
-from ingest.mapping import Deployment, from_mapping
+from ingest.mapping import Deployment, from_mapping, load
 from ingest.parsers import Layout, ReadOptions, Unreadable
 from ingest.sources.folder import SourceFile, cut, discover, find_deployment, has_changed, layout_of, read
 from ingest.sources.raw import hash_of, keep, place_of, read_back, sweep
@@ -39,6 +40,74 @@ def test_files_are_matched_by_name_and_others_are_told(tmp_path: Path, deploymen
     assert find_deployment([tmp_path / "deep"]) is None
     with pytest.raises(NotFound, match="no file or folder"):
         discover([tmp_path / "nowhere"], deployment)
+
+
+def test_files_of_one_name_are_told_apart_by_as_many_folders_as_it_takes(
+    tmp_path: Path, deployment: Deployment
+) -> None:
+    for name in ("p/a/x.txt", "q/a/x.txt", "q/a/y.txt", "r/b/x.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(name)
+
+    def names(*paths: str) -> list[str]:
+        return [file.name for file in discover([tmp_path / path for path in paths], deployment).files]
+
+    assert names("q/a", "r/b") == ["a/x.txt", "y.txt", "b/x.txt"]
+    assert names("q/a/x.txt", "r/b/x.txt") == ["a/x.txt", "b/x.txt"]
+    assert names("p/a", "q/a") == ["p/a/x.txt", "q/a/x.txt", "y.txt"]
+    # the second becomes "a/x.txt", as the first is called already
+    assert names("p", "q/a", "r/b") == ["p/a/x.txt", "q/a/x.txt", "y.txt", "b/x.txt"]
+
+
+def test_names_are_told_apart_up_to_the_root(
+    tmp_path: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.txt").write_text("1")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "x.txt").write_text("2")
+    monkeypatch.chdir(tmp_path / "deep")
+    found = discover([Path(), Path("../x.txt")], deployment)
+    assert [file.name for file in found.files] == ["deep/x.txt", f"{tmp_path.name}/x.txt"]
+
+
+FEED = '[network]\nname = "n"\n[[feed]]\nname = "f"\nformat = "csv"\n'
+
+
+@pytest.mark.parametrize(
+    ("feed", "place", "expected", "told"),
+    [
+        ('files = "*.csv"', "elsewhere", ["arrivals.csv", "b.csv", "faults.csv", "stations.csv"], ()),
+        ('files = "*.csv"', "beside", ["b.csv"], ("arrivals.csv", "faults.csv", "stations.csv")),
+        # those that the deployment names need no word: as arrivals, or as data
+        ('files = "*.csv"\narrivals = "arrivals.csv"', "beside", ["b.csv"], ("faults.csv", "stations.csv")),
+        ('files = "stations.csv"', "beside", ["stations.csv"], ()),
+        # and those that no feed would read neither
+        ('files = "b*.csv"', "beside", ["b.csv"], ()),
+    ],
+)
+def test_tables_that_go_with_the_data(
+    tmp_path: Path, feed: str, place: str, expected: list[str], told: tuple[str, ...]
+) -> None:
+    for name in ("b.csv", "arrivals.csv", "stations.csv", "faults.csv"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "deployment.toml").write_text(FEED + feed)
+    described = load(tmp_path / "deployment.toml")
+    if place == "elsewhere":
+        (tmp_path / "deployment.toml").unlink()
+        (tmp_path / "elsewhere").mkdir()
+        described = replace(described, path=tmp_path / "elsewhere" / "deployment.toml")
+    found = discover([tmp_path], described)
+    assert [file.name for file in found.files] == expected
+    assert found.companions == told
+
+
+def test_a_file_that_is_given_itself_is_data(tmp_path: Path) -> None:
+    (tmp_path / "arrivals.csv").write_text("x")
+    (tmp_path / "deployment.toml").write_text(FEED + 'files = "*.csv"\narrivals = "arrivals.csv"')
+    described = load(tmp_path / "deployment.toml")
+    for paths in ([tmp_path / "arrivals.csv"], [tmp_path, tmp_path / "arrivals.csv"]):
+        assert [file.name for file in discover(paths, described).files] == ["arrivals.csv"]
+    assert discover([tmp_path], described).files == ()
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 8, 9, 50, 1000])

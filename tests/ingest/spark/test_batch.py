@@ -41,7 +41,7 @@ def test_strict_on_spark_commits_nothing(spark: SparkSession, network: Path, tmp
     (network / "bad.txt").write_bytes(b"spoilt\n")
     with pytest.raises(Rejected, match="wrong number of fields"):
         ingest([network], tmp_path / "a", now_ns=now_ns, engine="spark", strict=True)
-    assert [path.name for path in (tmp_path / "a" / "staging").iterdir()] == ["lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["network"]
 
 
 def test_auto_takes_spark_for_large_inputs(
