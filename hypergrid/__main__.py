@@ -95,9 +95,7 @@ def _ingest(
 def _show_report(report: dict[str, Any]) -> None:
     if report["snapshot"] is None:
         known = report["files_skipped"]
-        say(
-            f"nothing new: all {known} files are in the archive already, or were tried in this way; nothing was committed"
-        )
+        say(f"nothing new: {known} files are in the archive, or were tried in this way before; nothing was committed")
         return
     rows = [
         (label, report[name])
