@@ -7,7 +7,7 @@ from typing import Any, Literal
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.units import check_unit, parse_number
 
-Kind = Literal["number", "count", "unit", "variogram"]
+Kind = Literal["number", "count", "unit", "text", "variogram"]
 
 
 @dataclass(frozen=True)
@@ -68,4 +68,9 @@ def _parse(who: str, parameter: Parameter, value: object, variable_unit: str) ->
             message = f"{label} needs a unit such as 'degC'; got {value!r}"
             raise InvalidQuery(message)
         return check_unit(value)
+    if parameter.kind == "text":
+        if not isinstance(value, str):
+            message = f"{label} needs text ({parameter.summary}); got {value!r}"
+            raise InvalidQuery(message)
+        return value
     return value

@@ -49,7 +49,12 @@ def _plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind reads 
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {
+            field.name: _plain(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            # A field that a record got later, and that is not used, leaves the record's token as it was.
+            if not (field.metadata.get("omit_default") and getattr(value, field.name) == field.default)
+        }
         return {"record": type(value).__name__, "fields": fields}
     message = f"a token needs plain content; got {type(value).__name__}, whose content is not stable"
     raise TypeError(message)

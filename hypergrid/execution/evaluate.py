@@ -123,7 +123,7 @@ class Evaluator:
         points = metres.of(grid.centres(cells))
         return Cells(
             field.at(points),
-            field.counts.astype(np.int64)[:, None],
+            _counts(field, points),
             np.array([[stations]], dtype=np.int64),
             field.variance(points) if operator.variance else None,
         )
@@ -188,6 +188,12 @@ class Evaluator:
         points = metres.of(source.topology.space.centres(cells))
         count = folded.count[:, :1]
         return Cells(field.carry(folded.value, points), count, folded.possible)
+
+
+def _counts(field: Field, points_m: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the stations used, shape (slices, 1), or (slices, points) where a method says so by point."""
+    by_point = getattr(field, "counts_at", None)
+    return (field.counts[:, None] if by_point is None else by_point(points_m)).astype(np.int64)
 
 
 def _columns(whole: Cells, cells: NDArray[np.intp]) -> Cells:

@@ -29,6 +29,7 @@ class LocalField:
     ) -> None:
         refuse_coincident(stations_m, names, model)
         self._stations_m = stations_m
+        self._isotropic_m = model.isotropic(stations_m)
         self._values = values
         self._neighbours = neighbours
         self._model = model
@@ -67,10 +68,10 @@ class LocalField:
             if not len(present):
                 continue
             count = min(self._neighbours, len(present))
-            tree = cKDTree(self._stations_m[present])
+            tree = cKDTree(self._isotropic_m[present])
             for start in range(0, len(points_m), POINTS_AT_ONCE):
                 points = slice(start, min(start + POINTS_AT_ONCE, len(points_m)))
-                _, found = tree.query(points_m[points], k=count)
+                _, found = tree.query(self._model.isotropic(points_m[points]), k=count)
                 near = np.sort(present[found.reshape(-1, count)], axis=1)
                 weights, variance = self._solve(points_m[points], near)
                 yield slices, points, near, weights, variance
@@ -80,7 +81,7 @@ class LocalField:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         sets, which = np.unique(near, axis=0, return_inverse=True)
         systems = inverse(bordered_matrix(self._stations_m[sets], self._model))
-        distance = np.linalg.norm(points_m[:, None, :] - self._stations_m[near], axis=-1)
+        distance = np.linalg.norm(self._model.isotropic(points_m)[:, None, :] - self._isotropic_m[near], axis=-1)
         sides = right_hand_side(distance, self._model)
         solved = np.einsum("pij,pj->pi", systems[which.ravel()], sides)
         return solved[:, :-1], -np.einsum("pi,pi->p", solved, sides)

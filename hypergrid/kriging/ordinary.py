@@ -33,7 +33,7 @@ class OrdinaryField:
         names: tuple[str, ...],
     ) -> None:
         refuse_coincident(stations_m, names, model)
-        self._stations_m = stations_m
+        self._isotropic_m = model.isotropic(stations_m)
         self._model = model
         self._present = np.isfinite(values)
         self._inverse = inverse(bordered_matrix(stations_m, model))
@@ -79,7 +79,7 @@ class OrdinaryField:
         return result
 
     def _sides(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        return right_hand_side(cdist(points_m, self._stations_m), self._model)
+        return right_hand_side(cdist(self._model.isotropic(points_m), self._isotropic_m), self._model)
 
     def _fill(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Krige the missing stations of each slice from those present.

@@ -20,6 +20,7 @@ def bordered_matrix(stations_m: NDArray[np.float64], model: Variogram) -> NDArra
         Positions [m], shape (..., stations, 2); leading dimensions are independent systems.
     """
     count = stations_m.shape[-2]
+    stations_m = model.isotropic(stations_m)
     distance = np.linalg.norm(stations_m[..., :, None, :] - stations_m[..., None, :, :], axis=-1)
     matrix = np.ones((*stations_m.shape[:-2], count + 1, count + 1))
     matrix[..., :count, :count] = -model.semivariance(distance)
@@ -38,11 +39,15 @@ def right_hand_side(distance_m: NDArray[np.float64], model: Variogram) -> NDArra
 
     Returns
     -------
-    Shape (points, stations + 1); zero for a station at the point itself, so that the estimate is exact there.
+    Shape (points, stations + 1); zero for a station at the point itself, so that the estimate is exact there. Where the
+    nugget is measurement error, the estimate is of the noise-free value, from which a reading at the point itself
+    differs by the nugget as any other does.
     """
     points, stations = distance_m.shape
     sides = np.ones((points, stations + 1))
-    sides[:, :stations] = np.where(distance_m <= COINCIDENT_M, 0.0, -model.semivariance(distance_m))
+    sides[:, :stations] = -model.semivariance(distance_m)
+    if model.nugget_is == "micro-scale":
+        sides[:, :stations][distance_m <= COINCIDENT_M] = 0.0
     return sides
 
 

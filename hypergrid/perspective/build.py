@@ -292,7 +292,7 @@ def _refuse_far(cells: Grid, stations: SeriesAxis, parameters: Mapping[str, Any]
     reach = max(
         float(cdist(places, places).max()),
         float(np.linalg.norm(high - low)),
-        REACH_RANGES * model.range_m if model else 0.0,
+        REACH_RANGES * model.effective_range_m if model else 0.0,
     )
     if not nearest <= reach:
         names = "lon, lat" if cells.system == "lonlat" else "x, y"

@@ -1,0 +1,69 @@
+"""Values at stations, as cross-validation takes them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Values at stations, to validate methods on.
+
+    Raises
+    ------
+    InvalidQuery
+        Shapes that do not fit.
+    """
+
+    values: Floats
+    """Shape (slices, stations), NaN where missing."""
+    positions_m: Floats
+    """Shape (stations, 2) [m]; a station whose position is not finite is not used."""
+    elevation_m: Floats
+    """Shape (stations,) [m], NaN where unknown."""
+    names: tuple[str, ...]
+    unit: str = ""
+    """Unit of the values."""
+
+    @classmethod
+    def of(
+        cls,
+        values: Floats,
+        positions_m: Floats,
+        elevation_m: Floats | None = None,
+        *,
+        names: tuple[str, ...] | None = None,
+        unit: str = "",
+    ) -> "Samples":
+        """Return samples; stations are numbered and of unknown elevation where nothing is said."""
+        count = np.shape(positions_m)[0] if np.ndim(positions_m) else 0
+        elevation = np.full(count, np.nan) if elevation_m is None else np.asarray(elevation_m, dtype=np.float64)
+        called = tuple(map(str, range(count))) if names is None else names
+        places = np.asarray(positions_m, dtype=np.float64)
+        return cls(np.asarray(values, dtype=np.float64), places, elevation, called, unit)
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        if self.values.shape[1:] != (count,) or self.positions_m.shape != (count, 2) or len(self.elevation_m) != count:
+            message = (
+                "samples need values (slices, stations), positions (stations, 2), elevations and names (stations); got "
+                f"{self.values.shape}, {self.positions_m.shape}, {self.elevation_m.shape} and {count} names"
+            )
+            raise InvalidQuery(message)
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Which stations have a position and at least one value, shape (stations,)."""
+        placed = np.isfinite(self.positions_m).all(axis=1)
+        return np.asarray(placed & np.isfinite(self.values).any(axis=0))
+
+    def take(self, stations: NDArray[np.bool_]) -> "Samples":
+        """Return some of the stations."""
+        names = tuple(name for name, kept in zip(self.names, stations, strict=True) if kept)
+        places, elevation = self.positions_m[stations], self.elevation_m[stations]
+        return Samples(self.values[:, stations], places, elevation, names, self.unit)
