@@ -127,7 +127,7 @@ def query(
     archive: ArchiveOption,
     out: Annotated[Path, typer.Option("-o", "--out", help="Result: .nc, .csv, .png or .zarr.")],
     *,
-    allowed_bytes: Annotated[int | None, typer.Option(help="Memory that the query may take [bytes].")] = None,
+    allowed_bytes: Annotated[int | None, typer.Option(min=1, help="Memory that the query may take, in bytes.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a query into a file."""
@@ -144,6 +144,10 @@ def query(
         "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
         "token": result.attrs["hypergrid_token"], "seconds": round(time.monotonic() - begun, 3),
     }  # fmt: skip
+    if summary["missing"] == summary["cells"]:
+        say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
+    if out.suffix == ".png" and result.sizes["time"] > 1 and "series" not in result.dims:
+        say(f"the picture shows the first of {result.sizes['time']} time cells; .nc and .zarr hold all")
     if as_json:
         show_json(summary)
     else:
@@ -156,8 +160,8 @@ def _read_query(file: Path, archive: OpenArchive) -> Query:
     except OSError as error:
         message = f"the query file {file} cannot be read: {error.strerror}"
         raise NotFound(message) from error
-    except ValueError as error:
-        message = f"the query file {file} is no JSON: {error}"
+    except (ValueError, RecursionError) as error:
+        message = f"the query file {file} is no JSON that can be read: {error}"
         raise InvalidQuery(message) from error
     return archive.query(document)
 
@@ -325,6 +329,9 @@ def main() -> None:
     except HyperGridError as error:
         PEOPLE.print(f"hypergrid: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(USED_WRONGLY if isinstance(error, WRONG_USE) else FAILED)
+    except OSError as error:
+        PEOPLE.print(f"hypergrid: {error}", style="red", markup=False, soft_wrap=True)
+        sys.exit(FAILED)
     except SystemExit as leaving:
         if leaving.code == INTERRUPTED:
             say("hypergrid: interrupted; what was not finished was not written")

@@ -125,9 +125,14 @@ class Query:
         merged = self._then(step)
         return replace(merged, lookup=reduce(Sources.joined, (other.lookup for other in others), self.lookup))
 
-    def clip(self, **bounds: tuple[object, object]) -> "Query":
+    def clip(self, **bounds: object) -> "Query":
         """Keep the cells whose corner lies within bounds: time, lon, lat, x or y = (start, stop), stop not included."""
-        listed = tuple((name, (start, stop)) for name, (start, stop) in bounds.items())
+        listed = []
+        for name, pair in bounds.items():
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                message = f"clip of {name!r} needs a start and a stop, ('2007-10-01', '2007-10-04'); got {pair!r}"
+                raise InvalidQuery(message)
+            listed.append((name, (pair[0], pair[1])))
         twice = sorted(set(bounds) & set(dict(self.question.clip)))
         if twice:
             message = f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds"
@@ -226,9 +231,12 @@ def _given(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _grid_json(grid: Grid | Mapping[str, Any]) -> dict[str, Any]:
+def _grid_json(grid: object) -> dict[str, Any]:
     if isinstance(grid, Mapping):
         return dict(grid)
+    if not isinstance(grid, Grid):
+        message = f"interpolate needs grid=hg.grid(…); got {grid!r}"
+        raise InvalidQuery(message)
     if grid.system == "metres":
         corner: dict[str, Any] = {"x": grid.x.origin / 1000, "y": grid.y.origin / 1000, "step": grid.x.step / 1000}
     else:
@@ -244,7 +252,7 @@ def _sexagesimal(quanta: int) -> str:
     return ("-" if quanta < 0 else "") + text + fraction
 
 
-def base(array: xr.DataArray) -> Query:
+def base(array: object) -> Query:
     """Return a query about an array in memory.
 
     Parameters
@@ -258,6 +266,9 @@ def base(array: xr.DataArray) -> Query:
     InvalidQuery
         Dimensions or coordinates are missing, or times are not increasing.
     """
+    if not isinstance(array, xr.DataArray):
+        message = f"hg.base needs an xarray.DataArray with dimensions (time, station); got {type(array).__name__}"
+        raise InvalidQuery(message)
     source = array_source(array)
 
     snapshot = ARRAY + source.token

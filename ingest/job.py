@@ -15,7 +15,7 @@ from ingest.arrivals import read_arrivals
 from ingest.mapping import Deployment, default_deployment, load, variable_name
 from ingest.plan import Plan, columns_of, guess_slice_s, layout_warnings, make_plan
 from ingest.report import IngestReport, Stages, check_conservation
-from ingest.sources.folder import CHUNK_BYTES, Chunk, Found, discover, find_deployment, has_changed
+from ingest.sources.folder import CHUNK_BYTES, FILE_NAME, Chunk, Found, discover, find_deployment, has_changed
 from ingest.sources.raw import hash_of, keep, sweep
 from ingest.staging import Staged, stage
 from ingest.storing import VALUES_AT_ONCE, Stock, Totals, kinds, store
@@ -109,6 +109,11 @@ def ingest(
             plan = make_plan(found, described, ledger=archive.files(), chunk_bytes=CHUNK_BYTES, progress=tell)
         for text in layout_warnings(plan, described):
             run.warn(text)
+        if plan.elsewhere:
+            run.warn(
+                f"{plan.elsewhere} files are in the archive already, read with another description (units, columns, "
+                "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
+            )
         _sweep(run.folder)
         if not plan.files:
             return _report(run, plan, found, None, Totals(), (), "", None)
@@ -137,7 +142,8 @@ def _refuse_nothing(found: Found, deployment: Deployment, sources: Sequence[Path
     where = ", ".join(map(str, sources)) or "no path"
     seen = len(found.ignored) + len(found.companions)
     hint = "check the path and the patterns of the feeds"
-    above = None if deployment.declared else find_deployment([path.resolve().parent for path in sources])
+    parents = [] if deployment.declared else [path.resolve().parent / FILE_NAME for path in sources]
+    above = next((path for path in parents if path.is_file()), None)
     if above is not None:
         hint = f"give the deployment file that lies above them: --deployment {above}"
     elif not deployment.declared:

@@ -27,6 +27,8 @@ class Plan:
     """By place among the files; unreadable files have none."""
     unreadable: tuple[Reject, ...]
     """Files that cannot be read at all."""
+    elsewhere: int = 0
+    """Known files that were read with another description than this one."""
 
     @property
     def size_bytes(self) -> int:
@@ -60,11 +62,13 @@ def make_plan(
     layouts: dict[int, Layout] = {}
     chunks: list[Chunk] = []
     unreadable: list[Reject] = []
+    elsewhere = 0
     for count, file in enumerate(found.files):
         progress(count / len(found.files))
         sha256 = hash_of(file.path, file.size_bytes)
         attempt = (sha256, mapping[file.feed])
         if sha256 in read or attempt in tried:
+            elsewhere += attempt not in tried
             continue
         tried.add(attempt)
         file = replace(file, sha256=sha256)
@@ -80,7 +84,7 @@ def make_plan(
             unreadable.append(Reject(file.name, 0, "", "", str(error)))
     for feed in deployment.feeds:
         _check_columns(feed, [layouts[place] for place in layouts if files[place].feed == feed.name])
-    return Plan(tuple(files), len(found.files) - len(files), tuple(chunks), layouts, tuple(unreadable))
+    return Plan(tuple(files), len(found.files) - len(files), tuple(chunks), layouts, tuple(unreadable), elsewhere)
 
 
 def _check_columns(feed: Feed, layouts: list[Layout]) -> None:

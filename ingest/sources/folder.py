@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from hypergrid.errors import NotFound
+from hypergrid.errors import InvalidDeployment, NotFound
 from ingest.mapping import FILE_NAME, Deployment, Feed
 from ingest.parsers import FORMATS, Layout, Unreadable
 
@@ -165,12 +165,26 @@ def _walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, P
 
 
 def find_deployment(paths: Sequence[Path]) -> Path | None:
-    """Return the deployment file that lies in the first ingested folder that has one, or beside an ingested file."""
-    for path in paths:
-        candidate = (path if path.is_dir() else path.parent) / FILE_NAME
-        if candidate.is_file():
-            return candidate
-    return None
+    """Return the deployment file that lies in an ingested folder, or beside an ingested file.
+
+    Raises
+    ------
+    InvalidDeployment
+        There are several, or they lie deeper: one cannot speak for the files of another.
+    """
+    folders = dict.fromkeys((path if path.is_dir() else path.parent).resolve() for path in paths)
+    found = [folder / FILE_NAME for folder in folders if (folder / FILE_NAME).is_file()]
+    if len(found) > 1:
+        listed = ", ".join(map(str, found))
+        message = f"the files have several deployments: {listed}; ingest one folder after the other"
+        raise InvalidDeployment(message)
+    if not found:
+        deeper = sorted(path for folder in paths if folder.is_dir() for path in folder.rglob(FILE_NAME))
+        if deeper:
+            listed = ", ".join(map(str, deeper[:5]))
+            message = f"deployment files lie deeper than what is ingested: {listed}; name one folder, or --deployment"
+            raise InvalidDeployment(message)
+    return found[0] if found else None
 
 
 def layout_of(file: SourceFile, feed: Feed) -> Layout:

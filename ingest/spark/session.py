@@ -9,10 +9,12 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -90,8 +92,46 @@ def session(
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
     }
     builder = SparkSession.builder.appName(app).master(f"local[{cores or '*'}]").config(map=settings)
-    with _changed_environment(environment):
-        return builder.getOrCreate()
+    with _changed_environment(environment), _held_interrupts() as interrupted:
+        try:
+            running = builder.getOrCreate()
+        except BaseException:
+            _abandon(scratch)
+            raise
+        if interrupted():
+            stop(running)
+        return running
+
+
+@contextlib.contextmanager
+def _held_interrupts() -> Iterator[Callable[[], bool]]:
+    """Hold Ctrl-C until the block ends; yields what tells whether it came.
+
+    A start that is cut in the middle leaves a JVM that nobody knows of. Afterwards Python's own handler is back in the
+    place of the one that Spark installs, whose KeyboardInterrupt comes out of the gateway as another error.
+    """
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def _abandon(scratch: Path) -> None:
+    """End the JVM of a session that did not come to be."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:

@@ -190,6 +190,20 @@ class TestExtremesAndIntervals:
         assert opened["air_temperature"].aggregate("mean", time="1day").compute()["value"].size == 2
 
 
+class TestWrongUse:
+    @pytest.mark.parametrize("given", [np.zeros((2, 2)), array([[1.0, 2.0]]).to_dataset(name="t"), None])
+    def test_a_base_that_is_no_array_is_explained(self, given: object) -> None:
+        with pytest.raises(InvalidQuery, match="needs an xarray.DataArray"):
+            hg.base(given)
+
+    def test_a_clip_and_a_grid_of_other_kinds_are_explained(self) -> None:
+        query = hg.base(array([[1.0, 2.0]]))
+        with pytest.raises(InvalidQuery, match="needs a start and a stop"):
+            query.clip(time="2007-10-01")
+        with pytest.raises(InvalidQuery, match="hg.grid"):
+            query.interpolate("ordinary_kriging", grid="x", variogram=VARIOGRAM)
+
+
 class TestLengths:
     def test_a_hundred_steps_go_and_more_are_refused(self) -> None:
         query = hg.base(array([[1.0, 2.0]]))
