@@ -46,7 +46,7 @@ function sayCaption(frame) {
   const values = range ? `computed values from ${number(range[0])} to ${number(range[1])} ${units}` : "no value computed yet";
   const rest = frame.computed.includes(0) ? " Paler cells are estimated from the nearest computed one." : "";
   part("caption").textContent =
-    `Map of ${variable} [${units}] at ${frame.time}, ${frame.shape[1]} by ${frame.shape[0]} cells, ${number(100 * frame.fraction, 0)} % computed, ${values}.${rest} Circles are stations.`;
+    `Map of ${variable} [${units}] in the time cell that starts at ${frame.time}, ${frame.shape[1]} by ${frame.shape[0]} cells, ${number(100 * frame.fraction, 0)} % computed, ${values}.${rest} Circles are stations.`;
 }
 
 // Buttons
@@ -170,6 +170,9 @@ async function sharpen(mine) {
   })();
   try {
     await mine.busy;
+  } catch (error) {
+    // A stopped query has no further pictures; the one that was on its way is no problem of anybody's.
+    if (!mine.stopping) throw error;
   } finally {
     mine.busy = null;
   }
@@ -243,7 +246,10 @@ part("document").addEventListener("keydown", (event) => {
     run();
   }
 });
-part("stop").addEventListener("click", () => attempt(() => api.stop(question.id)));
+part("stop").addEventListener("click", () => {
+  question.stopping = true;
+  attempt(() => api.stop(question.id));
+});
 part("explain").addEventListener("click", () => {
   part("problem").hidden = true;
   attempt(async () => {
