@@ -25,6 +25,7 @@ from hypergrid.errors import (
 from hypergrid.export import check_path, write
 from hypergrid.query import OpenArchive, Query, open_archive
 from hypergrid.settings import read_settings
+from hypergrid.study import compare_methods as compare
 from hypergrid.times import format_instant
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
@@ -164,6 +165,25 @@ def _read_query(file: Path, archive: OpenArchive) -> Query:
         message = f"the query file {file} is no JSON that can be read: {error}"
         raise InvalidQuery(message) from error
     return archive.query(document)
+
+
+@app.command()
+def compare_methods(file: QueryArgument, archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
+    """Cross-validate every interpolation method on the stations of a query (without its interpolate step)."""
+    asked = _read_query(file, open_archive(archive))
+    compared = compare(asked)
+    if as_json:
+        show_json([each.to_json() for each in compared])
+        return
+    rows = [
+        (
+            each.label,
+            *((each.common.rmse, each.common.bias, each.common.count) if each.common else ("", "", "")),
+            each.problem or "",
+        )
+        for each in compared
+    ]
+    show_table("Leave-one-out by station, best first", ("method", "RMSE", "bias", "values", "problem"), rows)
 
 
 @app.command()
