@@ -1,5 +1,6 @@
 """What a run will do: which files are new, how each is laid out, and the chunks that they are cut into."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -121,7 +122,16 @@ def layout_warnings(plan: Plan, deployment: Deployment) -> list[str]:
             found.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")
     if not deployment.declared and plan.layouts:
         found += _default_warnings(plan)
+    unended = [plan.files[place].name for place in plan.layouts if _is_unended(plan.files[place])]
+    if unended:
+        found.append(f"the last line has no line end and may be cut off within a number: {_some(unended)}")
     return found
+
+
+def _is_unended(file: SourceFile) -> bool:
+    with file.path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) not in (b"\n", b"\r")
 
 
 def _default_warnings(plan: Plan) -> list[str]:

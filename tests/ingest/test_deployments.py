@@ -64,3 +64,16 @@ def test_files_that_were_read_in_another_way_are_told(tmp_path: Path) -> None:
     report = ingest([files], tmp_path / "ar", deployment=described, now_ns=NOW_NS, on_warning=told.append)
     assert report.snapshot is None
     assert any("read with another description" in text and "new archive" in text for text in told)
+
+
+def test_a_file_that_may_be_cut_off_within_a_number_is_told(tmp_path: Path) -> None:
+    files = folder(tmp_path, "in", station="A", unit="degC")
+    whole = (files / "A.csv").read_text()
+    (files / "A.csv").write_text(whole[:-2])
+    told: list[str] = []
+    ingest([files], tmp_path / "ar", now_ns=NOW_NS, on_warning=told.append)
+    assert [text for text in told if "no line end" in text and "A.csv" in text]
+    told.clear()
+    (files / "A.csv").write_text(whole)
+    ingest([files], tmp_path / "ar", now_ns=NOW_NS, on_warning=told.append)
+    assert not [text for text in told if "no line end" in text]
