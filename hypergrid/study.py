@@ -48,7 +48,10 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
 
 def fit_variogram(data: Query | xr.DataArray, *, model: str = "exponential", **options: Any) -> VariogramFit:  # noqa: ANN401
     """Fit a variogram to a query's stations, all its slices together; options are those of `kriging.fit`."""
-    samples = samples_of(data)
+    return _fitted(samples_of(data), model, **options)
+
+
+def _fitted(samples: Samples, model: str, **options: Any) -> VariogramFit:  # noqa: ANN401 - options of kriging.fit
     placed = np.isfinite(samples.positions_m).all(axis=1)
     return fit(samples.positions_m[placed], samples.values[:, placed], model=model, **options)
 
@@ -75,7 +78,7 @@ def cross_validate(
 def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
     """Cross-validate every method on a query's stations, kriging with a variogram fitted to them; best first."""
     samples = samples_of(data)
-    model = fit_variogram(data).variogram
+    model = _fitted(samples, "exponential").variogram
     return compare(
         samples.values,
         samples.positions_m,

@@ -27,6 +27,7 @@ class Evaluator:
     def __init__(self) -> None:
         self._readings: dict[str, Readings] = {}
         self._whole: dict[str, Cells] = {}
+        self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
         self.left_out: dict[str, int] = {}
         """Readings that were read and not used, by reason."""
@@ -180,14 +181,15 @@ class Evaluator:
         if not isinstance(field, OrdinaryField):
             return None
         key = source.token + repr(operator.content()) + repr(times[1])
-        if key not in self._whole:
+        if key not in self._carried:
             keys = np.empty(0, dtype=np.uint64)
             stations = Cells(field.complete, np.ones((1, 1), np.int64), np.ones((1, 1), np.int64))
-            self._whole[key] = aggregate_cells(stations, operator, times=times, space=None, full_space=1, keys=keys)
-        folded = self._whole[key]
+            folded = aggregate_cells(stations, operator, times=times, space=None, full_space=1, keys=keys)
+            self._carried[key] = folded, field.dual(folded.value)
+        folded, dual = self._carried[key]
         points = metres.of(source.topology.space.centres(cells))
         count = folded.count[:, :1]
-        return Cells(field.carry(folded.value, points), count, folded.possible)
+        return Cells(field.carry(dual, points), count, folded.possible)
 
 
 def _counts(field: Field, points_m: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -39,7 +39,7 @@ class OrdinaryField:
         self._inverse = inverse(bordered_matrix(stations_m, model))
         self.complete = self._fill(np.asarray(values, dtype=np.float64))
         """Values of every station in every slice, the missing ones kriged, NaN where no station reports."""
-        self._dual = self._inverse[:, :-1] @ self.complete.T
+        self._dual = self.dual(self.complete)
 
     @property
     def counts(self) -> NDArray[np.int32]:
@@ -48,19 +48,22 @@ class OrdinaryField:
 
     def at(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return estimates at points (x, y) [m], shape (slices, points); NaN where no station reports."""
-        return self._dual.T @ self._sides(points_m).T
+        return self.carry(self._dual, points_m)
 
-    def carry(self, values: NDArray[np.float64], points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return estimates from values of all stations (linear combinations of `complete`, say means over slices).
+    def dual(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the dual form of values of all stations, shape (stations + 1, slices).
 
         Parameters
         ----------
         values
-            Shape (any, stations), a row NaN as a whole or not at all.
-        points_m
-            Points (x, y) [m].
+            `complete`, or linear combinations of it such as means over slices: shape (slices, stations), a row NaN as
+            a whole or not at all.
         """
-        return (self._inverse[:, :-1] @ values.T).T @ self._sides(points_m).T
+        return self._inverse[:, :-1] @ values.T
+
+    def carry(self, dual: NDArray[np.float64], points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the estimates of a dual form at points (x, y) [m], shape (slices, points)."""
+        return dual.T @ self._sides(points_m).T
 
     def variance(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the kriging variance of the observable value, shape (slices, points)."""
