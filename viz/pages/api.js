@@ -14,7 +14,8 @@ async function send(path, options = {}) {
   let response;
   try {
     response = await fetch(path, options);
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     throw new Problem("The server does not answer", "Check that it still runs, then try again.");
   }
   if (response.ok) return response.json();
@@ -25,7 +26,7 @@ async function send(path, options = {}) {
 const post = (path, document) =>
   send(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(document) });
 
-export const look = (what) => send(`${PREFIX}/${what}`);
+export const look = (what, options) => send(`${PREFIX}/${what}`, options);
 export const ask = (document) => post(`${PREFIX}/queries`, document);
 export const explain = (document) => post(`${PREFIX}/queries/explain`, document);
 /** `keepalive` lets the request outlive the page that sends it. */
@@ -58,8 +59,9 @@ function bytes(text) {
 // Typed arrays have the machine's byte order; every machine that runs a browser today is little-endian, as the API is.
 const floats = (text) => new Float64Array(bytes(text).buffer);
 
-export async function frame(id, time) {
-  const body = await look(`queries/${id}/frame?time=${time}`);
+/** `signal` lets the caller drop a request that is on its way. */
+export async function frame(id, time, signal) {
+  const body = await look(`queries/${id}/frame?time=${time}`, { signal });
   return { ...body, values: floats(body.values), computed: bytes(body.computed), estimate: floats(body.estimate) };
 }
 

@@ -112,6 +112,7 @@ function begin(job) {
   for (const id of ["map-controls", "series-controls", "downloads"]) part(id).hidden = true;
   part("range").textContent = "";
   const mine = { id: job.id, state: job.state, surface: null, picture: null, range: null, table: null, frame: null, busy: null };
+  mine.stopping = new AbortController();
   question = mine;
   sayProgress(job, "Waiting");
   const ended = (word, progress) => {
@@ -130,6 +131,8 @@ function begin(job) {
     },
     done: (body) => {
       ended("done", body);
+      // Stopped too late: there is a last picture after all.
+      mine.stopping = new AbortController();
       attempt(() => finish(mine, body));
     },
     cancelled: (body) => {
@@ -161,9 +164,9 @@ function showPlan(mine, plan) {
 
 /** Fetch and draw the chosen time cell as it stands; one at a time, so that a slow line is not flooded. */
 async function sharpen(mine) {
-  if (mine.surface?.kind !== "map") return;
+  if (mine.surface?.kind !== "map" || mine.stopping.signal.aborted) return;
   mine.busy = (async () => {
-    const frame = await api.frame(mine.id, Number(part("time").value));
+    const frame = await api.frame(mine.id, Number(part("time").value), mine.stopping.signal);
     if (question !== mine) return;
     mine.frame = frame;
     await showFrame(mine);
@@ -172,7 +175,7 @@ async function sharpen(mine) {
     await mine.busy;
   } catch (error) {
     // A stopped query has no further pictures; the one that was on its way is no problem of anybody's.
-    if (!mine.stopping) throw error;
+    if (!mine.stopping.signal.aborted) throw error;
   } finally {
     mine.busy = null;
   }
@@ -247,7 +250,8 @@ part("document").addEventListener("keydown", (event) => {
   }
 });
 part("stop").addEventListener("click", () => {
-  question.stopping = true;
+  // Before the server hears of it: a picture that is on its way would be answered with a refusal.
+  question.stopping.abort();
   attempt(() => api.stop(question.id));
 });
 part("explain").addEventListener("click", () => {
