@@ -7,7 +7,7 @@ from typing import Any, Literal
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.units import check_unit, parse_number
 
-Kind = Literal["number", "count", "unit", "text", "variogram"]
+Kind = Literal["number", "count", "unit", "text", "names", "variogram"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Parameter:
     unit: str = ""
     """Unit of a number; "variable" means the unit of the source's values."""
     required: bool = True
-    default: float | int | str | None = None
+    default: float | int | str | tuple[str, ...] | None = None
     """Taken where the parameter is not given."""
 
 
@@ -73,4 +73,10 @@ def _parse(who: str, parameter: Parameter, value: object, variable_unit: str) ->
             message = f"{label} needs text ({parameter.summary}); got {value!r}"
             raise InvalidQuery(message)
         return value
+    if parameter.kind == "names":
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list | tuple) or not listed or not all(isinstance(name, str) for name in listed):
+            message = f"{label} needs a list of names ({parameter.summary}); got {value!r}"
+            raise InvalidQuery(message)
+        return tuple(listed)
     return value

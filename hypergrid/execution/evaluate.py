@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.grids import aggregate_cells, cover_space, space_keys
+from hypergrid.execution.instants import at_instants, known_cells, known_readings
+from hypergrid.execution.places import Covariate, covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.stations import aggregate_readings
-from hypergrid.kriging import Field
-from hypergrid.kriging.ordinary import OrdinaryField
-from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Merge, Perspective
+from hypergrid.kriging import Field, Targets
+from hypergrid.kriging.field import KrigingField
+from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.functions import AGGREGATES
+from hypergrid.perspective.placing import place
 from hypergrid.streams.elements import Readings
 from hypergrid.topology import Grid, Metres, Regular, SeriesAxis, TimeAxis
 from hypergrid.units import convert
@@ -33,8 +36,10 @@ class Evaluator:
         """Readings that were read and not used, by reason."""
         self.notes: list[str] = []
         """What a reader of the result should know."""
+        self._said: dict[str, str] = {}
+        self._unknown_cells = 0
 
-    def block(self, here: Perspective, cells: NDArray[np.intp]) -> Cells:
+    def block(self, here: Perspective, cells: NDArray[np.intp], *, out: NDArray[np.float64] | None = None) -> Cells:
         """Return the values of every time cell in some cells of the space.
 
         Parameters
@@ -43,12 +48,14 @@ class Evaluator:
             The perspective.
         cells
             Flat cells of a grid, or series; shape (cells,).
+        out
+            Where the values may be put, shape (time, cells); whoever can writes them there instead of to new memory.
         """
         if isinstance(here.topology.space, SeriesAxis):
             return _columns(self._stations(here), cells)
         operator = here.operator
         if isinstance(operator, Interpolate):
-            return self._interpolate(here, operator, cells)
+            return self._interpolate(here, operator, cells, out)
         if isinstance(operator, Aggregate):
             return self._aggregate_grid(here, operator, cells)
         return self._elementwise(here, [self.block(source, cells) for source in here.sources])
@@ -66,6 +73,14 @@ class Evaluator:
         if isinstance(operator, Base):
             values = np.asarray(operator.source.read(operator.window))
             return Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
+        if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
+            source = here.source
+            known = (
+                known_readings(self._read(source), axis.count)
+                if source.holds_readings
+                else known_cells(self._stations(source), source.topology.time)
+            )
+            return at_instants(known, operator, time, axis)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             if here.source.holds_readings:
                 readings = self._read(here.source)
@@ -115,19 +130,42 @@ class Evaluator:
             )
         return replace(sources[0], value=_apply(here.operator, sources[0].value))
 
-    def _interpolate(self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp]) -> Cells:
+    def _interpolate(
+        self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp], out: NDArray[np.float64] | None
+    ) -> Cells:
         field, metres, stations = self._field(here, operator)
-        grid = here.topology.space
-        if not isinstance(grid, Grid):
-            message = "an interpolation has a grid"
-            raise TypeError(message)
-        points = metres.of(grid.centres(cells))
-        return Cells(
-            field.at(points),
-            _counts(field, points),
-            np.array([[stations]], dtype=np.int64),
-            field.variance(points) if operator.variance else None,
-        )
+        targets, known = self._targets(here, operator, metres, cells)
+        possible = np.array([[stations]], dtype=np.int64)
+        if known.all():
+            into = {"out": out} if isinstance(field, KrigingField) and out is not None else {}
+            value = field.at(targets, **into)
+            return Cells(
+                value, _counts(field, targets), possible, field.variance(targets) if operator.variance else None
+            )
+        # Where a covariate is unknown, so is the estimate.
+        shape = (here.topology.time.count, len(cells))
+        value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
+        value[:, known], count[:, known] = field.at(targets), _counts(field, targets)
+        variance = None
+        if operator.variance:
+            variance = np.full(shape, np.nan)
+            variance[:, known] = field.variance(targets)
+        return Cells(value, count, possible, variance)
+
+    def _targets(
+        self, here: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
+    ) -> tuple[Targets, NDArray[np.bool_]]:
+        names = operator.row.covariates(operator.given)
+        targets, known = targets_of(_grid(here), cells, metres, names, _covariate(here), operator.given)
+        if not known.all():
+            self._unknown_cells += int(np.count_nonzero(~known))
+            self._say("cells", f"{self._unknown_cells} cells without {' or '.join(names)} are missing")
+        return targets, known
+
+    def _say(self, about: str, note: str) -> None:
+        """Tell a reader of the result something, instead of what was said about the same before."""
+        self._said[about] = note
+        self.notes[:] = self._said.values()
 
     def _field(self, here: Perspective, operator: Interpolate) -> tuple[Field, Metres, int]:
         key = here.source.token + repr(operator.content())
@@ -137,18 +175,28 @@ class Evaluator:
                 message = "an interpolation starts from stations"
                 raise TypeError(message)
             values = self._stations(here.source).value
-            placed = np.isfinite(axis.x) & np.isfinite(axis.y)
+            placing = place(axis, _grid(here), operator.given)
             heard = np.isfinite(values).any(axis=0)
-            for what, keep in (("without a position", placed), ("without a value in this time", heard | ~placed)):
-                names = [axis.series[i].station for i in np.flatnonzero(~keep)]
-                if names:
-                    self.notes.append(f"stations {what} are not used: {', '.join(names)}")
-            used = np.flatnonzero(placed & heard)
-            metres = Metres(axis)
-            places = metres.of(np.stack([axis.x[used], axis.y[used]], axis=1))
-            stations = tuple(axis.series[i].station for i in used)
-            field = operator.row.prepare(places, values[:, used], stations, operator.given)
-            placed_count = int(placed.sum())
+            names = operator.row.covariates(operator.given)
+            covariates = covariates_of(axis, names, _covariate(here))
+            known = np.ones(axis.count, dtype=bool)
+            for covariate in covariates.values():
+                known &= np.isfinite(covariate)
+            for what, keep in (
+                ("without a position", placing.placed),
+                ("without a value in this time", heard | ~placing.near),
+                (f"without {' or '.join(names)}", known | ~placing.near | ~heard),
+            ):
+                left_out = [axis.series[i].station for i in np.flatnonzero(~keep)]
+                if left_out:
+                    self._say(what, f"stations {what} are not used: {', '.join(left_out)}")
+            used = np.flatnonzero(placing.near & heard & known)
+            metres = placing.metres
+            prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
+            for note in (*placing.notes, *prepared.notes):
+                self._say(note, note)
+            field = prepared.field
+            placed_count = int((placing.near & known).sum()) - prepared.merged
             self._fields[key] = (field, metres, min(operator.given.get("neighbours") or placed_count, placed_count))
         return self._fields[key]
 
@@ -178,7 +226,11 @@ class Evaluator:
         if not isinstance(source.operator, Interpolate) or not isinstance(source.topology.space, Grid):
             return None
         field, metres, _ = self._field(source, source.operator)
-        if not isinstance(field, OrdinaryField):
+        # A sum of slices with a known mean is not the kriged sum: the mean would have to be added once a slice.
+        if not isinstance(field, KrigingField) or (field.mean and operator.function != "mean"):
+            return None
+        targets, known = self._targets(source, source.operator, metres, cells)
+        if not known.all():
             return None
         key = source.token + repr(operator.content()) + repr(times[1])
         if key not in self._carried:
@@ -187,15 +239,34 @@ class Evaluator:
             folded = aggregate_cells(stations, operator, times=times, space=None, full_space=1, keys=keys)
             self._carried[key] = folded, field.dual(folded.value)
         folded, dual = self._carried[key]
-        points = metres.of(source.topology.space.centres(cells))
         count = folded.count[:, :1]
-        return Cells(field.carry(dual, points), count, folded.possible)
+        return Cells(field.carry(dual, targets), count, folded.possible)
 
 
-def _counts(field: Field, points_m: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the stations used, shape (slices, 1), or (slices, points) where a method says so by point."""
-    by_point = getattr(field, "counts_at", None)
-    return (field.counts[:, None] if by_point is None else by_point(points_m)).astype(np.int64)
+def _grid(here: Perspective) -> Grid:
+    if not isinstance(here.topology.space, Grid):
+        message = "an interpolation has a grid"
+        raise TypeError(message)
+    return here.topology.space
+
+
+def _covariate(here: Perspective) -> Covariate:
+    """Return what looks up layers where the readings of a perspective come from."""
+    base = here.bases()[0].operator
+
+    def at(name: str, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not isinstance(base, Base):
+            message = "a base has a source"
+            raise TypeError(message)
+        return base.source.layer(name).at(points)
+
+    return at
+
+
+def _counts(field: Field, targets: Targets) -> NDArray[np.int64]:
+    """Return the stations used, shape (slices, 1), or (slices, targets) where a method says so by target."""
+    by_target = getattr(field, "counts_at", None)
+    return (field.counts[:, None] if by_target is None else by_target(targets)).astype(np.int64)
 
 
 def _columns(whole: Cells, cells: NDArray[np.intp]) -> Cells:

@@ -2,6 +2,7 @@
 
 from hypergrid.execution.plan import Plan, make_plan
 from hypergrid.perspective import Perspective, Surface
+from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
 from hypergrid.topology import Grid, Regular
 
@@ -34,6 +35,8 @@ def _cells(item: Perspective) -> str:
         return f"readings of {where} from {format_instant(time.origin)} to {format_instant(time.stop)}"
     if not isinstance(time, Regular):
         return f"{time.count:,} instants x {where}"
+    if are_instants(time):
+        return f"{time.count:,} instants every {format_duration(time.step)} from {format_instant(time.origin)}, {where}"
     length = format_duration(time.length)
     step = "" if time.step == time.length or time.count == 1 else f" every {format_duration(time.step)}"
     return f"{time.count:,} x {length}{step} from {format_instant(time.origin)}, {where}"

@@ -7,19 +7,23 @@ from typing import Final
 import numpy as np
 
 from hypergrid.errors import TooLarge
-from hypergrid.kriging import POINTS_AT_ONCE
-from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Merge, Perspective, Surface
+from hypergrid.kriging.in_time import CELLS_AT_ONCE
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
 from hypergrid.rewrite import Rewritten, rewrite
 from hypergrid.topology import Grid, SeriesAxis
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
+SYSTEMS_AT_ONCE: Final = 4096
+"""Small systems whose solutions a k-nearest interpolation is taken to hold at once."""
 
 REFINING_BLOCKS: Final = 24
 """Blocks that a refined answer comes in at least, where it has the cells."""
 
-UNIT_COST_NS: Final = {"base": 30.0, "convert": 3.0, "aggregate": 8.0, "interpolate": 2.0, "merge": 4.0}
-"""Tabled cost [ns] of a reading, of a cell, of a source cell, of a station of a cell, of a cell."""
+UNIT_COST_NS: Final = {
+    "base": 30.0, "convert": 3.0, "aggregate": 8.0, "interpolate": 2.0, "interpolateintime": 40.0, "merge": 4.0,
+}  # fmt: skip
+"""Tabled cost [ns] of a reading, of a cell, of a source cell, of a station of a cell, of an instant, of a cell."""
 
 
 @dataclass(frozen=True)
@@ -156,13 +160,16 @@ def _step(here: Perspective, block: int) -> PlanStep:
         near = min(operator.given.get("neighbours") or stations, stations)
         held += (stations + 1) ** 2 * 8 * 6 + stations * block * 8 * 6
         if near < stations:
-            held += min(block, POINTS_AT_ONCE) * (near + 1) ** 2 * 8 * 10
+            held += min(block, SYSTEMS_AT_ONCE) * (near + 1) ** 2 * 8 * 10
         if operator.variance:
             held += values * 8 * 2
         work *= near
-    seconds = (
-        work * UNIT_COST_NS[kind if isinstance(operator, Base | Convert | Aggregate | Interpolate | Merge) else "base"]
-    )
+    elif isinstance(operator, InterpolateInTime):
+        source = here.source
+        known = _possible_readings(source) if source.holds_readings else source.topology.count
+        # The readings once more, and a dozen arrays of the series that are worked on together.
+        held += known * 64 + max(CELLS_AT_ONCE, topology.time.count) * 8 * 16
+    seconds = work * UNIT_COST_NS[kind]
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
 
 

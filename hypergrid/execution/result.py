@@ -7,9 +7,11 @@ import numpy as np
 import xarray as xr
 
 from hypergrid.execution.run import Outcome
-from hypergrid.perspective import Aggregate, Base, Interpolate, Perspective, Question
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
+from hypergrid.perspective.placing import place
+from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import Grid, Metres, Regular, SeriesAxis
+from hypergrid.topology import Grid, Regular, SeriesAxis
 from hypergrid.units import KNOWN_VARIABLES, as_cf
 from hypergrid.version import VERSION
 
@@ -58,7 +60,7 @@ def _with_time_units(dataset: xr.Dataset) -> xr.Dataset:
 def _time_coords(surface: Perspective) -> dict[str, Any]:
     axis = surface.topology.time
     starts = axis.corners.view("datetime64[ns]")
-    if not isinstance(axis, Regular):
+    if not isinstance(axis, Regular) or are_instants(axis):
         return {"time": ("time", starts, {"standard_name": "time", "axis": "T"})}
     bounds = np.stack([starts, (axis.corners + axis.length).view("datetime64[ns]")], axis=1)
     attributes = {
@@ -148,6 +150,14 @@ def _count_name(surface: Perspective) -> str:
     return "readings or source cells used"
 
 
+def _distance(here: Perspective, operator: Interpolate) -> str:
+    axis, grid = here.source.topology.space, here.topology.space
+    if not isinstance(axis, SeriesAxis) or not isinstance(grid, Grid):
+        message = "an interpolation goes from stations to a grid"
+        raise TypeError(message)
+    return place(axis, grid, operator.given).metres.description
+
+
 def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
     bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
     attributes = {
@@ -158,9 +168,9 @@ def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> d
         "hypergrid_token": surface.token,
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }
-    metres = [Metres(i.source.topology.space) for i in surface.chain() if isinstance(i.operator, Interpolate)]  # type: ignore[arg-type]
-    if metres:
-        attributes["hypergrid_distance"] = metres[0].description
+    ways = [_distance(item, item.operator) for item in surface.chain() if isinstance(item.operator, Interpolate)]
+    if ways:
+        attributes["hypergrid_distance"] = "; ".join(dict.fromkeys(ways))
     if outcome.left_out:
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)

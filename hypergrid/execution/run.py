@@ -35,7 +35,9 @@ class Outcome:
 
     def put(self, places: Places, block: Cells) -> None:
         """Take a block's values."""
-        self.value[:, places] = block.value
+        # What was computed in place is there already.
+        if block.value.base is not self.value:
+            self.value[:, places] = block.value
         self.count = _put(self.count, places, block.count, self.value.shape)
         self.possible = _put(self.possible, places, block.possible, self.value.shape)
         if block.variance is not None:
@@ -181,5 +183,6 @@ def _blocks(plan: Plan, order: Order, *, watched: bool, clock: Callable[[], floa
         places = permutation[start : start + plan.block_cells]
         # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
         range_ = slice(start, start + len(places)) if in_order else places
-        outcome.put(range_, evaluator.block(surface, places))
+        into = outcome.value[:, range_] if isinstance(range_, slice) else None
+        outcome.put(range_, evaluator.block(surface, places, out=into))
         yield Progress(plan, outcome, start + len(places), clock() - begun)

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 
+from hypergrid.kriging.distance import on_sphere, separations
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.placement import WithoutVariance, weighted
+from hypergrid.kriging.places import Targets
 from hypergrid.kriging.system import COINCIDENT_M
+from hypergrid.sphere import arc_m
 
 LARGEST_POWER = 16.0
 """Beyond, weights of stations a few thousand kilometres away underflow; the nearest station decides long before."""
@@ -51,17 +53,19 @@ class InverseDistanceField(WithoutVariance):
         present = self._present.sum(axis=1)
         return np.asarray(np.minimum(present, self._neighbours or len(self._stations_m)), dtype=np.int32)
 
-    def at(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return estimates at points (x, y) [m], shape (slices, points); NaN where no station is within reach."""
+    def at(self, targets: Targets) -> NDArray[np.float64]:
+        """Return estimates at targets, shape (slices, targets); NaN where no station is within reach."""
+        points_m = targets.positions_m
         if not len(self._stations_m) or not len(points_m):
             return np.full((len(self._values), len(points_m)), np.nan)
         return self._of_all(points_m) if self._neighbours is None else self._of_nearest(points_m)
 
-    def counts_at(self, points_m: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Return how many stations each estimate is from, shape (slices, points)."""
+    def counts_at(self, targets: Targets) -> NDArray[np.int32]:
+        """Return how many stations each estimate is from, shape (slices, targets)."""
+        points_m = targets.positions_m
         result = np.zeros((len(self._values), len(points_m)), dtype=np.int32)
         if self._neighbours is None:
-            within = cdist(points_m, self._stations_m) <= self._radius_m
+            within = separations(points_m, self._stations_m) <= self._radius_m
             for present, slices in self._masks:
                 result[slices] = within[:, present].sum(axis=1)
         else:
@@ -70,7 +74,7 @@ class InverseDistanceField(WithoutVariance):
         return result
 
     def _of_all(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        distance = cdist(points_m, self._stations_m)
+        distance = separations(points_m, self._stations_m)
         at_station = distance <= COINCIDENT_M
         weights = _weights(distance, self._power, self._radius_m)
         filled = np.where(self._present, self._values, 0.0)
@@ -109,7 +113,8 @@ class InverseDistanceField(WithoutVariance):
             if len(present):
                 count = min(self._neighbours or len(present), len(present))
                 distance, found = cKDTree(self._stations_m[present]).query(points_m, k=count)
-                yield slices, present[found.reshape(-1, count)], distance.reshape(-1, count)
+                along = arc_m(distance) if on_sphere(points_m) else distance
+                yield slices, present[found.reshape(-1, count)], along.reshape(-1, count)
 
 
 def _weights(distance_m: NDArray[np.float64], power: float, radius_m: float) -> NDArray[np.float64]:

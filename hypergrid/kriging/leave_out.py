@@ -1,4 +1,4 @@
-"""Estimates of what was left out: by leaving it out, and for ordinary kriging on all stations in closed form.
+"""Estimates of what was left out: by leaving it out, and for kriging on all stations in closed form.
 
 With P the inverse of the bordered matrix of the stations present and z their values, the errors of a group G that is
 estimated from all others are `inv(P_GG) (P z)_G`, value minus estimate, with the covariance `inv(P_GG)`; for one
@@ -11,25 +11,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.methods import METHODS
-from hypergrid.kriging.system import bordered_matrix, inverse, refuse_coincident
+from hypergrid.kriging.places import Stations, Targets
+from hypergrid.kriging.system import inverse
 from hypergrid.kriging.variogram import Variogram
 
 Floats = NDArray[np.float64]
 Estimates = tuple[Floats, Floats | None]
 """Estimates and, where the method has them, variances; shape (slices, stations), NaN where there is none."""
 
-LeaveOut = Callable[[str, Mapping[str, Any], Floats, Floats, tuple[str, ...], NDArray[np.intp]], Estimates]
+LeaveOut = Callable[[str, Mapping[str, Any], Stations, Floats, NDArray[np.intp]], Estimates]
 
 
 def has_closed_form(method: str, given: Mapping[str, Any], stations: int) -> bool:
-    """Return whether leaving out is known without doing it: ordinary kriging on all stations and nothing else."""
+    """Return whether leaving out is known without doing it: kriging on all stations, and nothing else."""
     neighbours = given.get("neighbours")
-    plain = all(value is None for name, value in given.items() if name not in ("variogram", "neighbours"))
+    known = ("variogram", "neighbours", "mean", "degree", "drift")
+    plain = all(value is None for name, value in given.items() if name not in known)
     model = given.get("variogram")
     return (
-        method == "ordinary_kriging"
+        METHODS[method].has_variance
         and plain
         and isinstance(model, Variogram)
         and (neighbours is None or neighbours >= stations)
@@ -39,9 +42,8 @@ def has_closed_form(method: str, given: Mapping[str, Any], stations: int) -> boo
 def leave_out(
     method: str,
     given: Mapping[str, Any],
-    positions_m: Floats,
+    stations: Stations,
     values: Floats,
-    names: tuple[str, ...],
     parts: NDArray[np.intp],
 ) -> Estimates:
     """Estimate each part of the stations from the others, one field a part.
@@ -50,12 +52,10 @@ def leave_out(
     ----------
     method, given
         Name of the method, and its parameters as `prepare` takes them.
-    positions_m
-        Positions [m], shape (stations, 2).
+    stations
+        Where the values were read, with the covariates that the method needs.
     values
         Shape (slices, stations), NaN where missing; there is no estimate of what is missing.
-    names
-        Names of the stations.
     parts
         Which part a station is left out with, shape (stations,).
     """
@@ -64,10 +64,12 @@ def leave_out(
     variance = np.full(values.shape, np.nan) if row.has_variance else None
     for part in np.unique(parts):
         out, kept = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
-        field = row.prepare(positions_m[kept], values[:, kept], tuple(names[i] for i in kept), given)
-        estimate[:, out] = field.at(positions_m[out])
+        field = row.prepare(stations.take(kept), values[:, kept], given)
+        taken = stations.take(out)
+        targets = Targets(taken.positions_m, taken.covariates)
+        estimate[:, out] = field.at(targets)
         if variance is not None:
-            variance[:, out] = field.variance(positions_m[out])
+            variance[:, out] = field.variance(targets)
     missing = ~np.isfinite(values)
     estimate[missing] = np.nan
     if variance is not None:
@@ -78,9 +80,8 @@ def leave_out(
 def leave_out_in_closed_form(
     method: str,
     given: Mapping[str, Any],
-    positions_m: Floats,
+    stations: Stations,
     values: Floats,
-    names: tuple[str, ...],
     parts: NDArray[np.intp],
 ) -> Estimates:
     """Return what `leave_out` returns, for ordinary kriging on all stations, from one inverse a set of stations.
@@ -90,33 +91,53 @@ def leave_out_in_closed_form(
     SingularSystem
         As for the method itself.
     """
-    if not has_closed_form(method, given, len(positions_m)):
+    if not has_closed_form(method, given, stations.count):
         message = f"{method} with these parameters has no closed form of leaving out"
         raise ValueError(message)
-    model: Variogram = given["variogram"]
-    refuse_coincident(positions_m, names, model)
     estimate, variance = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    if not stations.count:
+        return estimate, variance
+    field = METHODS[method].prepare(stations, values, given)
+    if not isinstance(field, KrigingField):
+        message = f"{method} has a closed form of leaving out, but no field of all stations"
+        raise TypeError(message)
+    matrix, drift = field.system.matrix(), field.system.drift
+    columns, functions = drift.columns(stations), np.arange(stations.count, field.system.size)
     for mask, slices in groups(np.isfinite(values)):
         present = np.flatnonzero(mask)
         inner = parts[present]
-        if len(np.unique(inner)) < 2:
-            # Nothing is left to estimate from.
+        known = _left_over(inner, columns[present], field)
+        if not known.any():
             continue
-        solved = inverse(bordered_matrix(positions_m[present], model))[:-1, :-1]
-        line = values[np.ix_(slices, present)]
-        errors, grown = _of_parts(solved, line @ solved, inner)
-        estimate[np.ix_(slices, present)] = line - errors
+        rows = np.concatenate([present, functions])
+        solved = inverse(matrix[np.ix_(rows, rows)], who=method)[: len(present), : len(present)]
+        line = values[np.ix_(slices, present)] - field.mean
+        errors, grown = _of_parts(solved, line @ solved, inner, known)
+        estimate[np.ix_(slices, present)] = line - errors + field.mean
         variance[np.ix_(slices, present)] = grown
     return estimate, variance
 
 
-def _of_parts(solved: Floats, carried: Floats, parts: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """Return errors (slices, stations) and variances (stations,) of parts, each left out as a whole."""
-    labels, sizes = np.unique(parts, return_counts=True)
-    diagonal = np.diagonal(solved)
-    if len(labels) == len(parts):
-        return carried / diagonal, 1.0 / diagonal
-    errors, variance = np.empty_like(carried), np.empty(len(parts))
+def _left_over(parts: NDArray[np.intp], columns: Floats, field: KrigingField) -> NDArray[np.bool_]:
+    """Return for each station whether those outside its part determine an estimate, shape (stations,)."""
+    if not len(parts):
+        return np.zeros(0, dtype=bool)
+    labels, which = np.unique(parts, return_inverse=True)
+    drift, others = field.system.drift, parts != labels[:, None]
+    enough = others.sum(axis=1) >= drift.drift.needed()
+    return np.asarray((enough & drift.determined(columns * others[:, :, None]))[which])
+
+
+def _of_parts(
+    solved: Floats, carried: Floats, parts: NDArray[np.intp], known: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Return errors (slices, stations) and variances (stations,) of parts, each left out as a whole; NaN if unknown."""
+    errors, variance = np.full(carried.shape, np.nan), np.full(len(parts), np.nan)
+    labels = np.unique(parts[known])
+    if len(np.unique(parts)) == len(parts):
+        diagonal = np.diagonal(solved)[known]
+        errors[:, known], variance[known] = carried[:, known] / diagonal, 1.0 / diagonal
+        return errors, variance
     for label in labels:
         out = np.flatnonzero(parts == label)
         covariance = np.linalg.inv(solved[np.ix_(out, out)])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.kriging.inverse_distance import LARGEST_POWER, InverseDistanceField
 from hypergrid.kriging.methods import METHODS, Field, Method, Prepare
+from hypergrid.kriging.places import Stations
 from hypergrid.kriging.radial import DEGREES, SCALED, RadialField
 from hypergrid.kriging.triangles import TriangleField
 from hypergrid.parameters import Parameter
@@ -37,9 +38,9 @@ def _parse_inverse_distance(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given)
 
 
-def _inverse_distance(stations_m: Floats, values: Floats, _names: tuple[str, ...], given: Mapping[str, Any]) -> Field:
+def _inverse_distance(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
     return InverseDistanceField(
-        stations_m,
+        stations.positions_m,
         values,
         method="inverse_distance",
         power=given["power"],
@@ -54,15 +55,15 @@ def _parse_nearest(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "neighbours": 1}
 
 
-def _nearest(stations_m: Floats, values: Floats, _names: tuple[str, ...], given: Mapping[str, Any]) -> Field:
+def _nearest(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
     # With one neighbour the power does not matter.
     return InverseDistanceField(
-        stations_m, values, method="nearest", power=1.0, neighbours=1, radius_m=given["radius_m"]
+        stations.positions_m, values, method="nearest", power=1.0, neighbours=1, radius_m=given["radius_m"]
     )
 
 
-def _linear(stations_m: Floats, values: Floats, names: tuple[str, ...], _given: Mapping[str, Any]) -> Field:
-    return TriangleField(stations_m, values, method="linear", names=names)
+def _linear(stations: Stations, values: Floats, _given: Mapping[str, Any]) -> Field:
+    return TriangleField(stations.positions_m, values, method="linear", names=stations.names)
 
 
 def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,8 +81,8 @@ def _parse_radial(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given)
 
 
-def _radial(stations_m: Floats, values: Floats, names: tuple[str, ...], given: Mapping[str, Any]) -> Field:
-    return RadialField(stations_m, values, method="radial_basis", names=names, **given)
+def _radial(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
+    return RadialField(stations.positions_m, values, method="radial_basis", names=stations.names, **given)
 
 
 def _add(

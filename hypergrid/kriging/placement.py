@@ -6,6 +6,7 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from hypergrid.errors import InvalidQuery, SingularSystem
+from hypergrid.kriging.places import Targets
 from hypergrid.kriging.system import COINCIDENT_M
 
 FLAT = 1e-9
@@ -94,7 +95,7 @@ class WithoutVariance:
 
     method: str
 
-    def variance(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
+    def variance(self, targets: Targets) -> NDArray[np.float64]:
         """Raise InvalidQuery: there is none.
 
         Raises
@@ -102,5 +103,5 @@ class WithoutVariance:
         InvalidQuery
             Always; the method's row says `has_variance=False`, so that a query is refused before this.
         """
-        message = f"{self.method} has no variance; ask for it with a kriging method (got {len(points_m)} points)"
+        message = f"{self.method} has no variance; ask for it with a kriging method (got {targets.count} points)"
         raise InvalidQuery(message)

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 
 from hypergrid.errors import SingularSystem
+from hypergrid.kriging.distance import refuse_sphere
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.placement import WithoutVariance, determines, refuse_same_place, refuse_undetermined
+from hypergrid.kriging.places import Targets
 
 DEGREES = {
     "linear": 0, "multiquadric": 0, "thin_plate_spline": 1, "cubic": 1, "quintic": 2, "gaussian": 0,
@@ -41,6 +43,7 @@ class RadialField(WithoutVariance):
     ) -> None:
         degree = DEGREES[kernel]
         who = f"{method} with the kernel {kernel}"
+        refuse_sphere(who, stations_m)
         refuse_undetermined(who, stations_m, degree)
         if smoothing == 0:
             refuse_same_place(who, stations_m, names, "give smoothing above zero")
@@ -63,16 +66,17 @@ class RadialField(WithoutVariance):
             result[slices] = len(surface.y)
         return result
 
-    def at(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return estimates at points (x, y) [m], shape (slices, points); NaN where the stations do not suffice."""
+    def at(self, targets: Targets) -> NDArray[np.float64]:
+        """Return estimates at targets, shape (slices, targets); NaN where the stations do not suffice."""
+        points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
         for slices, surface in self._surfaces if len(points_m) else []:
             result[slices] = surface(self._places(points_m)).T
         return result
 
-    def counts_at(self, points_m: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Return how many stations each estimate is from, shape (slices, points)."""
-        return np.repeat(self.counts[:, None], len(points_m), axis=1)
+    def counts_at(self, targets: Targets) -> NDArray[np.int32]:
+        """Return how many stations each estimate is from, shape (slices, targets)."""
+        return np.repeat(self.counts[:, None], targets.count, axis=1)
 
     def _places(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
         return (points_m - self._middle) / 1000.0

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
+from hypergrid.kriging.places import Stations
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +24,7 @@ class Samples:
     values: Floats
     """Shape (slices, stations), NaN where missing."""
     positions_m: Floats
-    """Shape (stations, 2) [m]; a station whose position is not finite is not used."""
+    """Shape (stations, 2), or (stations, 3) on the sphere [m]; a station whose position is not finite is not used."""
     elevation_m: Floats
     """Shape (stations,) [m], NaN where unknown."""
     names: tuple[str, ...]
@@ -49,12 +50,18 @@ class Samples:
 
     def __post_init__(self) -> None:
         count = len(self.names)
-        if self.values.shape[1:] != (count,) or self.positions_m.shape != (count, 2) or len(self.elevation_m) != count:
+        placed = self.positions_m.shape in ((count, 2), (count, 3))
+        if self.values.shape[1:] != (count,) or not placed or len(self.elevation_m) != count:
             message = (
                 "samples need values (slices, stations), positions (stations, 2), elevations and names (stations); got "
                 f"{self.values.shape}, {self.positions_m.shape}, {self.elevation_m.shape} and {count} names"
             )
             raise InvalidQuery(message)
+
+    @property
+    def stations(self) -> Stations:
+        """The stations, with their elevation as a covariate."""
+        return Stations(self.positions_m, self.names, {"elevation": self.elevation_m})
 
     @property
     def usable(self) -> NDArray[np.bool_]:

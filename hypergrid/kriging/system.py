@@ -1,61 +1,112 @@
-"""The ordinary kriging system, in PyKrige's signs: minus the semivariances, bordered by ones."""
+"""The kriging system of a network: covariances bordered by the drift functions.
+
+Covariances are taken as `c0 - gamma`: with an unknown constant mean any c0 gives the same estimate, and 0 gives
+PyKrige's signs; simple kriging, whose mean is known, takes the sill.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
+from scipy.spatial import cKDTree
 
-from hypergrid.errors import SingularSystem
+from hypergrid.errors import InvalidQuery, SingularSystem
+from hypergrid.kriging.distance import separations
+from hypergrid.kriging.drift import Drift, PlacedDrift
+from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.variogram import Variogram
+
+Floats = NDArray[np.float64]
 
 COINCIDENT_M = 1e-10
 """Below this distance [m] an estimate is at its station (PyKrige's tolerance)."""
-
-
-def bordered_matrix(stations_m: NDArray[np.float64], model: Variogram) -> NDArray[np.float64]:
-    """Return the matrix of the system, shape (..., stations + 1, stations + 1).
-
-    Parameters
-    ----------
-    stations_m
-        Positions [m], shape (..., stations, 2); leading dimensions are independent systems.
-    """
-    count = stations_m.shape[-2]
-    stations_m = model.isotropic(stations_m)
-    distance = np.linalg.norm(stations_m[..., :, None, :] - stations_m[..., None, :, :], axis=-1)
-    matrix = np.ones((*stations_m.shape[:-2], count + 1, count + 1))
-    matrix[..., :count, :count] = -model.semivariance(distance)
-    diagonal = np.arange(count + 1)
-    matrix[..., diagonal, diagonal] = 0.0
-    return matrix
-
-
-def right_hand_side(distance_m: NDArray[np.float64], model: Variogram) -> NDArray[np.float64]:
-    """Return the right-hand sides for points at these distances from the stations.
-
-    Parameters
-    ----------
-    distance_m
-        Distances [m], shape (points, stations).
-
-    Returns
-    -------
-    Shape (points, stations + 1); zero for a station at the point itself, so that the estimate is exact there. Where the
-    nugget is measurement error, the estimate is of the noise-free value, from which a reading at the point itself
-    differs by the nugget as any other does.
-    """
-    points, stations = distance_m.shape
-    sides = np.ones((points, stations + 1))
-    sides[:, :stations] = -model.semivariance(distance_m)
-    if model.nugget_is == "micro-scale":
-        sides[:, :stations][distance_m <= COINCIDENT_M] = 0.0
-    return sides
-
-
 UNIQUE_TO = 1e-6
 """How far a system times its inverse may be from one; beyond, its solution has lost all but a few digits."""
 
 
-def inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+@dataclass(frozen=True, eq=False)
+class System:
+    """What a network, a variogram and a drift make: the left and the right sides of its kriging system."""
+
+    stations: Stations
+    isotropic_m: Floats
+    """Positions whose plain distances the variogram takes, shape (stations, 2 or 3)."""
+    model: Variogram
+    drift: PlacedDrift
+    origin: float
+    """Covariance at distance 0: the sill where the mean is known, else 0."""
+
+    @classmethod
+    def of(cls, who: str, stations: Stations, model: Variogram, drift: Drift) -> "System":
+        """Build the system of a method; `who` is its name, for messages.
+
+        Raises
+        ------
+        InvalidQuery
+            A known mean and a variogram without a sill; anisotropy on the sphere.
+        SingularSystem
+            Stations in one place without a nugget.
+        """
+        if drift.mean is not None and not model.is_bounded:
+            message = f"{who} needs a variogram with a sill; {model.model} has none: use ordinary_kriging"
+            raise InvalidQuery(message)
+        if model.anisotropy and stations.positions_m.shape[1] != 2:
+            message = f"{who} with anisotropy needs a plane; this network spans too much of the earth to have one"
+            raise InvalidQuery(message)
+        refuse_coincident(who, stations, model)
+        origin = model.sill if drift.mean is not None else 0.0
+        return cls(stations, model.isotropic(stations.positions_m), model, drift.on(stations), origin)
+
+    @property
+    def size(self) -> int:
+        """Rows of the system: stations, then drift functions."""
+        return self.stations.count + self.drift.drift.count()
+
+    def matrix(self) -> Floats:
+        """Return the bordered matrix, shape (size, size)."""
+        count = self.stations.count
+        matrix = np.zeros((self.size, self.size))
+        matrix[:count, :count] = self.covariance(self.isotropic_m, self.isotropic_m)
+        columns = self.drift.columns(self.stations)
+        matrix[:count, count:], matrix[count:, :count] = columns, columns.T
+        matrix[np.arange(count), np.arange(count)] = self.origin
+        return matrix
+
+    def covariance(self, a_m: Floats, b_m: Floats) -> Floats:
+        """Return `c0 - gamma` between isotropic places, also of one place with itself; shape (a, b)."""
+        return np.asarray(self.origin - self.model.semivariance(separations(a_m, b_m)))
+
+    def sides(self, targets: Targets) -> Floats:
+        """Return the right-hand sides of targets, shape (targets, size).
+
+        A station at a point itself has the covariance at distance 0, so that the estimate is exact there. Where the
+        nugget is measurement error, the estimate is of the noise-free value, from which a reading at the point itself
+        differs by the nugget as any other does; and so it is where the mean of a cell is wanted.
+        """
+        count = self.stations.count
+        isotropic_m = self.model.isotropic(targets.positions_m)
+        sides = np.empty((targets.count, self.size))
+        distance = separations(isotropic_m, self.isotropic_m)
+        values = self.origin - self.model.semivariance(distance)
+        if targets.parts == 1 and self.model.nugget_is == "micro-scale":
+            values[distance <= COINCIDENT_M] = self.origin
+        sides[:, :count] = targets.mean(values)
+        sides[:, count:] = self.drift.columns(targets)
+        return sides
+
+    def within(self, targets: Targets) -> Floats | float:
+        """Return the variance of each target by itself, as `c0 - gamma`: `c0` for points, less for means of cells."""
+        if targets.parts == 1:
+            return self.origin
+        shape = (targets.count, targets.parts, -1)
+        isotropic_m = self.model.isotropic(targets.positions_m).reshape(shape)
+        # All cells of a grid have one size but for the projection; still each gets its own, there are only few parts.
+        pairs = np.stack([separations(cell, cell) for cell in isotropic_m])
+        gamma = self.model.semivariance(pairs)
+        return np.asarray(self.origin - np.einsum("tij,i,j->t", gamma, targets.weights, targets.weights))
+
+
+def inverse(matrix: Floats, *, who: str = "ordinary_kriging") -> Floats:
     """Return the inverse of one system or of many, same shape.
 
     Raises
@@ -73,7 +124,7 @@ def inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         off = float(np.abs(matrix @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
     if not off <= UNIQUE_TO:
         message = (
-            "ordinary_kriging needs a variogram under which the stations differ; the system is singular to working "
+            f"{who} needs a variogram under which the stations differ; the system is singular to working "
             f"precision (off by {off:.1g} where {UNIQUE_TO:g} is allowed); raise the nugget, shorten the range, or use "
             "the exponential or spherical model"
         )
@@ -81,7 +132,7 @@ def inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(inverted, dtype=np.float64)
 
 
-def refuse_coincident(stations_m: NDArray[np.float64], names: tuple[str, ...], model: Variogram) -> None:
+def refuse_coincident(who: str, stations: Stations, model: Variogram) -> None:
     """Refuse two stations in one place when no nugget tells them apart.
 
     Raises
@@ -89,14 +140,13 @@ def refuse_coincident(stations_m: NDArray[np.float64], names: tuple[str, ...], m
     SingularSystem
         Names the stations.
     """
-    if model.nugget > 0:
+    if model.nugget > 0 or not stations.count:
         return
-    distance = cdist(stations_m, stations_m)
-    first, second = np.nonzero(np.triu(distance <= COINCIDENT_M, k=1))
-    if len(first):
-        pairs = ", ".join(f"{names[i]} and {names[j]}" for i, j in zip(first[:5], second[:5], strict=True))
+    pairs = sorted(cKDTree(stations.positions_m).query_pairs(COINCIDENT_M))
+    if pairs:
+        names = ", ".join(f"{stations.names[i]} and {stations.names[j]}" for i, j in pairs[:5])
         message = (
-            f"ordinary_kriging cannot tell stations in the same place apart without a nugget: {pairs}; "
+            f"{who} cannot tell stations in the same place apart without a nugget: {names}; "
             "give the variogram a nugget above zero, or select one of them"
         )
         raise SingularSystem(message)

@@ -4,8 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import Delaunay, QhullError
 
+from hypergrid.kriging.distance import refuse_sphere
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.placement import WithoutVariance, determines, refuse_same_place, refuse_undetermined, weighted
+from hypergrid.kriging.places import Targets
 
 ON_THE_EDGE = 1e-9
 """How far a point may lie outside a triangle, as a share of it: stations and their edges belong to the hull."""
@@ -20,6 +22,7 @@ class TriangleField(WithoutVariance):
     def __init__(
         self, stations_m: NDArray[np.float64], values: NDArray[np.float64], *, method: str, names: tuple[str, ...]
     ) -> None:
+        refuse_sphere(method, stations_m)
         refuse_undetermined(method, stations_m, 1)
         refuse_same_place(method, stations_m, names, "use inverse_distance, which takes their mean")
         self.method = method
@@ -41,8 +44,9 @@ class TriangleField(WithoutVariance):
             result[slices] = len(present)
         return result
 
-    def at(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return estimates at points (x, y) [m], shape (slices, points); NaN outside the hull of those that report."""
+    def at(self, targets: Targets) -> NDArray[np.float64]:
+        """Return estimates at targets, shape (slices, targets); NaN outside the hull of those that report."""
+        points_m = targets.positions_m
         result = np.full((len(self._values), len(points_m)), np.nan)
         points = points_m - self._middle
         for present, slices, triangles, to_weights in self._triangles:
@@ -55,8 +59,9 @@ class TriangleField(WithoutVariance):
             result[np.ix_(slices, inside)] = weighted(self._values[slices], near, weights)
         return result
 
-    def counts_at(self, points_m: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Return how many stations each estimate is from, 3 or none, shape (slices, points)."""
+    def counts_at(self, targets: Targets) -> NDArray[np.int32]:
+        """Return how many stations each estimate is from, 3 or none, shape (slices, targets)."""
+        points_m = targets.positions_m
         result = np.zeros((len(self._values), len(points_m)), dtype=np.int32)
         for _, slices, triangles, _ in self._triangles:
             result[slices] = np.where(triangles.find_simplex(points_m - self._middle, tol=ON_THE_EDGE) >= 0, 3, 0)

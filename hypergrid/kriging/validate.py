@@ -177,7 +177,7 @@ def cross_validate(
 def _estimates(method: str, given: Mapping[str, Any], samples: Samples, parts: NDArray[np.intp]) -> Estimates:
     closed = has_closed_form(method, given, len(samples.names))
     left = leave_out_in_closed_form if closed else leave_out
-    return left(method, given, samples.positions_m, samples.values, samples.names, parts)
+    return left(method, given, samples.stations, samples.values, parts)
 
 
 def _refuse_few(method: str, samples: Samples, by: By) -> None:

@@ -113,9 +113,9 @@ def test_a_refinement_that_is_closed_computes_no_further_block(order: str, monke
     computed = []
     block = Evaluator.block
 
-    def counted(self: Evaluator, here: object, cells: object) -> object:
+    def counted(self: Evaluator, here: object, cells: object, **more: object) -> object:
         computed.append(here)
-        return block(self, here, cells)  # type: ignore[arg-type]
+        return block(self, here, cells, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Evaluator, "block", counted)
     threads = threading.active_count()

@@ -22,7 +22,8 @@ from hypergrid.kriging.conventions import (
     to_gstools,
     to_pykrige,
 )
-from hypergrid.kriging.ordinary import OrdinaryField
+from hypergrid.kriging.field import KrigingField
+from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.variogram import Anisotropy, Variogram, variogram
 
 Floats = NDArray[np.float64]
@@ -73,8 +74,8 @@ def assert_same(found: Variogram, wanted: Variogram) -> None:
 def krige(model: Variogram) -> tuple[Floats, Floats]:
     """Ordinary kriging of one slice."""
     places, values, points = network()
-    field = OrdinaryField(places, values[None, :], model=model, names=tuple(map(str, range(len(places)))))
-    return field.at(points)[0], field.variance(points)[0]
+    field = KrigingField(Stations(places, tuple(map(str, range(len(places))))), values[None, :], model=model)
+    return field.at(Targets(points))[0], field.variance(Targets(points))[0]
 
 
 def asked_pykrige(keywords: dict[str, Any]) -> OrdinaryKriging:

@@ -10,6 +10,7 @@ from pykrige.ok import OrdinaryKriging
 from hypergrid.errors import InvalidQuery, InvalidUnit, NotFound, SingularSystem
 from hypergrid.kriging import METHODS, MODELS, Field, Variogram, parse_variogram, variogram
 from hypergrid.kriging.masks import groups
+from hypergrid.kriging.places import Stations, Targets
 from hypergrid.testing.kriging_oracle import estimate
 
 Floats = NDArray[np.float64]
@@ -28,7 +29,9 @@ def network(seed: int, *, stations: int = 12, slices: int = 5, size_m: float = 1
 
 def field(places: Floats, values: Floats, model: Variogram, neighbours: int | None = None) -> Field:
     names = tuple(f"s{i}" for i in range(len(places)))
-    return METHODS["ordinary_kriging"].prepare(places, values, names, {"variogram": model, "neighbours": neighbours})
+    return METHODS["ordinary_kriging"].prepare(
+        Stations(places, names), values, {"variogram": model, "neighbours": neighbours}
+    )
 
 
 def pykrige(
@@ -52,7 +55,7 @@ def test_agrees_with_pykrige(model_name: str, neighbours: int | None, nugget: fl
     for seed in range(3):
         places, values, points = network(seed)
         found = field(places, values, model, neighbours)
-        value, variance = found.at(points), found.variance(points)
+        value, variance = found.at(Targets(points)), found.variance(Targets(points))
         for number, line in enumerate(values):
             expected = pykrige(places, line, points, model, neighbours)
             np.testing.assert_allclose(value[number], expected[0], rtol=1e-10, atol=1e-10)
@@ -64,7 +67,7 @@ def test_agrees_with_the_textbook(neighbours: int | None) -> None:
     model = variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
     places, values, points = network(7)
     found = field(places, values, model, neighbours)
-    value, variance = found.at(points), found.variance(points)
+    value, variance = found.at(Targets(points)), found.variance(Targets(points))
     for i, line in enumerate(values):
         present = [((float(x), float(y)), float(v)) for (x, y), v in zip(places, line, strict=True) if np.isfinite(v)]
         for j, point in enumerate(points):
@@ -81,8 +84,8 @@ def test_is_exact_at_stations_without_a_nugget_and_with_one(model_name: str, nei
         model = variogram(model_name, psill=1.5, range_m=300.0, nugget=nugget)
         found = field(places, values, model, neighbours)
         reporting = np.isfinite(values)
-        np.testing.assert_allclose(found.at(places)[reporting], values[reporting], rtol=1e-9)
-        assert np.abs(found.variance(places)[reporting]).max() < 1e-8
+        np.testing.assert_allclose(found.at(Targets(places))[reporting], values[reporting], rtol=1e-9)
+        assert np.abs(found.variance(Targets(places))[reporting]).max() < 1e-8
 
 
 @given(st.integers(0, 1000), st.sampled_from(MODEL_NAMES), st.sampled_from([None, 1, 3, 6]), st.floats(-1e4, 1e4))
@@ -92,7 +95,7 @@ def test_a_constant_field_is_reproduced_whatever_reports(
     places, values, points = network(seed)
     model = variogram(model_name, psill=1.5, range_m=300.0, nugget=0.1)
     found = field(places, np.where(np.isfinite(values), constant, np.nan), model, neighbours)
-    np.testing.assert_allclose(found.at(points), constant, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.at(Targets(points)), constant, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("neighbours", [None, 3])
@@ -102,7 +105,7 @@ def test_coincident_stations_are_refused_by_name_without_a_nugget(neighbours: in
     with pytest.raises(SingularSystem, match="s5 and s8"):
         field(places, values, variogram("exponential", psill=1, range_m=100), neighbours)
     with_nugget = field(places, values, variogram("exponential", psill=1, range_m=100, nugget=0.1), neighbours)
-    assert np.isfinite(with_nugget.at(points)).all()
+    assert np.isfinite(with_nugget.at(Targets(points))).all()
 
 
 @pytest.mark.parametrize("neighbours", [None, 1, 3])
@@ -111,7 +114,7 @@ def test_a_slice_without_stations_is_missing_and_counts_none(neighbours: int | N
     values[1] = np.nan
     values[2, 1:] = np.nan
     found = field(places, values, variogram("spherical", psill=1, range_m=500, nugget=0.1), neighbours)
-    value, variance = found.at(points), found.variance(points)
+    value, variance = found.at(Targets(points)), found.variance(Targets(points))
     assert found.counts[1] == 0
     assert np.isnan(value[1]).all()
     assert np.isnan(variance[1]).all()
@@ -125,13 +128,13 @@ def test_one_station_and_none(neighbours: int | None) -> None:
     model = variogram("exponential", psill=1, range_m=100)
     points = np.array([[0.0, 0.0], [50.0, 80.0]])
     one = field(np.array([[0.0, 0.0]]), np.array([[3.0], [np.nan]]), model, neighbours)
-    np.testing.assert_array_equal(one.at(points), [[3.0, 3.0], [np.nan, np.nan]])
+    np.testing.assert_array_equal(one.at(Targets(points)), [[3.0, 3.0], [np.nan, np.nan]])
     # The variance of one station's value elsewhere is twice the semivariance.
     far = 2 * (1 - np.exp(-3 * np.hypot(50, 80) / 100))
-    np.testing.assert_allclose(one.variance(points)[0], [0.0, far], atol=1e-12)
+    np.testing.assert_allclose(one.variance(Targets(points))[0], [0.0, far], atol=1e-12)
     none = field(np.empty((0, 2)), np.empty((3, 0)), model, neighbours)
-    assert np.isnan(none.at(points)).all()
-    assert none.at(points).shape == (3, 2)
+    assert np.isnan(none.at(Targets(points))).all()
+    assert none.at(Targets(points)).shape == (3, 2)
     assert none.counts.tolist() == [0, 0, 0]
 
 
@@ -143,16 +146,18 @@ def test_scales_of_place_and_value_do_not_matter(scale: float, sill: float, neig
     plain = field(places, values, variogram("exponential", psill=1, range_m=300, nugget=0.1), neighbours)
     scaled_model = variogram("exponential", psill=sill, range_m=300 * scale, nugget=0.1 * sill)
     scaled = field(places * scale, values * np.sqrt(sill), scaled_model, neighbours)
-    np.testing.assert_allclose(scaled.at(points * scale), plain.at(points) * np.sqrt(sill), rtol=1e-7)
-    np.testing.assert_allclose(scaled.variance(points * scale), plain.variance(points) * sill, rtol=1e-7)
+    np.testing.assert_allclose(scaled.at(Targets(points * scale)), plain.at(Targets(points)) * np.sqrt(sill), rtol=1e-7)
+    np.testing.assert_allclose(
+        scaled.variance(Targets(points * scale)), plain.variance(Targets(points)) * sill, rtol=1e-7
+    )
 
 
 def test_more_points_than_are_solved_at_once() -> None:
     places, values, _ = network(6, slices=2)
     points = np.random.default_rng(0).uniform(0, 1000, (5000, 2))
     found = field(places, values, variogram("exponential", psill=1, range_m=300, nugget=0.1), 4)
-    whole = found.at(points)
-    np.testing.assert_array_equal(whole[:, 4990:], found.at(points[4990:]))
+    whole = found.at(Targets(points))
+    np.testing.assert_array_equal(whole[:, 4990:], found.at(Targets(points[4990:])))
 
 
 @pytest.mark.parametrize("model_name", MODEL_NAMES)

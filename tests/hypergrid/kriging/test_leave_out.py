@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hypergrid.errors import SingularSystem
-from hypergrid.kriging import METHODS, variogram
+from hypergrid.kriging import METHODS, Stations, variogram
 from hypergrid.kriging.leave_out import has_closed_form, leave_out, leave_out_in_closed_form
 
 Floats = NDArray[np.float64]
@@ -34,8 +34,8 @@ def test_in_closed_form_equals_leaving_out(seed: int, model_name: str, nugget: f
     parameters = row.parse({**{item.name: item.default for item in row.parameters}, "variogram": model})
     parts = np.arange(9) % 4 if by_region else np.arange(9)
     assert has_closed_form(ORDINARY, parameters, 9)
-    slow = leave_out(ORDINARY, parameters, places, values, names, parts)
-    fast = leave_out_in_closed_form(ORDINARY, parameters, places, values, names, parts)
+    slow = leave_out(ORDINARY, parameters, Stations(places, names), values, parts)
+    fast = leave_out_in_closed_form(ORDINARY, parameters, Stations(places, names), values, parts)
     for one, other in zip(slow, fast, strict=True):
         assert one is not None
         assert other is not None
@@ -51,8 +51,8 @@ def test_in_closed_form_equals_leaving_out_whatever_the_variogram(anisotropy: ob
     row = METHODS[ORDINARY]
     model = variogram("spherical", psill=1.5, range_m=700.0, nugget=0.4, anisotropy=anisotropy, nugget_is=nugget_is)
     parameters = row.parse({**{item.name: item.default for item in row.parameters}, "variogram": model})
-    slow = leave_out(ORDINARY, parameters, places, values, names, np.arange(9))
-    fast = leave_out_in_closed_form(ORDINARY, parameters, places, values, names, np.arange(9))
+    slow = leave_out(ORDINARY, parameters, Stations(places, names), values, np.arange(9))
+    fast = leave_out_in_closed_form(ORDINARY, parameters, Stations(places, names), values, np.arange(9))
     np.testing.assert_allclose(fast[0], slow[0], rtol=1e-8)
     assert slow[1] is not None
     assert fast[1] is not None
@@ -68,7 +68,7 @@ def test_the_closed_form_is_for_ordinary_kriging_on_all_stations_alone() -> None
     assert not has_closed_form("nearest", {"radius_m": None}, 9)
     places, values, names = network(1)
     with pytest.raises(ValueError, match="nearest with these parameters has no closed form"):
-        leave_out_in_closed_form("nearest", {}, places, values, names, np.arange(9))
+        leave_out_in_closed_form("nearest", {}, Stations(places, names), values, np.arange(9))
 
 
 def test_stations_in_one_place_without_a_nugget_are_refused_by_name() -> None:
@@ -76,13 +76,13 @@ def test_stations_in_one_place_without_a_nugget_are_refused_by_name() -> None:
     places[3] = places[5]
     parameters = {"variogram": variogram("exponential", psill=1.0, range_m=100.0), "neighbours": None}
     with pytest.raises(SingularSystem, match="3 and 5"):
-        leave_out_in_closed_form(ORDINARY, parameters, places, values, names, np.arange(9))
+        leave_out_in_closed_form(ORDINARY, parameters, Stations(places, names), values, np.arange(9))
 
 
 def test_nearest_left_out_by_hand() -> None:
     places = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]])
     values = np.array([[1.0, 2.0, 4.0], [1.0, np.nan, 4.0]])
     given_ = METHODS["nearest"].parse({"radius_m": None})
-    estimate, variance = leave_out("nearest", given_, places, values, ("a", "b", "c"), np.arange(3))
+    estimate, variance = leave_out("nearest", given_, Stations(places, ("a", "b", "c")), values, np.arange(3))
     np.testing.assert_array_equal(estimate, [[2.0, 1.0, 2.0], [4.0, np.nan, 1.0]])
     assert variance is None

@@ -1,0 +1,33 @@
+"""Values at stations to values at instants: the kernels of interpolation in time on what a run holds."""
+
+import numpy as np
+
+from hypergrid.execution.cells import Cells
+from hypergrid.kriging.in_time import Known, Ticks, estimate
+from hypergrid.perspective import InterpolateInTime
+from hypergrid.perspective.standing import reading_instants_ns, standing_ns
+from hypergrid.streams.elements import Readings
+from hypergrid.topology import Regular, SeriesAxis, TimeAxis
+
+
+def known_readings(readings: Readings, series: int) -> Known:
+    """Return readings, ordered by series and time, where they stand in time."""
+    return Known.of(readings.index, reading_instants_ns(readings), readings.value, series=series)
+
+
+def known_cells(cells: Cells, time: TimeAxis) -> Known:
+    """Return the values of time cells, shape (time, series), as readings in the middle of their cells."""
+    count, series = cells.value.shape
+    index = np.repeat(np.arange(series, dtype=np.int32), count)
+    instants_ns = np.tile(time.corners + standing_ns(time), series)
+    return Known.of(index, instants_ns, cells.value.T.ravel(), series=series)
+
+
+def at_instants(known: Known, operator: InterpolateInTime, target: Regular, axis: SeriesAxis) -> Cells:
+    """Return each series at each instant.
+
+    The count is of the readings used; possible are one at the instant of a reading, else the most that the method uses.
+    """
+    ticks = Ticks(target.origin, target.step, target.count)
+    value, count = estimate(operator.row.estimate, known, ticks, operator.gaps_ns(axis))
+    return Cells(value, count, np.where(count == 1, 1, operator.row.most))

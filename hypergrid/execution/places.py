@@ -1,0 +1,112 @@
+"""What an interpolation is told of its stations and of the cells of its grid."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.kriging import Field, Stations, Targets, Variogram
+from hypergrid.kriging.selection import PARAMETERS, treat_coincident
+from hypergrid.kriging.validity import check_validity
+from hypergrid.perspective import Interpolate
+from hypergrid.topology import Grid, Metres, SeriesAxis
+
+Floats = NDArray[np.float64]
+Covariate = Callable[[str, Floats], Floats]
+"""Name of a layer and points (x, y) [degree or m], shape (points, 2), to its values there, NaN where unknown."""
+
+
+def stations_of(axis: SeriesAxis, used: NDArray[np.intp], metres: Metres, covariates: Mapping[str, Floats]) -> Stations:
+    """Return some series as the stations of an interpolation."""
+    places = metres.of(np.stack([axis.x[used], axis.y[used]], axis=1))
+    names = tuple(axis.series[i].station for i in used)
+    return Stations(places, names, {name: values[used] for name, values in covariates.items()})
+
+
+def covariates_of(axis: SeriesAxis, names: tuple[str, ...], at: Covariate) -> dict[str, Floats]:
+    """Return covariates of series by name, shape (series,), NaN where unknown.
+
+    The elevation of a station is the one that its deployment gives; where it gives none, and for everything else, the
+    layer at its position counts.
+    """
+    found = {}
+    points = np.stack([axis.x, axis.y], axis=1)
+    placed = np.isfinite(points).all(axis=1)
+    for name in names:
+        values = np.full(axis.count, np.nan)
+        values[placed] = at(name, points[placed])
+        if name == "elevation":
+            values = np.where(np.isfinite(axis.elevation_m), axis.elevation_m, values)
+        found[name] = values
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An interpolation that is ready to be asked."""
+
+    field: Field
+    merged: int
+    """How many stations fewer there are because some are one with others."""
+    notes: tuple[str, ...]
+
+
+def prepare(operator: Interpolate, stations: Stations, values: Floats) -> Prepared:
+    """Return the field of values (slices, stations), what is in one place treated as the step asks.
+
+    Raises
+    ------
+    InvalidQuery, SingularSystem
+        Stations that the method, or the step, refuses.
+    """
+    who, given = operator.method, operator.given
+    used, values, notes = treat_coincident(who, stations, values, given)
+    model = given.get("variogram")
+    if isinstance(model, Variogram):
+        notes += check_validity(who, model, used.positions_m)
+    own = {name: value for name, value in given.items() if name not in {item.name for item in PARAMETERS}}
+    field = operator.row.prepare(used, values, own)
+    if used.count and not np.ptp(used.positions_m, axis=0).any():
+        notes += ("all stations that are used are in one place: where the field is known it is the same everywhere",)
+    return Prepared(field, stations.count - used.count, notes)
+
+
+def targets_of(
+    grid: Grid, cells: NDArray[np.intp], metres: Metres, names: tuple[str, ...], at: Covariate, given: Mapping[str, Any]
+) -> tuple[Targets, NDArray[np.bool_]]:
+    """Return cells as the targets of an interpolation, and which of the cells they are.
+
+    A cell whose covariates are not known is no target.
+
+    Parameters
+    ----------
+    grid, cells
+        The grid and flat cells of it, shape (cells,).
+    metres, at
+        Positions to metres, and layers.
+    names
+        Covariates that targets need.
+    given
+        The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre).
+    """
+    points = grid.centres(cells)
+    weights = np.ones(1)
+    if given.get("support") == "block":
+        nodes, shares = np.polynomial.legendre.leggauss(given.get("quadrature", 4))
+        along = nodes / 2.0
+        offsets = np.stack(np.meshgrid(along, along), axis=-1).reshape(-1, 2)
+        weights = np.outer(shares, shares).ravel() / 4.0
+        size = np.array([np.diff(axis.bounds[0])[0] for axis in (grid.x, grid.y)])
+        points = (points[:, None, :] + offsets * size).reshape(-1, 2)
+    values = {name: at(name, points) for name in names}
+    parts = len(weights)
+    known = np.ones(len(cells), dtype=bool)
+    for covariate in values.values():
+        known &= np.isfinite(covariate).reshape(-1, parts).all(axis=1)
+    if not known.all():
+        kept = np.repeat(known, parts)
+        points = points[kept]
+        values = {name: covariate[kept] for name, covariate in values.items()}
+    return Targets(metres.of(points), values, weights), known

@@ -1,0 +1,103 @@
+"""What kriging made once and may need again: inverted systems and the weights of neighbours, in bounded memory.
+
+They depend on where the stations are, on the variogram and on the targets, never on values, so that a second query over
+the same network (the next slice of a standing query, another time of a page) starts with them.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+ALLOWED_BYTES = 256 * 2**20
+"""What is kept at most [bytes]; the least recently used goes first."""
+
+
+@dataclass(frozen=True)
+class WeightStatistics:
+    """What the cache did since it was made."""
+
+    hits: int
+    misses: int
+    evictions: int
+    entries: int
+    held_bytes: int
+    allowed_bytes: int
+
+
+class WeightCache:
+    """Arrays by what they were made of, the least recently used dropped beyond a bound; safe between threads."""
+
+    def __init__(self, allowed_bytes: int = ALLOWED_BYTES) -> None:
+        self._allowed_bytes = allowed_bytes
+        self._arrays: OrderedDict[bytes, Floats] = OrderedDict()
+        self._lock = threading.Lock()
+        self._held_bytes = self._hits = self._misses = self._evictions = 0
+
+    def get(self, key: bytes, make: Callable[[], Floats]) -> Floats:
+        """Return the array of a key, made where it is not kept; nobody may write to it."""
+        found = self.peek(key)
+        if found is not None:
+            return found
+        # Made without the lock: two threads may make the same, which costs time and changes nothing.
+        made = make()
+        made.setflags(write=False)
+        if made.nbytes > self._allowed_bytes // 4:
+            # One large query would drop everything that small ones come back for.
+            return made
+        with self._lock:
+            if key not in self._arrays:
+                self._arrays[key] = made
+                self._held_bytes += made.nbytes
+            while self._held_bytes > self._allowed_bytes:
+                _, dropped = self._arrays.popitem(last=False)
+                self._held_bytes -= dropped.nbytes
+                self._evictions += 1
+        return made
+
+    def peek(self, key: bytes) -> Floats | None:
+        """Return the array of a key where it is kept."""
+        with self._lock:
+            found = self._arrays.get(key)
+            if found is None:
+                self._misses += 1
+            else:
+                self._hits += 1
+                self._arrays.move_to_end(key)
+            return found
+
+    def statistics(self) -> WeightStatistics:
+        """Return what the cache did, and what it holds."""
+        with self._lock:
+            return WeightStatistics(
+                self._hits, self._misses, self._evictions, len(self._arrays), self._held_bytes, self._allowed_bytes
+            )
+
+    def clear(self) -> None:
+        """Drop everything, as for a first query."""
+        with self._lock:
+            self._arrays.clear()
+            self._held_bytes = 0
+
+
+WEIGHTS = WeightCache()
+"""The cache of this process."""
+
+
+def key_of(*parts: object) -> bytes:
+    """Return a key of arrays and of whatever else has a `repr` that tells it apart."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(repr(part.shape).encode())
+            digest.update(np.ascontiguousarray(part).tobytes())
+        else:
+            digest.update(repr(part).encode())
+        digest.update(b"\0")
+    return digest.digest()
