@@ -14,9 +14,12 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@touch $@
 	@# An archive of Spark's classes shortens each later start; nobody waits for it.
 	@nohup $(BIN)/python -m ingest.spark.archive >.venv/archive.log 2>&1 </dev/null &
+	@# Compiled loops of kriging, so that no large query waits for the compiler.
+	@nohup $(BIN)/python -m hypergrid.kriging.warm >.venv/warm.log 2>&1 </dev/null &
 
-setup: $(STAMP) ## the environment alone: .venv, and the archive that makes Spark start faster
+setup: $(STAMP) ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
 	@$(BIN)/python -m ingest.spark.archive
+	@$(BIN)/python -m hypergrid.kriging.warm
 
 demo: $(STAMP) ## the whole way once: sample data, ingest, a map, the page (ARGS=--no-serve ends instead)
 	$(BIN)/hypergrid demo $(ARGS)

@@ -3,10 +3,12 @@
 The heavy rooms are imported by the command that needs them, so that `hypergrid --help` answers at once.
 """
 
+import importlib
 import json
-import runpy
+import math
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +18,7 @@ from hypergrid.console import PEOPLE, say, show_json, show_table, stages
 from hypergrid.errors import (
     HyperGridError,
     InvalidDeployment,
+    InvalidLayer,
     InvalidQuery,
     InvalidTime,
     InvalidUnit,
@@ -23,15 +26,19 @@ from hypergrid.errors import (
     NotFound,
 )
 from hypergrid.export import check_path, write
-from hypergrid.query import OpenArchive, Query, open_archive
+from hypergrid.kriging import Score
+from hypergrid.pictures import map_of_best, plot_comparison
+from hypergrid.query import OpenArchive, Query, base, open_archive
 from hypergrid.settings import read_settings
 from hypergrid.study import compare_methods as compare
 from hypergrid.times import format_instant
+from hypergrid.timeseries_file import Box, read_timeseries
+from hypergrid.topology import Layer
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
 
-WRONG_USE = (InvalidQuery, InvalidUnit, InvalidTime, InvalidDeployment, NotAnArchive, NotFound)
+WRONG_USE = (InvalidQuery, InvalidUnit, InvalidTime, InvalidDeployment, InvalidLayer, NotAnArchive, NotFound)
 """Errors whose remedy is another command line or another query."""
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -47,6 +54,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+layers_app = typer.Typer(
+    help="Fields that do not change with time, such as elevation, for the methods that use them.", no_args_is_help=True
+)
+app.add_typer(layers_app, name="layers")
 
 ArchiveOption = Annotated[Path, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")]
 QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]
@@ -168,22 +180,65 @@ def _read_query(file: Path, archive: OpenArchive) -> Query:
 
 
 @app.command()
-def compare_methods(file: QueryArgument, archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
+def compare_methods(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The query as JSON, or a CF time series of stations as NetCDF (.nc).")
+    ],
+    archive: Annotated[
+        Path | None, typer.Option(envvar="HYPERGRID_ARCHIVE", help="Folder of the archive that the query asks.")
+    ] = None,
+    *,
+    variable: Annotated[str | None, typer.Option(help="Which variable of a NetCDF file.")] = None,
+    within: Annotated[
+        tuple[float, float, float, float] | None,
+        typer.Option(help="Stations of a NetCDF file that are wanted: west south east north [degree]."),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Station of a NetCDF file that is not wanted; may be given again.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the best method's map with its uncertainty beside it, as .png.")
+    ] = None,
+    time: Annotated[str | None, typer.Option(help="Time cell of the picture, as 2022-12-31T12:00.")] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Cross-validate every interpolation method on the stations of a query (without its interpolate step)."""
-    asked = _read_query(file, open_archive(archive))
+    if picture is not None and picture.suffix != ".png":
+        message = f"--picture needs a file name that ends in .png; got {picture}"
+        raise InvalidQuery(message)
+    asked = _stations_of(file, archive, variable, within, without or [])
     compared = compare(asked)
+    if picture is not None:
+        plot_comparison(map_of_best(asked, compared, time=time)).savefig(picture)
     if as_json:
         show_json([each.to_json() for each in compared])
         return
-    rows = [
-        (
-            each.label,
-            *((each.common.rmse, each.common.bias, each.common.count) if each.common else ("", "", "")),
-            each.problem or "",
-        )
-        for each in compared
-    ]
-    show_table("Leave-one-out by station, best first", ("method", "RMSE", "bias", "values", "problem"), rows)
+    rows = [(each.label, *_scores(each.common), each.problem or "") for each in compared]
+    columns = ("method", "RMSE", "bias", "values", "in 95 % interval", "problem")
+    show_table("Leave-one-out by station, best first", columns, rows)
+    if picture is not None:
+        say(f"written: {picture}")
+
+
+def _stations_of(
+    file: Path, archive: Path | None, variable: str | None, within: Box | None, without: list[str]
+) -> Query:
+    if file.suffix == ".nc":
+        if variable is None:
+            message = f"{file.name} needs --variable NAME, the variable to compare methods on"
+            raise InvalidQuery(message)
+        return base(read_timeseries(file, variable, within=within, without=without))
+    if archive is None or variable is not None or within is not None or without:
+        message = "a query as JSON needs --archive DIR, and says itself which variable and stations it reads"
+        raise InvalidQuery(message)
+    return _read_query(file, open_archive(archive))
+
+
+def _scores(score: Score | None) -> tuple[str, str, str, str]:
+    if score is None:
+        return "", "", "", ""
+    covered = f"{score.coverage_95:.1%}" if math.isfinite(score.coverage_95) else ""
+    return f"{score.rmse:.4g}", f"{score.bias:+.3g}", f"{score.count:,}", covered
 
 
 @app.command()
@@ -230,6 +285,70 @@ def rejects(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
     opened = open_archive(archive)
     rows = [(r.file, r.line, r.column, r.reason, r.text) for r in opened.store.rejects()]
     _show(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
+
+
+@layers_app.command("add")
+def add_layer(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A raster: GeoTIFF, or what else GDAL reads.")],
+    archive: ArchiveOption,
+    *,
+    name: Annotated[str, typer.Option(help="Its name in queries; one that has it is replaced.")] = "elevation",
+    unit: Annotated[str | None, typer.Option(help="Unit of the values; what the raster states where absent.")] = None,
+    band: Annotated[int | None, typer.Option(min=1, help="Which band, where there are several.")] = None,
+    bounds: Annotated[
+        tuple[float, float, float, float] | None,
+        typer.Option(metavar="WEST SOUTH EAST NORTH", help="Part to take, in degrees; all where absent."),
+    ] = None,
+    crs: Annotated[str | None, typer.Option(help="Coordinate reference system, where the raster states none.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a raster into the archive, in longitude and latitude, in one commit."""
+    from hypergrid.rasters import read_raster  # noqa: PLC0415 - only this command reads rasters
+
+    opened = open_archive(archive)
+    layer = read_raster(file, name=name, unit=unit, band=band, bounds=bounds, crs=crs)
+    change = opened.store.add_layer(layer, now_ns=time.time_ns())
+    entry, replaced = change.entry, change.replaced
+    if as_json:
+        show_json({**asdict(entry), "changed": change.changed, "replaced": replaced and asdict(replaced)})
+        return
+    if not change.changed:
+        say(f"nothing new: the archive has this layer as {name!r}; nothing was committed")
+        return
+    say(f"layer {name!r} [{entry.unit}]: {entry.rows} x {entry.columns} cells from {entry.description}")
+    if replaced is not None:
+        say(f"it replaces {replaced.rows} x {replaced.columns} cells from {replaced.description}")
+    if entry.unit == "unknown":
+        say("warning: its unit is unknown; state it with --unit")
+    outside = [s.id for s in opened.stations.values() if math.isnan(layer.at([(s.position.lon, s.position.lat)])[0])]
+    if outside:
+        say(
+            f"warning: {len(outside)} of {len(opened.stations)} stations have no value of it: {', '.join(outside[:20])}"
+        )
+
+
+@layers_app.command("list")
+def list_layers(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
+    """List the layers with their units, extents and sources."""
+    opened = open_archive(archive, snapshot=snapshot)
+    entries = opened.layers.entries.values()
+    if as_json:
+        show_json([asdict(entry) for entry in entries])
+        return
+    rows = [
+        (one.name, one.unit, one.rows, one.columns, f"{one.west:.6g} {one.south:.6g} {one.east:.6g} {one.north:.6g}",
+         one.description)
+        for one in entries
+    ]  # fmt: skip
+    columns = ("layer", "unit", "rows", "columns", "west south east north", "description")
+    show_table(f"Layers of {opened.name}", columns, rows)
+
+
+@layers_app.command("remove")
+def remove_layer(name: Annotated[str, typer.Argument(help="Name of the layer.")], archive: ArchiveOption) -> None:
+    """Remove a layer, in one commit; older snapshots keep it."""
+    removed = open_archive(archive).store.remove_layer(name, now_ns=time.time_ns())
+    say(f"layer {name!r} is removed: it was from {removed.description}; older snapshots keep it")
 
 
 def _show(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, as_json: bool) -> None:
@@ -294,7 +413,9 @@ def demo(
 ) -> None:
     """Do the main job once on the sample network: generate, ingest, query, compare with the truth, serve."""
     from hypergrid.demo import Rooms, run_demo  # noqa: PLC0415 - only the demo draws and generates
+    from hypergrid.rasters import read_raster  # noqa: PLC0415
     from station_data.generate import generate  # noqa: PLC0415
+    from station_data.raster import write_terrain  # noqa: PLC0415
     from station_data.truth import truth_mean  # noqa: PLC0415
 
     def make(out: Path, tell: Any) -> None:  # noqa: ANN401 - a callback of the demo
@@ -306,8 +427,11 @@ def demo(
         report = run([source], archive, now_ns=time.time_ns(), progress=lambda stage, part: tell(f"  {stage}", part))
         return report.to_dict()
 
+    def terrain(out: Path) -> Layer:
+        return read_raster(write_terrain(out), name="elevation")
+
     target = folder if seed == 2007 else folder.with_name(f"{folder.name}-{seed}")
-    rooms = Rooms(make, bring, truth_mean, PROJECT / "station_data" / "queries")
+    rooms = Rooms(make, bring, terrain, truth_mean, PROJECT / "station_data" / "queries")
     with stages(quiet=as_json) as tell:
         summary = run_demo(target, rooms, tell)
     if as_json:
@@ -328,18 +452,29 @@ def _show_demo(summary: dict[str, Any]) -> None:
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark: a file of tests/bench.")], *, as_json: JsonOption = False
+    name: Annotated[str, typer.Argument(help="Which benchmark: a file of tests/bench.")],
+    *,
+    case: Annotated[str, typer.Option(help="Which of its cases.")] = "all",
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs that a median is of.")] = 5,
+    as_json: JsonOption = False,
 ) -> None:
     """Time this program beside its peers (in a checkout, with the development packages)."""
     folder = PROJECT / "tests" / "bench"
     names = sorted(path.stem.removeprefix("bench_") for path in folder.glob("bench_*.py"))
     if name not in names:
         raise NotFound.among(kind="benchmark", given=name, existing=names)
-    measured = runpy.run_path(str(folder / f"bench_{name}.py"))["measure"]()
+    # The benchmarks import one another from the checkout's root, which an entry point does not put on the path.
+    sys.path.insert(0, str(PROJECT))
+    chosen = importlib.import_module(f"tests.bench.bench_{name}")
+    if case not in chosen.CASES:
+        raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
+    with stages(quiet=as_json) as tell:
+        measured = chosen.measure(case, pairs=pairs, tell=tell)
     if as_json:
         show_json(measured)
     else:
-        show_table(f"bench {name}", ("figure", "value"), [(key, str(value)) for key, value in measured.items()])
+        for title, columns, rows in chosen.tables(measured):
+            show_table(title, columns, rows)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from hypergrid.export import write
 from hypergrid.pictures import plot
 from hypergrid.query import OpenArchive, open_archive
 from hypergrid.store.folder import MARKER
+from hypergrid.topology import Layer
 
 Tell = Callable[[str, float], None]
 
@@ -35,6 +36,8 @@ class Rooms:
     """Writes the sample network's station files into a folder."""
     ingest: Callable[[Path, Path, Tell], Mapping[str, Any]]
     """Brings a folder of files into an archive; returns its report."""
+    terrain: Callable[[Path], Layer]
+    """Writes the sample's terrain into a raster file, and reads it."""
     truth_mean: Truth
     queries: Path
     """Folder of the reference queries."""
@@ -62,9 +65,9 @@ def run_demo(folder: Path, rooms: Rooms, tell: Tell) -> dict[str, Any]:
     Parameters
     ----------
     folder
-        Where everything goes: `stations/`, `archive/`, `q1.nc`, `q1.png`, `radiation.nc`, `radiation.png`.
+        Where everything goes: `stations/`, `terrain.tif`, `archive/`, and `q1` and `radiation` as .nc and .png.
     rooms
-        Generator, ingest and truth.
+        Generator, ingest, terrain and truth.
     tell
         Is told the stages.
 
@@ -85,6 +88,8 @@ def run_demo(folder: Path, rooms: Rooms, tell: Tell) -> dict[str, Any]:
         shutil.rmtree(archive_folder)
     with clock.stage("ingest", tell):
         report = rooms.ingest(stations, archive_folder, tell)
+    with clock.stage("add the terrain", tell):
+        open_archive(archive_folder).store.add_layer(rooms.terrain(folder / "terrain.tif"), now_ns=time.time_ns())
     archive = open_archive(archive_folder)
     q1 = _answer(archive, rooms.queries / "q1.json", folder / "q1", clock, tell)
     _answer(archive, rooms.queries / "radiation.json", folder / "radiation", clock, tell)

@@ -8,6 +8,7 @@
     ├── InvalidUnit         (ValueError)      a unit that is unknown or does not convert
     ├── InvalidTime         (ValueError)      an instant or a duration that cannot be read
     ├── InvalidDeployment   (ValueError)      a deployment file that cannot be used
+    ├── InvalidLayer        (ValueError)      a raster or an array that cannot be a layer
     ├── NotAnArchive        (ValueError)      a folder that is no archive (left untouched)
     ├── ArchiveConflict     (FileExistsError) an archive is in the way, or was made for another network
     ├── TooLarge            (MemoryError)     a plan above its limit: both numbers
@@ -53,6 +54,10 @@ class InvalidTime(HyperGridError, ValueError):
 
 class InvalidDeployment(HyperGridError, ValueError):
     """A deployment file that cannot be used; the message names the key."""
+
+
+class InvalidLayer(HyperGridError, ValueError):
+    """A raster or an array that cannot be a layer; the message says what it lacks."""
 
 
 class NotAnArchive(HyperGridError, ValueError):

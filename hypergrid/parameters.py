@@ -7,7 +7,7 @@ from typing import Any, Literal
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.units import check_unit, parse_number
 
-Kind = Literal["number", "count", "unit", "text", "names", "variogram"]
+Kind = Literal["number", "count", "unit", "text", "names", "variogram", "trend"]
 
 
 @dataclass(frozen=True)

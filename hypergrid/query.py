@@ -13,8 +13,8 @@ from hypergrid.execution import Frame, Plan, Progress, explain, make_plan, run, 
 from hypergrid.perspective import Question, Step, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
-from hypergrid.perspective.steps import items
-from hypergrid.store import Archive, Snapshot
+from hypergrid.perspective.steps import items, where_to_interpolate
+from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.topology import Grid
 from hypergrid.units import Variable
@@ -115,15 +115,43 @@ class Query:
         cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y}
         return self._then(Step("aggregate", function, items(params), items(_given(cells))))
 
-    def interpolate(self, method: str, *, grid: Grid | Mapping[str, Any], **params: object) -> "Query":
-        """Estimate the values at the cells of a grid; parameters are the method's."""
-        return self._then(Step("interpolate", method, items(_given(params)), items(_grid_json(grid))))
+    def interpolate(
+        self,
+        method: str,
+        *others: "Query",
+        grid: Grid | Mapping[str, Any] | None = None,
+        time: object = None,
+        **params: object,
+    ) -> "Query":
+        """Estimate values between the stations, or between the readings of each station.
+
+        Parameters
+        ----------
+        method
+            Name of a method: over space with a grid, over time ("nearest", "linear", "spline") with `time`. "recipe"
+            stands for what is best for the variable (`perspective/recipes.py`); `explain()` shows it.
+        others
+            For a recipe of two variables the query of the other one, aligned alike; the archive's where absent.
+        grid
+            Cells of a grid, `hg.grid(…)`.
+        time
+            Step between instants, such as "10min"; they are whole multiples of it since midnight UTC.
+        params
+            The method's. Over time `max_gap`: the longest time between two readings that is filled ("1h"), three
+            intervals of the series where absent.
+
+        Raises
+        ------
+        InvalidQuery, NotFound
+            Neither a grid nor a time, or both; no such method over it.
+        """
+        where = where_to_interpolate(None if grid is None else _grid_json(grid), time)
+        step = Step("interpolate", method, items(_given(params)), items(where), _questions(others))
+        return self._joined(self._then(step), others)
 
     def merge(self, function: str, *others: "Query") -> "Query":
         """Combine with another query of the same cells (`difference`, `ratio`)."""
-        step = Step("merge", function, others=tuple(other.question for other in others))
-        merged = self._then(step)
-        return replace(merged, lookup=reduce(Sources.joined, (other.lookup for other in others), self.lookup))
+        return self._joined(self._then(Step("merge", function, others=_questions(others))), others)
 
     def clip(self, **bounds: object) -> "Query":
         """Keep the cells whose corner lies within bounds: time, lon, lat, x or y = (start, stop), stop not included."""
@@ -147,9 +175,17 @@ class Query:
         """Read only readings with these QARTOD flags (default 1 and 2)."""
         return self._with(replace(self.question, accept_flags=flags))
 
-    def with_variance(self) -> "Query":
-        """Ask for the variance of the estimates as well."""
-        return self._with(replace(self.question, variance=True))
+    def with_variance(self, *, correlation_time: str | None = None) -> "Query":
+        """Ask for the variance of the estimates, or of their means and sums, as well.
+
+        Parameters
+        ----------
+        correlation_time
+            For a mean over time: the time after which errors have lost all but 1/e of their correlation ("6h"), "0s"
+            where slices are independent, or "estimate" from what each station's neighbours do not know of it. Where
+            absent, `variance` is that of fully correlated slices and `variance_low` that of independent ones.
+        """
+        return self._with(replace(self.question, variance=True, correlation_time=correlation_time))
 
     def to_json(self) -> dict[str, Any]:
         """Return the query's JSON form."""
@@ -220,11 +256,18 @@ class Query:
         plan.check(allowed_bytes)
         return (Refinement(self.question, progress) for progress in run(plan, order=order))
 
+    def _joined(self, query: "Query", others: "tuple[Query, ...]") -> "Query":
+        return replace(query, lookup=reduce(Sources.joined, (other.lookup for other in others), self.lookup))
+
     def _then(self, step: Step) -> "Query":
         return self._with(self.question.then(step))
 
     def _with(self, question: Question) -> "Query":
         return replace(self, question=question)
+
+
+def _questions(queries: tuple[Query, ...]) -> tuple[Question, ...]:
+    return tuple(query.question for query in queries)
 
 
 def _given(values: Mapping[str, object]) -> dict[str, object]:
@@ -252,7 +295,7 @@ def _sexagesimal(quanta: int) -> str:
     return ("-" if quanta < 0 else "") + text + fraction
 
 
-def base(array: object) -> Query:
+def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
     """Return a query about an array in memory.
 
     Parameters
@@ -260,17 +303,22 @@ def base(array: object) -> Query:
     array
         Dimensions (time, station) or (time, series); coordinates lon and lat [degree], or x and y [m], and perhaps
         elevation [m], of the stations; NaN is missing; `attrs["units"]`, its name is the variable.
+    layers
+        Fields that do not change with time, by name, for methods that use them: each a DataArray of the dimensions
+        (lat, lon), or (y, x), as the stations' coordinates, evenly spaced, NaN where unknown, with `attrs["units"]`;
+        or a `Layer`. "elevation" is in metres where no unit is given.
 
     Raises
     ------
     InvalidQuery
-        Dimensions or coordinates are missing, or times are not increasing.
+        Dimensions or coordinates are missing, times are not increasing, or a layer has other coordinates.
+    InvalidLayer
+        A layer's cells are not even, or hold no value.
     """
     if not isinstance(array, xr.DataArray):
         message = f"hg.base needs an xarray.DataArray with dimensions (time, station); got {type(array).__name__}"
         raise InvalidQuery(message)
-    source = array_source(array)
-
+    source = array_source(array, layers=layers)
     snapshot = ARRAY + source.token
     return Query(Question(source.variable.name, snapshot=snapshot), Sources(arrays={snapshot: source}))
 
@@ -305,6 +353,11 @@ class OpenArchive:
     def stations(self) -> Mapping[str, Station]:
         """Stations by id."""
         return self._archive.stations
+
+    @property
+    def layers(self) -> Layers:
+        """Layers (fields that do not change with time, such as elevation) by name."""
+        return self._archive.layers
 
     @property
     def snapshots(self) -> Sequence[Snapshot]:

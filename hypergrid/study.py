@@ -5,15 +5,21 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.kriging import Comparison, CrossValidation, Samples
+from hypergrid.execution import Outcome, to_dataset
+from hypergrid.execution import simulate as simulated
+from hypergrid.kriging import METHODS, Comparison, CrossValidation, Samples
 from hypergrid.kriging import compare_methods as compare
 from hypergrid.kriging import cross_validate as validate
 from hypergrid.kriging.fit import VariogramFit
 from hypergrid.kriging.fit import fit_variogram as fit
+from hypergrid.perspective.uncertain import parse_memory
 from hypergrid.query import Query, base
 from hypergrid.topology import Metres, SeriesAxis
+
+Floats = NDArray[np.float64]
 
 
 def samples_of(data: Query | xr.DataArray) -> Samples:
@@ -40,8 +46,9 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
     if not known.any():
         message = f"none of the {axis.count} stations has a position; a study of space needs them"
         raise InvalidQuery(message)
-    positions = np.full(places.shape, np.nan)
-    positions[known] = Metres(axis).of(places[known])
+    placed = Metres(axis).of(places[known])
+    positions = np.full((axis.count, placed.shape[1]), np.nan)
+    positions[known] = placed
     names = tuple(series.station for series in axis.series)
     return Samples.of(result.to_numpy(), positions, axis.elevation_m, names=names, unit=str(result.attrs["units"]))
 
@@ -57,9 +64,14 @@ def _fitted(samples: Samples, model: str, **options: Any) -> VariogramFit:  # no
 
 
 def cross_validate(
-    data: Query | xr.DataArray, method: str, *, by: str = "station", parameters: Mapping[str, object] | None = None
+    data: Query | xr.DataArray,
+    method: str,
+    *,
+    by: str = "station",
+    parameters: Mapping[str, object] | None = None,
+    model: str = "exponential",
 ) -> CrossValidation:
-    """Leave stations (or regions) out, estimate them from the others, and score the estimates.
+    """Leave stations, regions or times out, estimate them from what is left, and score the estimates.
 
     Parameters
     ----------
@@ -68,11 +80,29 @@ def cross_validate(
     method
         Name of a method of interpolation.
     by
-        "station" or "region".
+        "station", "region", or "time_block": the variogram is fitted to the other blocks of time.
     parameters
-        The method's parameters, as a query writes them.
+        The method's parameters, as a query writes them; by "time_block" without a variogram.
+    model
+        By "time_block", the variogram model that is fitted.
+
+    Raises
+    ------
+    HyperGridError
+        As `hypergrid.kriging.cross_validate`, and by "time_block" where the method takes no variogram.
     """
-    return validate(samples_of(data), method, parameters=parameters, by=by)  # type: ignore[arg-type]
+    samples = samples_of(data)
+    if by != "time_block":
+        return validate(samples, method, parameters=parameters, by=by)  # type: ignore[arg-type]
+    if all(item.name != "variogram" for item in METHODS[method].parameters):
+        message = f"{method} fits nothing, so leaving times out would change nothing; leave out by station or by region"
+        raise InvalidQuery(message)
+    placed = np.isfinite(samples.positions_m).all(axis=1)
+
+    def fitted(values: Floats) -> dict[str, object]:
+        return {"variogram": fit(samples.positions_m[placed], values[:, placed], model=model).variogram}
+
+    return validate(samples, method, parameters=parameters, by="time_block", fit=fitted)
 
 
 def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
@@ -87,3 +117,58 @@ def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
         names=samples.names,
         unit=samples.unit,
     )
+
+
+def simulate(
+    query: Query, *, count: int, seed: int | np.random.Generator, correlation_time: str | None = None
+) -> xr.DataArray:
+    """Simulate the field that a query interpolates, given its readings: each realisation is as the truth might be.
+
+    Over realisations, the mean is the interpolated value and the variance the kriging variance of the noise-free value;
+    so is that of whatever is computed from them, such as a maximum or a mean over a region.
+
+    Parameters
+    ----------
+    query
+        A query whose last step is kriging from all stations.
+    count
+        How many realisations.
+    seed
+        Where chance comes from: the same number gives the same realisations.
+    correlation_time
+        Time after which the field's slices have lost all but 1/e of their correlation ("6h"), "0s" where they are
+        independent, or "estimate"; needed where there are several.
+
+    Returns
+    -------
+    Dimensions realisation, time, then lat and lon, or y and x.
+
+    Raises
+    ------
+    InvalidQuery
+        The query does not end with such an interpolation, the correlation is not known, or the variogram is none.
+    InvalidTime
+        `correlation_time` is no duration.
+    TooLarge
+        Too many cells to simulate together, or realisations for the memory.
+
+    Examples
+    --------
+    >>> import hypergrid as hg, numpy as np, xarray as xr
+    >>> places = {"x": ("station", [0.0, 90.0]), "y": ("station", [0.0, 0.0])}
+    >>> coords = {"time": np.array(["2007-10-01"], "datetime64[ns]"), **places}
+    >>> readings = xr.DataArray([[1.0, 3.0]], dims=("time", "station"), coords=coords)
+    >>> model = hg.variogram("exponential", psill=1.0, range_m=100.0)
+    >>> cells = hg.grid(x=-5, y=-5, step=10, shape=(1, 10))
+    >>> query = hg.base(readings).interpolate("ordinary_kriging", grid=cells, variogram=model)
+    >>> made = hg.simulate(query, count=2, seed=1)
+    >>> dict(made.sizes), made.values[:, 0, 0, [0, 9]].round(9).tolist()
+    ({'realisation': 2, 'time': 1, 'y': 1, 'x': 10}, [[1.0, 3.0], [1.0, 3.0]])
+    """
+    plan = query.plan()
+    made = simulated(
+        plan, count=count, generator=np.random.default_rng(seed), memory=parse_memory(correlation_time)
+    )  # fmt: skip
+    shown = to_dataset(query.question, plan.surface, Outcome(made[0].reshape(len(made[0]), -1)))["value"]
+    attributes = {**shown.attrs, "long_name": f"simulated {shown.attrs['long_name']}, given the readings"}
+    return xr.DataArray(made, shown.coords, ("realisation", *shown.dims), "value", attributes)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 
@@ -49,15 +50,20 @@ def _plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind reads 
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            field.name: _plain(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            # A field that a record got later, and that is not used, leaves the record's token as it was.
-            if not (field.metadata.get("omit_default") and getattr(value, field.name) == field.default)
-        }
+        always, later = _fields(type(value))
+        fields = {name: _plain(getattr(value, name)) for name in always}
+        fields |= {name: _plain(getattr(value, name)) for name, unused in later if getattr(value, name) != unused}
         return {"record": type(value).__name__, "fields": fields}
     message = f"a token needs plain content; got {type(value).__name__}, whose content is not stable"
     raise TypeError(message)
+
+
+@cache
+def _fields(record: type) -> tuple[tuple[str, ...], tuple[tuple[str, object], ...]]:
+    """Return a record's fields, and those that it got later with the value that leaves its token as it was."""
+    listed = dataclasses.fields(record)
+    later = tuple((field.name, field.default) for field in listed if field.metadata.get("omit_default"))
+    return tuple(field.name for field in listed if not field.metadata.get("omit_default")), later
 
 
 def _key(key: object) -> str:

@@ -1,4 +1,4 @@
-"""What there is to ask about: variables, stations, snapshots, functions and saved queries, as JSON values."""
+"""What there is to ask about: variables, stations, layers, snapshots, functions and saved queries, as JSON values."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ from typing import Any
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.kriging import METHODS
+from hypergrid.kriging.selection import PARAMETERS
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES
 from hypergrid.query import OpenArchive
 from hypergrid.streams.elements import Station
@@ -43,6 +44,11 @@ class Catalogue:
         stations = self._archive.latest().stations.values()
         return {"type": "FeatureCollection", "features": [_feature(station) for station in stations]}
 
+    def layers(self) -> list[dict[str, Any]]:
+        """Return the layers (fields that do not change with time) with unit, extent [degree] and source, by name."""
+        held = self._archive.latest().layers.entries
+        return [dataclasses.asdict(held[name]) for name in sorted(held)]
+
     def snapshots(self) -> list[dict[str, Any]]:
         """Return the versions of the archive, newest first."""
         return [
@@ -60,7 +66,9 @@ class Catalogue:
         return {
             "convert": _rows(CONVERTS.values()),
             "aggregate": _rows(AGGREGATES.values()),
-            "interpolate": _rows(METHODS.values()),
+            "interpolate": _rows(
+                dataclasses.replace(row, parameters=(*row.parameters, *PARAMETERS)) for row in METHODS.values()
+            ),
             "merge": _rows(MERGES.values()),
         }
 

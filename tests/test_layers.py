@@ -67,6 +67,7 @@ def test_the_layers_hold() -> None:
         ("queries/catalogue.py", "import fastapi", "the web framework is known in queries.web only"),
         ("queries/web/app.py", "import bokeh", "Bokeh is known in viz only"),
         ("hypergrid/query.py", "import icechunk", "Icechunk is known in hypergrid.store only"),
+        ("hypergrid/query.py", "import rasterio", "rasterio is known in hypergrid.rasters"),
     ],
 )
 def test_a_planted_import_is_reported(copy: Path, module: str, planted: str, reported: str) -> None:

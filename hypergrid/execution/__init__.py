@@ -5,5 +5,6 @@ from hypergrid.execution.orders import ORDERS
 from hypergrid.execution.plan import Plan, make_plan
 from hypergrid.execution.result import to_dataset
 from hypergrid.execution.run import Frame, Outcome, Progress, run
+from hypergrid.execution.simulation import simulate
 
-__all__ = ["ORDERS", "Frame", "Outcome", "Plan", "Progress", "explain", "make_plan", "run", "to_dataset"]
+__all__ = ["ORDERS", "Frame", "Outcome", "Plan", "Progress", "explain", "make_plan", "run", "simulate", "to_dataset"]

@@ -18,6 +18,8 @@ class Cells:
     """How many there could have been, 0 where that is not known; broadcasts to the values' shape."""
     variance: NDArray[np.float64] | None = None
     """Variance of the values' errors, where it was asked for, shape (time, space)."""
+    variance_low: NDArray[np.float64] | None = None
+    """Least that the variance may be, where it is not known and `variance` is the most; shape (time, space)."""
 
 
 def covered(

@@ -9,19 +9,23 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.errors import InvalidQuery
 from hypergrid.execution.cells import Cells
+from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.grids import aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
+from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.places import Covariate, covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.stations import aggregate_readings
 from hypergrid.kriging import Field, Targets
+from hypergrid.kriging.detrended import Detrended, DetrendedKriging
 from hypergrid.kriging.field import KrigingField
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.functions import AGGREGATES
 from hypergrid.perspective.placing import place
+from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
 from hypergrid.topology import Grid, Metres, Regular, SeriesAxis, TimeAxis
-from hypergrid.units import convert
 
 
 class Evaluator:
@@ -36,8 +40,30 @@ class Evaluator:
         """Readings that were read and not used, by reason."""
         self.notes: list[str] = []
         """What a reader of the result should know."""
+        self.correlation = ""
+        """Which correlation between slices the variance of a mean took, for people."""
+        self._errors: dict[str, MeanErrors] = {}
+        self.extrapolated: dict[str, NDArray[np.bool_]] = {}
+        """By grid, which cells lie outside the stations' range of elevation, where a trend is interpolated."""
         self._said: dict[str, str] = {}
         self._unknown_cells = 0
+
+    def surface(self, here: Perspective, cells: NDArray[np.intp], *, out: NDArray[np.float64] | None = None) -> Cells:
+        """Return what `block` does, and the variances where the query asks for them."""
+        below, aggregates = averaged(here)
+        operator = below.operator
+        if not isinstance(operator, Interpolate) or not operator.variance:
+            return self.block(here, cells, out=out)
+        if not aggregates:
+            return self._interpolate(here, operator, cells, out, variance=True)
+        block = self.block(here, cells, out=out)
+        high, low = self._mean_variance(below, operator, aggregates, cells)
+        # Where too little is there for a mean, there is none to be wrong about.
+        missing = np.isnan(block.value)
+        for variance in (high, low):
+            if variance is not None:
+                variance[missing] = np.nan
+        return replace(block, variance=high, variance_low=low)
 
     def block(self, here: Perspective, cells: NDArray[np.intp], *, out: NDArray[np.float64] | None = None) -> Cells:
         """Return the values of every time cell in some cells of the space.
@@ -52,13 +78,13 @@ class Evaluator:
             Where the values may be put, shape (time, cells); whoever can writes them there instead of to new memory.
         """
         if isinstance(here.topology.space, SeriesAxis):
-            return _columns(self._stations(here), cells)
+            return columns(self._stations(here), cells)
         operator = here.operator
         if isinstance(operator, Interpolate):
-            return self._interpolate(here, operator, cells, out)
+            return self._interpolate(here, operator, cells, out, variance=False)
         if isinstance(operator, Aggregate):
             return self._aggregate_grid(here, operator, cells)
-        return self._elementwise(here, [self.block(source, cells) for source in here.sources])
+        return self._elementwise(here, [self.block(source, cells) for source in here.sources], cells)
 
     def _stations(self, here: Perspective) -> Cells:
         if here.token not in self._whole:
@@ -90,7 +116,8 @@ class Evaluator:
             return aggregate_cells(
                 self._stations(here.source), operator, times=times, space=None, full_space=1, keys=keys
             )
-        return self._elementwise(here, [self._stations(source) for source in here.sources])
+        places = np.arange(here.topology.space.count)
+        return self._elementwise(here, [self._stations(source) for source in here.sources], places)
 
     def _read(self, here: Perspective) -> Readings:
         if here.token not in self._readings:
@@ -109,48 +136,94 @@ class Evaluator:
                 self._leave_out(f"flag {flag}", int(count))
             return _finite(found.take(accepted))
         readings = self._read(here.source)
-        value = _apply(operator, readings.value)
+        if not isinstance(operator, Convert):
+            message = f"{type(operator).__name__} does not give readings"
+            raise TypeError(message)
+        value = converted(operator, readings.value)
         lost = int(np.count_nonzero(np.isnan(value)))
-        if lost and isinstance(operator, Convert):
+        if lost:
             self._leave_out(", ".join(call.name for call in operator.calls), lost)
         return _finite(replace(readings, value=value))
 
     def _leave_out(self, reason: str, count: int) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + count
 
-    def _elementwise(self, here: Perspective, sources: list[Cells]) -> Cells:
-        if isinstance(here.operator, Merge):
-            first, second = sources
-            row, units = here.operator.row, [source.unit for source in here.sources]
-            other = convert(second.value, units[1], units[0]) if row.alike else second.value
-            return Cells(
-                row.apply(first.value, other),
-                np.minimum(first.count, second.count),
-                np.minimum(first.possible, second.possible),
-            )
-        return replace(sources[0], value=_apply(here.operator, sources[0].value))
+    def _elementwise(self, here: Perspective, sources: list[Cells], places: NDArray[np.intp]) -> Cells:
+        operator = here.operator
+        if isinstance(operator, Merge):
+            return merged(here, operator, sources)
+        if not isinstance(operator, Convert):
+            message = f"{type(operator).__name__} is not element-wise"
+            raise TypeError(message)
+        where = None
+        if any(row.placed for row in operator.rows()):
+            where, note = where_of(here, places)
+            if note:
+                self._say(note, note)
+        return replace(sources[0], value=converted(operator, sources[0].value, where))
 
     def _interpolate(
-        self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp], out: NDArray[np.float64] | None
+        self,
+        here: Perspective,
+        operator: Interpolate,
+        cells: NDArray[np.intp],
+        out: NDArray[np.float64] | None,
+        *,
+        variance: bool,
     ) -> Cells:
         field, metres, stations = self._field(here, operator)
         targets, known = self._targets(here, operator, metres, cells)
+        if isinstance(field, Detrended):
+            self._mark(_grid(here), cells[known], field.outside(targets))
         possible = np.array([[stations]], dtype=np.int64)
         if known.all():
             into = {"out": out} if isinstance(field, KrigingField) and out is not None else {}
             value = field.at(targets, **into)
-            return Cells(
-                value, _counts(field, targets), possible, field.variance(targets) if operator.variance else None
-            )
+            return Cells(value, _counts(field, targets), possible, field.variance(targets) if variance else None)
         # Where a covariate is unknown, so is the estimate.
         shape = (here.topology.time.count, len(cells))
         value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
         value[:, known], count[:, known] = field.at(targets), _counts(field, targets)
-        variance = None
-        if operator.variance:
-            variance = np.full(shape, np.nan)
-            variance[:, known] = field.variance(targets)
-        return Cells(value, count, possible, variance)
+        errors = None
+        if variance:
+            errors = np.full(shape, np.nan)
+            errors[:, known] = field.variance(targets)
+        return Cells(value, count, possible, errors)
+
+    def _mean_variance(
+        self, here: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...], cells: NDArray[np.intp]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return the variances of aggregates of an interpolation, and their low ends where they are bracketed."""
+        final = aggregates[-1]
+        field, metres, _ = self._field(here, operator)
+        if not field.counts.any():
+            return np.full((final.topology.time.count, len(cells)), np.nan), None
+        if final.token not in self._errors:
+            if not isinstance(field, KrigingField):
+                message = (
+                    f"the variance of a mean is known for kriging from all stations only; {operator.method} with these "
+                    "parameters is not that; ask for the variance of the single estimates"
+                )
+                raise InvalidQuery(message)
+            names = operator.row.covariates(operator.given)
+
+            def targets(places: NDArray[np.intp]) -> tuple[Targets, NDArray[np.bool_]]:
+                return targets_of(_grid(here), places, metres, names, _covariate(here), operator.given)
+
+            self._errors[final.token] = MeanErrors(aggregates, field, targets, memory=operator.memory)
+        errors = self._errors[final.token]
+        found = errors.of(cells)
+        self.correlation = errors.correlation
+        for note in errors.notes:
+            self._say(note, note)
+        return found
+
+    def interpolation(
+        self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp]
+    ) -> tuple[Field, Targets, NDArray[np.bool_]]:
+        """Return the field of an interpolation, some of its cells as targets, and which of the cells they are."""
+        field, metres, _ = self._field(here, operator)
+        return field, *self._targets(here, operator, metres, cells)
 
     def _targets(
         self, here: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
@@ -161,6 +234,11 @@ class Evaluator:
             self._unknown_cells += int(np.count_nonzero(~known))
             self._say("cells", f"{self._unknown_cells} cells without {' or '.join(names)} are missing")
         return targets, known
+
+    def _mark(self, grid: Grid, cells: NDArray[np.intp], outside: NDArray[np.bool_]) -> None:
+        """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
+        marks = self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))
+        marks[cells] |= outside
 
     def _say(self, about: str, note: str) -> None:
         """Tell a reader of the result something, instead of what was said about the same before."""
@@ -175,7 +253,7 @@ class Evaluator:
                 message = "an interpolation starts from stations"
                 raise TypeError(message)
             values = self._stations(here.source).value
-            placing = place(axis, _grid(here), operator.given)
+            placing = place(axis, operator)
             heard = np.isfinite(values).any(axis=0)
             names = operator.row.covariates(operator.given)
             covariates = covariates_of(axis, names, _covariate(here))
@@ -193,7 +271,7 @@ class Evaluator:
             used = np.flatnonzero(placing.near & heard & known)
             metres = placing.metres
             prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
-            for note in (*placing.notes, *prepared.notes):
+            for note in (*placing.notes, *(_of_what(here.source) + note for note in prepared.notes)):
                 self._say(note, note)
             field = prepared.field
             placed_count = int((placing.near & known).sum()) - prepared.merged
@@ -227,11 +305,11 @@ class Evaluator:
             return None
         field, metres, _ = self._field(source, source.operator)
         # A sum of slices with a known mean is not the kriged sum: the mean would have to be added once a slice.
-        if not isinstance(field, KrigingField) or (field.mean and operator.function != "mean"):
+        if not isinstance(field, KrigingField | DetrendedKriging) or (field.mean and operator.function != "mean"):
             return None
         targets, known = self._targets(source, source.operator, metres, cells)
-        if not known.all():
-            return None
+        if isinstance(field, Detrended):
+            self._mark(source.topology.space, cells[known], field.outside(targets))
         key = source.token + repr(operator.content()) + repr(times[1])
         if key not in self._carried:
             keys = np.empty(0, dtype=np.uint64)
@@ -240,7 +318,18 @@ class Evaluator:
             self._carried[key] = folded, field.dual(folded.value)
         folded, dual = self._carried[key]
         count = folded.count[:, :1]
-        return Cells(field.carry(dual, targets), count, folded.possible)
+        if known.all():
+            return Cells(field.carry(dual, targets), count, folded.possible)
+        value = np.full((len(count), len(cells)), np.nan)
+        value[:, known] = field.carry(dual, targets)
+        return Cells(value, np.where(known, count, 0), folded.possible)
+
+
+def _of_what(here: Perspective) -> str:
+    """Return what begins a note of an interpolation, so that the parts of a recipe are told apart."""
+    if isinstance(here.operator, Merge):
+        return f"{here.operator.function}: "
+    return f"{here.operator.calls[-1].name}: " if isinstance(here.operator, Convert) else ""
 
 
 def _grid(here: Perspective) -> Grid:
@@ -267,22 +356,6 @@ def _counts(field: Field, targets: Targets) -> NDArray[np.int64]:
     """Return the stations used, shape (slices, 1), or (slices, targets) where a method says so by target."""
     by_target = getattr(field, "counts_at", None)
     return (field.counts[:, None] if by_target is None else by_target(targets)).astype(np.int64)
-
-
-def _columns(whole: Cells, cells: NDArray[np.intp]) -> Cells:
-    def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:
-        return array[:, cells] if array.shape[1] > 1 else array
-
-    return Cells(whole.value[:, cells], pick(whole.count), pick(whole.possible))
-
-
-def _apply(operator: object, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    if not isinstance(operator, Convert):
-        message = f"{type(operator).__name__} is not element-wise"
-        raise TypeError(message)
-    for call, row in zip(operator.calls, operator.rows(), strict=True):
-        values = row.apply(values, call.given)
-    return values
 
 
 def _finite(readings: Readings) -> Readings:

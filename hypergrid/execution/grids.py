@@ -78,7 +78,7 @@ def aggregate_cells(
         folded = value if row.part is None else np.where(count > 0, value, row.part.empty)
     else:
         folded, count = fold_values(row, source.value, ranges.first, ranges.stop)
-        possible = possible * _possible(*times) if times else possible
+        possible = possible * possible_slices(*times) if times else possible
     if space is not None:
         count = np.broadcast_to(count, folded.shape)
         folded, count = fold_again(row, folded.T[space.members], count.T[space.members], space.first, space.stop)
@@ -99,11 +99,11 @@ def _choose(
     first, stop = ranges.first[:, None] + offsets, ranges.stop[:, None] + offsets
     hashes = cell_hashes(times[1].corners, keys)
     value, count = choose_ranges(operator.row, source.value.T.ravel(), first, stop, hashes)
-    possible = _possible(*times)
+    possible = possible_slices(*times)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
 
 
-def _possible(source: TimeAxis, target: Regular) -> NDArray[np.int64]:
+def possible_slices(source: TimeAxis, target: Regular) -> NDArray[np.int64]:
     """Return how many source cells a whole target cell covers, shape (time or 1, 1)."""
     if isinstance(source, Regular):
         first = -((source.origin - target.corners) // source.step)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.kriging import Field, Stations, Targets, Variogram
+from hypergrid.kriging.conditioning import conditioning_note
 from hypergrid.kriging.selection import PARAMETERS, treat_coincident
 from hypergrid.kriging.validity import check_validity
 from hypergrid.perspective import Interpolate
@@ -68,6 +69,8 @@ def prepare(operator: Interpolate, stations: Stations, values: Floats) -> Prepar
         notes += check_validity(who, model, used.positions_m)
     own = {name: value for name, value in given.items() if name not in {item.name for item in PARAMETERS}}
     field = operator.row.prepare(used, values, own)
+    notes += tuple(getattr(field, "notes", ()))
+    notes += conditioning_note(who, field)
     if used.count and not np.ptp(used.positions_m, axis=0).any():
         notes += ("all stations that are used are in one place: where the field is known it is the same everywhere",)
     return Prepared(field, stations.count - used.count, notes)

@@ -8,14 +8,16 @@ import numpy as np
 
 from hypergrid.errors import TooLarge
 from hypergrid.kriging.in_time import CELLS_AT_ONCE
+from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
+from hypergrid.perspective.uncertain import averaged
 from hypergrid.rewrite import Rewritten, rewrite
 from hypergrid.topology import Grid, SeriesAxis
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
-SYSTEMS_AT_ONCE: Final = 4096
-"""Small systems whose solutions a k-nearest interpolation is taken to hold at once."""
+CARRIED_BYTES: Final = 64 * 2**20
+"""The same where a block is one product with what the stations hold: its right-hand sides go through the cache once."""
 
 REFINING_BLOCKS: Final = 24
 """Blocks that a refined answer comes in at least, where it has the cells."""
@@ -106,13 +108,16 @@ def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
     space = final.topology.space.count
     block = space
     if _is_grid(final):
-        largest = max(_place_bytes(item, final) for item in chain if _is_grid(item))
-        block = max(1, min(space, BLOCK_BYTES // largest))
+        carried = _carried(final)
+        largest = max(_place_bytes(item, final, carried=item in carried) for item in chain if _is_grid(item))
+        block = max(1, min(space, (CARRIED_BYTES if carried else BLOCK_BYTES) // largest))
+        # Equal blocks: a small last one would not be worth the compiled loops that the others run.
+        block = -(-space // -(-space // block))
     if refining and _is_grid(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
     steps = tuple(_step(item, block * _places(item, final)) for item in chain)
     # Values, and counts with their copies in the result.
-    held = final.topology.count * 8 * (5 if _wants_variance(final) else 4)
+    held = final.topology.count * 8 * (6 if _wants_variance(final) else 4)
     total = held + sum(step.projected_bytes for step in steps)
     return Plan(
         surface, rewritten, steps, final.topology.count, block, int(total), sum(step.projected_s for step in steps)
@@ -128,10 +133,26 @@ def _places(here: Perspective, final: Perspective) -> int:
     return max(-(-here.topology.space.count // final.topology.space.count), 1) if _is_grid(here) else 1
 
 
-def _place_bytes(here: Perspective, final: Perspective) -> int:
-    """Return what the arrays of a step take for one place of the surface [bytes]: values, and weights of stations."""
+def _place_bytes(here: Perspective, final: Perspective, *, carried: bool) -> int:
+    """Return what the arrays of a step take for one place of the surface [bytes]: values, and weights of stations.
+
+    Where slices are `carried` from the stations they take nothing: they are put where the surface is, or never made.
+    """
     stations = here.source.topology.space.count if isinstance(here.operator, Interpolate) else 0
+    if carried:
+        return 8 * (2 * stations + 1)
     return 8 * _places(here, final) * (3 * here.topology.time.count + 6 * stations)
+
+
+def _carried(final: Perspective) -> tuple[Perspective, ...]:
+    """Return the steps at the end of a chain that are one product with what the stations hold."""
+    below = final
+    if isinstance(final.operator, Aggregate) and final.operator.row.linear:
+        below = final.source if final.topology.space == final.source.topology.space else final
+    operator = below.operator
+    if not isinstance(operator, Interpolate) or operator.variance or not operator.uses_all_stations:
+        return ()
+    return (below,) if below is final else (below, final)
 
 
 def _at_stations(here: Perspective) -> bool:
@@ -139,7 +160,8 @@ def _at_stations(here: Perspective) -> bool:
 
 
 def _wants_variance(here: Perspective) -> bool:
-    return isinstance(here.operator, Interpolate) and here.operator.variance
+    below, _ = averaged(here)
+    return isinstance(below.operator, Interpolate) and below.operator.variance
 
 
 def _step(here: Perspective, block: int) -> PlanStep:
@@ -160,7 +182,9 @@ def _step(here: Perspective, block: int) -> PlanStep:
         near = min(operator.given.get("neighbours") or stations, stations)
         held += (stations + 1) ** 2 * 8 * 6 + stations * block * 8 * 6
         if near < stations:
-            held += min(block, SYSTEMS_AT_ONCE) * (near + 1) ** 2 * 8 * 10
+            # Two threads at most have factors of neighbour sets, and lists of candidates.
+            factors = min(FACTOR_BYTES, 16 * near * (2 * near + 16) * block * topology.time.count)
+            held += 2 * (factors + min(CHUNK_BYTES, 64 * (2 * near + 24) * block))
         if operator.variance:
             held += values * 8 * 2
         work *= near
@@ -168,7 +192,7 @@ def _step(here: Perspective, block: int) -> PlanStep:
         source = here.source
         known = _possible_readings(source) if source.holds_readings else source.topology.count
         # The readings once more, and a dozen arrays of the series that are worked on together.
-        held += known * 64 + max(CELLS_AT_ONCE, topology.time.count) * 8 * 16
+        held += known * 64 + max(min(CELLS_AT_ONCE, values), topology.time.count) * 8 * 16
     seconds = work * UNIT_COST_NS[kind]
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
 

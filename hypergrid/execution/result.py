@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from hypergrid.execution.run import Outcome
+from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.standing import are_instants
@@ -22,7 +24,8 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     Returns
     -------
     Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
-    time, then lat, lon (or y, x) or series. Coordinates of a grid are cell centres with bounds, times the starts of
+    time, then lat, lon (or y, x) or series; and `extrapolated` (lat, lon) where a trend in elevation was interpolated.
+    Coordinates of a grid are cell centres with bounds, times the starts of
     their cells with bounds.
     """
     topology = surface.topology
@@ -42,34 +45,45 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
         possible = np.broadcast_to(outcome.possible.astype(np.int32), flat).reshape(shape)
         data["count_possible"] = (dims, possible, {"long_name": "how many there could have been", "units": "1"})
     if outcome.variance is not None:
-        attributes = {"long_name": "kriging variance of the observable value", "units": f"({as_cf(surface.unit)})2"}
+        attributes = variance_attributes(surface, outcome.correlation)
         data["variance"] = (dims, outcome.variance.reshape(shape), attributes)
-    return _with_time_units(xr.Dataset(data, coords, _provenance(question, surface, outcome)))
-
-
-def _with_time_units(dataset: xr.Dataset) -> xr.Dataset:
-    """Say how times are written, so that a file's times and their bounds have one unit."""
-    names = [name for name in ("time", "time_bounds") if name in dataset]
-    whole = all(not (dataset[name].to_numpy().astype(np.int64) % SECOND_NS).any() for name in names)
-    for name in names:
-        unit = "seconds" if whole else "nanoseconds"
-        dataset[name].encoding = {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
-    return dataset
+    if outcome.variance_low is not None:
+        attributes = variance_attributes(surface, "independent slices, the optimistic end; variance is the other")
+        data["variance_low"] = (dims, outcome.variance_low.reshape(shape), attributes)
+    if outcome.extrapolated is not None:
+        flags: dict[str, Any] = {
+            "long_name": "whether a cell lies outside the range of elevation of the stations",
+            "flag_values": np.array([0, 1], dtype=np.int8),
+            "flag_meanings": "inside outside",
+        }
+        data["extrapolated"] = (dims[1:], outcome.extrapolated.astype(np.int8).reshape(shape[1:]), flags)
+    return xr.Dataset(data, coords, _provenance(question, surface, outcome))
 
 
 def _time_coords(surface: Perspective) -> dict[str, Any]:
     axis = surface.topology.time
-    starts = axis.corners.view("datetime64[ns]")
     if not isinstance(axis, Regular) or are_instants(axis):
-        return {"time": ("time", starts, {"standard_name": "time", "axis": "T"})}
-    bounds = np.stack([starts, (axis.corners + axis.length).view("datetime64[ns]")], axis=1)
+        attributes = {"standard_name": "time", "axis": "T"}
+        return {"time": xr.Variable("time", axis.corners.view("datetime64[ns]"), attributes, _time_unit(axis.corners))}
+    bounds = np.stack([axis.corners, axis.corners + axis.length], axis=1)
+    # One unit, so that a file's times and their bounds can be compared.
+    unit = _time_unit(bounds)
     attributes = {
         "standard_name": "time",
         "axis": "T",
         "bounds": "time_bounds",
         "long_name": "start of the time cell (UTC)",
     }
-    return {"time": ("time", starts, attributes), "time_bounds": (("time", "bounds"), bounds)}
+    return {
+        "time": xr.Variable("time", axis.corners.view("datetime64[ns]"), attributes, unit),
+        "time_bounds": xr.Variable(("time", "bounds"), bounds.view("datetime64[ns]"), None, unit),
+    }
+
+
+def _time_unit(instants_ns: NDArray[np.int64]) -> dict[str, str]:
+    """Return how times are written: in whole seconds where they are whole."""
+    unit = "nanoseconds" if (instants_ns % SECOND_NS).any() else "seconds"
+    return {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
 
 
 _SPACE_ATTRIBUTES = {
@@ -112,17 +126,23 @@ def _value_attributes(question: Question, surface: Perspective) -> dict[str, str
     merged = any(len(item.sources) > 1 for item in surface.chain())
     if known and known.standard_name and not merged and surface.unit == known.unit:
         attributes["standard_name"] = known.standard_name
-    methods = [
-        " ".join(f"{dimension}:" for dimension in item.operator.dimensions)
-        + f" {_cf_method(item.operator.function)}{_cell_length(item)}"
-        for item in surface.chain()
-        if isinstance(item.operator, Aggregate)
-    ]
+    methods = [text for item in surface.chain() if (text := _cell_method(item))]
     if surface.is_interpolated:
         methods.append("area: point (comment: estimate at the cell's centre)")
     if methods:
         attributes["cell_methods"] = " ".join(methods)
     return attributes
+
+
+def _cell_method(item: Perspective) -> str:
+    """Return what a step does to the cells, as CF writes it; nothing for those that keep them or change the space."""
+    operator = item.operator
+    if isinstance(operator, InterpolateInTime):
+        return f"time: point (comment: {operator.method})"
+    if not isinstance(operator, Aggregate):
+        return ""
+    dimensions = " ".join(f"{dimension}:" for dimension in operator.dimensions)
+    return f"{dimensions} {_cf_method(operator.function)}{_cell_length(item)}"
 
 
 def _cell_length(item: Perspective) -> str:
@@ -145,17 +165,17 @@ def _cf_method(function: str) -> str:
 def _count_name(surface: Perspective) -> str:
     if isinstance(surface.operator, Interpolate):
         return "stations used"
-    if isinstance(surface.operator, Aggregate):
+    if isinstance(surface.operator, Aggregate | InterpolateInTime):
         return "readings used" if surface.source.holds_readings else "source cells used"
     return "readings or source cells used"
 
 
 def _distance(here: Perspective, operator: Interpolate) -> str:
-    axis, grid = here.source.topology.space, here.topology.space
-    if not isinstance(axis, SeriesAxis) or not isinstance(grid, Grid):
-        message = "an interpolation goes from stations to a grid"
+    axis = here.source.topology.space
+    if not isinstance(axis, SeriesAxis):
+        message = "an interpolation starts from stations"
         raise TypeError(message)
-    return place(axis, grid, operator.given).metres.description
+    return place(axis, operator).metres.description
 
 
 def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
@@ -174,6 +194,10 @@ def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> d
     if outcome.left_out:
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)
-    if outcome.notes:
-        attributes["comment"] = "; ".join(outcome.notes)
+    notes = [*outcome.notes]
+    if outcome.extrapolated is not None and outcome.extrapolated.any():
+        share = outcome.extrapolated.mean()
+        notes.append(f"{share:.1%} of the cells lie outside the stations' range of elevation (extrapolated)")
+    if notes:
+        attributes["comment"] = "; ".join(notes)
     return attributes

@@ -28,10 +28,15 @@ class Outcome:
     count: NDArray[np.int64] | None = None
     possible: NDArray[np.int64] | None = None
     variance: NDArray[np.float64] | None = None
+    variance_low: NDArray[np.float64] | None = None
     computed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Which places are done, shape (places,)."""
+    extrapolated: NDArray[np.bool_] | None = None
+    """Which places lie outside the elevations of the stations, where a trend was interpolated; shape (places,)."""
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    correlation: str = ""
+    """Which correlation between slices the variance of a mean over time took, for people; empty for other variances."""
 
     def put(self, places: Places, block: Cells) -> None:
         """Take a block's values."""
@@ -40,11 +45,19 @@ class Outcome:
             self.value[:, places] = block.value
         self.count = _put(self.count, places, block.count, self.value.shape)
         self.possible = _put(self.possible, places, block.possible, self.value.shape)
-        if block.variance is not None:
-            if self.variance is None:
-                self.variance = np.full(self.value.shape, np.nan)
-            self.variance[:, places] = block.variance
+        self.variance = _put_variance(self.variance, places, block.variance, self.value.shape)
+        self.variance_low = _put_variance(self.variance_low, places, block.variance_low, self.value.shape)
         self.computed[places] = True
+
+
+def _put_variance(
+    whole: NDArray[np.float64] | None, places: Places, block: NDArray[np.float64] | None, shape: tuple[int, ...]
+) -> NDArray[np.float64] | None:
+    if block is None:
+        return whole
+    whole = np.full(shape, np.nan) if whole is None else whole
+    whole[:, places] = block
+    return whole
 
 
 def _put(
@@ -179,10 +192,13 @@ def _blocks(plan: Plan, order: Order, *, watched: bool, clock: Callable[[], floa
     )
     evaluator = Evaluator()
     outcome.left_out, outcome.notes = evaluator.left_out, evaluator.notes
+    here = surface.topology.space.token()
     for start in range(0, len(permutation), plan.block_cells):
         places = permutation[start : start + plan.block_cells]
         # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
         range_ = slice(start, start + len(places)) if in_order else places
         into = outcome.value[:, range_] if isinstance(range_, slice) else None
-        outcome.put(range_, evaluator.block(surface, places, out=into))
+        outcome.put(range_, evaluator.surface(surface, places, out=into))
+        outcome.correlation = evaluator.correlation
+        outcome.extrapolated = evaluator.extrapolated.get(here)
         yield Progress(plan, outcome, start + len(places), clock() - begun)

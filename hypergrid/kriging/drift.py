@@ -43,7 +43,10 @@ class Drift:
         """Return the drift functions centred and scaled on a network, so that their sizes are alike."""
         positions = stations.positions_m
         if self.degree and positions.shape[1] != 2:
-            message = "a polynomial of x and y needs a plane; this network spans so much of the earth that it has none"
+            message = (
+                "a polynomial of x and y needs a plane; this network spans so much of the earth that its places are on "
+                "the sphere; use ordinary_kriging, or ask for distance='plane' and accept its distortion"
+            )
             raise InvalidQuery(message)
         raw = [positions[:, i] for i in range(positions.shape[1] if self.degree else 0)]
         raw += [stations.covariates[name] for name in self.covariates]

@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from hypergrid.errors import InvalidQuery
+from hypergrid.kriging.distance import refuse_sphere, separations
 from hypergrid.kriging.models import Floats
 from hypergrid.kriging.structure import Anisotropy
 from hypergrid.kriging.system import COINCIDENT_M
@@ -65,7 +65,7 @@ def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning
     Parameters
     ----------
     positions_m
-        Stations (x, y) [m], shape (stations, 2).
+        Stations (x, y) [m], shape (stations, 2), or on the sphere, shape (stations, 3).
     values
         Values, NaN where missing, shape (slices, stations); a single slice may have shape (stations,).
     binning
@@ -84,6 +84,7 @@ def empirical_variogram(positions_m: Floats, values: Floats, *, binning: Binning
     places, lines = _checked(positions_m, values)
     how = binning or Binning()
     if how.anisotropy:
+        refuse_sphere("an anisotropic empirical variogram", places)
         places = how.anisotropy.isotropic(places)
     cutoff = how.cutoff_m or float(np.linalg.norm(np.ptp(places, axis=0))) / 3
     if not cutoff > COINCIDENT_M:
@@ -110,7 +111,7 @@ def _binned_sums(places: Floats, lines: Floats, edges: Floats) -> Floats:
     sums = np.zeros((3, len(edges) - 1))
     for start in range(0, len(places), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        distance = cdist(places[rows], places)
+        distance = separations(places[rows], places)
         later = np.arange(len(places)) > np.arange(len(places))[rows, None]
         chosen = later & (distance > COINCIDENT_M) & (distance <= edges[-1])
         apart = distance[chosen]
@@ -125,10 +126,10 @@ def _binned_sums(places: Floats, lines: Floats, edges: Floats) -> Floats:
 def _checked(positions_m: Floats, values: Floats) -> tuple[Floats, Floats]:
     places = np.asarray(positions_m, dtype=np.float64)
     lines = np.atleast_2d(np.asarray(values, dtype=np.float64))
-    if places.ndim != 2 or places.shape[1] != 2 or lines.ndim != 2 or lines.shape[1] != len(places):
+    if places.ndim != 2 or places.shape[1] not in (2, 3) or lines.ndim != 2 or lines.shape[1] != len(places):
         _refuse(
             f"positions of shape {places.shape} and values of shape {lines.shape}",
-            "give positions (stations, 2) and values (slices, stations)",
+            "give positions (stations, 2), or on the sphere (stations, 3), and values (slices, stations)",
         )
     if not np.isfinite(places).all():
         lost = np.flatnonzero(~np.isfinite(places).all(axis=1))

@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from hypergrid.kriging.drift import Drift
+from hypergrid.kriging.kernels import FEW_COLUMNS
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.system import System, inverse
@@ -27,10 +27,15 @@ Floats = NDArray[np.float64]
 
 BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""
+TARGETS_AT_ONCE = 2048
+"""Targets whose variances are grown together: their weights for some tens of stations stay in the cache."""
 
 
 class KrigingField:
     """The kriged field of many slices over one network, asked for at targets."""
+
+    notes: tuple[str, ...] = ()
+    """What a reader of the result should know, such as the variogram that was fitted."""
 
     def __init__(
         self,
@@ -87,7 +92,10 @@ class KrigingField:
 
     def carry(self, dual: Floats, targets: Targets, *, out: Floats | None = None) -> Floats:
         """Return the estimates of a dual form, shape (slices, targets)."""
-        result = np.matmul(dual.T, self.sides(targets).T, out=out)
+        if dual.shape[1] <= FEW_COLUMNS and targets.parts == 1:
+            result = self.system.carried(dual, targets)
+        else:
+            result = np.matmul(dual.T, self.sides(targets).T, out=out)
         if self.mean:
             result += self.mean
         return np.asarray(result)
@@ -110,28 +118,56 @@ class KrigingField:
         full = self.system.within(targets) - np.einsum("ps,ps->p", solved, sides)
         if self.noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
             full = full - self.system.model.nugget
-        result = np.broadcast_to(full, (len(self.present), targets.count)).copy()
-        for mask, slices in groups(self.present):
-            if not mask.any():
-                result[slices] = np.nan
-            elif not mask.all():
-                result[slices] += self.grown(solved, np.flatnonzero(~mask))
-        return np.maximum(result, 0.0, out=result, where=~np.isnan(result))
+        result = self.growth(solved)
+        result += full
+        # A rounding below zero at a station is zero; NaN stays NaN.
+        np.maximum(result, 0.0, out=result)
+        return result
 
-    def grown(self, solved: Floats, missing: NDArray[np.intp]) -> Floats:
-        """Return by how much the variance grows where some stations are missing, shape (targets,).
+    def growth(self, solved: Floats) -> Floats:
+        """Return by how much missing stations let variances grow, shape (slices, targets); NaN where none reports.
 
         Parameters
         ----------
         solved
-            `sides @ inverse` of the targets.
-        missing
-            Numbers of the stations that do not report.
+            Weights of all stations, shape (targets, stations or more): `sides @ inverse`.
         """
-        weights = solved[:, missing].T
-        factor = np.linalg.cholesky(self.inverse[np.ix_(missing, missing)])
-        half = solve_triangular(factor, weights, lower=True, check_finite=False)
-        return np.asarray(np.einsum("mp,mp->p", half, half))
+        result = np.zeros((len(self.present), len(solved)))
+        result[~self.present.any(axis=1)] = np.nan
+        weights = np.ascontiguousarray(solved.T)
+        for start in range(0, len(solved), TARGETS_AT_ONCE):
+            here = slice(start, start + TARGETS_AT_ONCE)
+            inside = weights[:, here]
+            for missing, roots, slices, which in self._losses:
+                half = roots @ inside[missing]
+                grown = np.einsum("mct,mct->mt", half, half)
+                result[slices, here] = grown[which]
+        return result
+
+    @cached_property
+    def _losses(self) -> list[tuple[NDArray[np.intp], Floats, NDArray[np.intp], NDArray[np.intp]]]:
+        """What the variance grows by, in batches of sets that lack equally many stations.
+
+        Missing stations of each set, shape (sets, lacking); inverted Cholesky factors of their part of P, shape (sets,
+        lacking, lacking), of whose products with the weights of a target the squares sum to the growth; slices, and
+        the number of the set that each of them has.
+        """
+        by_count: dict[int, list[tuple[NDArray[np.intp], NDArray[np.intp]]]] = {}
+        for mask, slices in groups(self.present):
+            if mask.any() and not mask.all():
+                missing = np.flatnonzero(~mask)
+                by_count.setdefault(len(missing), []).append((missing, slices))
+        batches = []
+        for count, sets in by_count.items():
+            step = max(1, BATCH_FLOATS // (count * max(count, TARGETS_AT_ONCE)))
+            for start in range(0, len(sets), step):
+                part = sets[start : start + step]
+                missing = np.stack([missing for missing, _ in part])
+                blocks = self.inverse[missing[:, :, None], missing[:, None, :]]
+                which = np.repeat(np.arange(len(part)), [len(slices) for _, slices in part])
+                slices = np.concatenate([slices for _, slices in part])
+                batches.append((missing, np.linalg.inv(np.linalg.cholesky(blocks)), slices, which))
+        return batches
 
     def _drop_undetermined(self) -> None:
         """Take slices whose stations do not determine the estimate as slices without any."""

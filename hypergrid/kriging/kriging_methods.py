@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.kriging.detrended import with_trend
 from hypergrid.kriging.drift import Drift
 from hypergrid.kriging.field import KrigingField
+from hypergrid.kriging.fitted import build_fitted, parse_model, residuals
 from hypergrid.kriging.local import LocalField
 from hypergrid.kriging.methods import METHODS, Field, Method
 from hypergrid.kriging.places import Stations, Targets
-from hypergrid.kriging.variogram import parse_variogram
+from hypergrid.kriging.variogram import Variogram
 from hypergrid.parameters import Parameter
 
 Floats = NDArray[np.float64]
@@ -25,7 +27,7 @@ LARGEST_QUADRATURE = 16
 """Points a side of a cell beyond which nothing is gained."""
 
 _COMMON = (
-    Parameter("variogram", "variogram", "model, psill, range_m and nugget"),
+    Parameter("variogram", "variogram", "model, psill, range_m and nugget; or fit, or fit_by_slice"),
     Parameter("neighbours", "count", "nearest stations to use; all where absent", required=False),
     Parameter(
         "radius_m", "number", "stations farther away are not used; no limit where absent", unit="m", required=False
@@ -39,6 +41,9 @@ _COMMON = (
 
 class Nothing:
     """The field of a network without stations: every estimate is missing."""
+
+    notes: tuple[str, ...] = ()
+    """What a reader of the result should know, such as the variogram that was fitted."""
 
     def __init__(self, slices: int) -> None:
         self._slices = slices
@@ -70,13 +75,23 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
     # What is at its default is left out, so that a query that does not use it keeps its token.
     later = {"radius_m": None, "octants": None, "support": "point", "quadrature": 4, "variance_of": "observable"}
     kept = {name: value for name, value in given.items() if name not in later or value != later[name]}
-    return {**kept, "variogram": parse_variogram(given["variogram"])}
+    return {**kept, "variogram": parse_model(given["variogram"])}
 
 
 def _field(who: str, drift: Drift, stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
     if not stations.count:
         return Nothing(len(values))
-    model, neighbours = given["variogram"], given.get("neighbours")
+    wanted = given["variogram"]
+    if not isinstance(wanted, Variogram):
+        # Fitted to what the drift leaves; a field of one slice or of all is then built of the values themselves.
+        left = residuals(drift.on(stations).columns(stations), values) if drift.count() > 1 else values
+        return build_fitted(
+            wanted,
+            stations,
+            left,
+            lambda model, rows: _field(who, drift, stations, values[rows], {**given, "variogram": model}),
+        )
+    model, neighbours = wanted, given.get("neighbours")
     noise_free = given.get("variance_of") == "noise-free"
     radius_m, octants = given.get("radius_m"), given.get("octants")
     if radius_m is None and octants is None and (neighbours is None or neighbours >= stations.count):
@@ -135,55 +150,63 @@ def _drift_names(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 METHODS.add(
     "ordinary_kriging",
-    Method(
-        "ordinary_kriging",
-        "Best linear unbiased estimate under a given variogram and a constant, unknown mean.",
-        _COMMON,
-        linear=True,
-        has_variance=True,
-        parse=_parse,
-        prepare=_ordinary,
+    with_trend(
+        Method(
+            "ordinary_kriging",
+            "Best linear unbiased estimate under a given variogram and a constant, unknown mean.",
+            _COMMON,
+            linear=True,
+            has_variance=True,
+            parse=_parse,
+            prepare=_ordinary,
+        )
     ),
 )
 METHODS.add(
     "simple_kriging",
-    Method(
-        "simple_kriging",
-        "Best linear estimate under a given variogram with a sill, and a known mean.",
-        (Parameter("mean", "number", "mean of the field", unit="variable"), *_COMMON),
-        # With its known mean the estimate is affine; linear in the values only where the mean is 0.
-        linear=False,
-        has_variance=True,
-        parse=_parse,
-        prepare=_simple,
+    with_trend(
+        Method(
+            "simple_kriging",
+            "Best linear estimate under a given variogram with a sill, and a known mean.",
+            (Parameter("mean", "number", "mean of the field", unit="variable"), *_COMMON),
+            # With its known mean the estimate is affine; linear in the values only where the mean is 0.
+            linear=False,
+            has_variance=True,
+            parse=_parse,
+            prepare=_simple,
+        )
     ),
 )
 METHODS.add(
     "universal_kriging",
-    Method(
-        "universal_kriging",
-        "Kriging with a mean that is a polynomial of x and y, of unknown coefficients.",
-        (Parameter("degree", "count", "1 (a plane) or 2", required=False, default=1), *_COMMON),
-        linear=True,
-        has_variance=True,
-        parse=_parse_universal,
-        prepare=_universal,
+    with_trend(
+        Method(
+            "universal_kriging",
+            "Kriging with a mean that is a polynomial of x and y, of unknown coefficients.",
+            (Parameter("degree", "count", "1 (a plane) or 2", required=False, default=1), *_COMMON),
+            linear=True,
+            has_variance=True,
+            parse=_parse_universal,
+            prepare=_universal,
+        )
     ),
 )
 METHODS.add(
     "external_drift_kriging",
-    Method(
-        "external_drift_kriging",
-        "Kriging with a mean that is linear in covariates that are known everywhere, such as elevation.",
-        (
-            Parameter("drift", "names", "names of layers", required=False, default=("elevation",)),
-            Parameter("degree", "number", "of a polynomial of x and y beside them", required=False, default=0),
-            *_COMMON,
-        ),
-        linear=True,
-        has_variance=True,
-        parse=_parse_external,
-        prepare=_external,
-        covariates=_drift_names,
+    with_trend(
+        Method(
+            "external_drift_kriging",
+            "Kriging with a mean that is linear in covariates that are known everywhere, such as elevation.",
+            (
+                Parameter("drift", "names", "names of layers", required=False, default=("elevation",)),
+                Parameter("degree", "number", "of a polynomial of x and y beside them", required=False, default=0),
+                *_COMMON,
+            ),
+            linear=True,
+            has_variance=True,
+            parse=_parse_external,
+            prepare=_external,
+            covariates=_drift_names,
+        )
     ),
 )

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.kriging.detrended import keeps_variance
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.methods import METHODS
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.system import inverse
+from hypergrid.kriging.trend import trend_of
 from hypergrid.kriging.variogram import Variogram
 
 Floats = NDArray[np.float64]
@@ -61,7 +63,8 @@ def leave_out(
     """
     row = METHODS[method]
     estimate = np.full(values.shape, np.nan)
-    variance = np.full(values.shape, np.nan) if row.has_variance else None
+    known = row.has_variance and keeps_variance(trend_of(given))
+    variance = np.full(values.shape, np.nan) if known else None
     for part in np.unique(parts):
         out, kept = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
         field = row.prepare(stations.take(kept), values[:, kept], given)

@@ -1,87 +1,217 @@
-"""Ordinary kriging on the k nearest stations that report: one system for each distinct set of neighbours."""
+"""Kriging on the k nearest stations that report, or on those within a radius or in each octant.
+
+Each distinct set of stations is solved once, whichever targets and slices it serves, and from one set of reporting
+stations to the next only those targets are solved again whose own set changed. So the work grows with the number of
+cells, slices and changes, and not with that of the stations.
+"""
 
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.spatial import cKDTree
 
+from hypergrid.errors import InvalidQuery
+from hypergrid.kriging import local_batches
+from hypergrid.kriging.drift import Drift
+from hypergrid.kriging.local_task import (
+    COUNTS,
+    ESTIMATES,
+    SOLVED,
+    TOO_FEW_CANDIDATES,
+    UNSOLVED,
+    VARIANCES,
+    Task,
+    task_of,
+)
 from hypergrid.kriging.masks import groups
-from hypergrid.kriging.system import bordered_matrix, inverse, refuse_coincident, right_hand_side
+from hypergrid.kriging.neighbourhood import MORE_CANDIDATES, Neighbourhood, Selection, picked, side_by_side
+from hypergrid.kriging.places import Stations, Targets
+from hypergrid.kriging.system import System
 from hypergrid.kriging.variogram import Variogram
 
-POINTS_AT_ONCE = 4096
-"""Points whose systems are held together: at 20 neighbours 4096 x 21 x 21 floats are 14 MB."""
+Floats = NDArray[np.float64]
+
+POINTS_AT_ONCE = 8192
+"""Targets that are held together at most."""
+CHUNK_BYTES = 32 * 2**20
+"""What the arrays of one chunk of targets may take."""
+FACTOR_BYTES = 32 * 2**20
+"""What the factors of a chunk's sets may take: 8,192 sets of 20 stations."""
+WORTH_COMPILED = 6e7
+"""Targets times masks times stations squared above which compiled code is used: its loading takes as long by numpy."""
 
 
 class LocalField:
-    """The field of many slices, each point kriged from its k nearest stations that report in the slice."""
+    """The field of many slices over one network, each target kriged from stations of its own."""
+
+    notes: tuple[str, ...] = ()
+    """What a reader of the result should know, such as the variogram that was fitted."""
 
     def __init__(
         self,
-        stations_m: NDArray[np.float64],
-        values: NDArray[np.float64],
+        stations: Stations,
+        values: Floats,
         *,
         neighbours: int,
         model: Variogram,
-        names: tuple[str, ...],
+        drift: Drift | None = None,
+        who: str = "ordinary_kriging",
+        radius_m: float | None = None,
+        octants: int | None = None,
+        noise_free: bool = False,
     ) -> None:
-        refuse_coincident(stations_m, names, model)
-        self._stations_m = stations_m
-        self._isotropic_m = model.isotropic(stations_m)
-        self._values = values
-        self._neighbours = neighbours
-        self._model = model
-        self._masks = list(groups(np.isfinite(values)))
+        self.system = System.of(who, stations, model, drift or Drift())
+        self.system.drift.refuse_undetermined(who, stations)
+        self._who = who
+        self._noise_free = noise_free
+        self._selection = Selection(min(neighbours, stations.count), radius_m, octants)
+        self._needed = self.system.drift.drift.needed()
+        if self._selection.most < self._needed:
+            message = (
+                f"{who} needs at least {self._needed} stations for each estimate; got neighbours={neighbours} and "
+                f"octants={octants}; raise them"
+            )
+            raise InvalidQuery(message)
+        self._mean = self.system.drift.drift.mean or 0.0
+        self._present = np.isfinite(values)
+        self._values = np.where(self._present, np.asarray(values, dtype=np.float64) - self._mean, 0.0)
+        self._shift = self._positive()
 
     @property
     def counts(self) -> NDArray[np.int32]:
-        """Stations used in each slice, shape (slices,)."""
-        present = np.count_nonzero(np.isfinite(self._values), axis=1)
-        return np.asarray(np.minimum(present, self._neighbours), dtype=np.int32)
+        """Stations used at most in each slice, shape (slices,)."""
+        present = self._present.sum(axis=1)
+        used = np.where(present < self._needed, 0, np.minimum(present, self._selection.most))
+        return np.asarray(used, dtype=np.int32)
 
-    def at(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return estimates at points (x, y) [m], shape (slices, points); NaN where no station reports."""
-        result = np.full((len(self._values), len(points_m)), np.nan)
-        stations = len(self._stations_m)
-        for slices, points, near, solved, _ in self._solutions(points_m):
-            rows = np.repeat(np.arange(len(near)), near.shape[1])
-            weights = sparse.csr_array((solved.ravel(), (rows, near.ravel())), shape=(len(near), stations))
-            # A missing station has no weight, but NaN times nothing is NaN: give it a number.
-            result[slices, points] = (weights @ np.nan_to_num(self._values[slices]).T).T
+    def counts_at(self, targets: Targets) -> NDArray[np.int32]:
+        """Return the stations used, shape (slices, targets); 0 where they do not determine an estimate."""
+        return self._do(COUNTS, targets, 0.0).astype(np.int32)
+
+    def at(self, targets: Targets) -> Floats:
+        """Return estimates, shape (slices, targets); NaN where no station or too few may be used.
+
+        Raises
+        ------
+        SingularSystem
+            A set of stations whose system has no unique solution.
+        """
+        result = self._do(ESTIMATES, targets, np.nan)
+        if self._mean:
+            result += self._mean
         return result
 
-    def variance(self, points_m: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the kriging variance of the observable value, shape (slices, points)."""
-        result = np.full((len(self._values), len(points_m)), np.nan)
-        for slices, points, _, _, variance in self._solutions(points_m):
-            result[slices, points] = variance
+    def variance(self, targets: Targets) -> Floats:
+        """Return the kriging variance of each slice's estimates, shape (slices, targets), as `KrigingField` does.
+
+        Raises
+        ------
+        SingularSystem
+            A set of stations whose system has no unique solution.
+        """
+        result = self._do(VARIANCES, targets, np.nan)
+        if self._noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
+            result -= self.system.model.nugget
+            np.maximum(result, 0.0, out=result, where=~np.isnan(result))
         return result
 
-    def _solutions(
-        self, points_m: NDArray[np.float64]
-    ) -> Iterator[tuple[NDArray[np.intp], slice, NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield slices, points, and for each point its stations, their weights, and its variance."""
-        for mask, slices in self._masks:
-            present = np.flatnonzero(mask)
-            if not len(present):
-                continue
-            count = min(self._neighbours, len(present))
-            tree = cKDTree(self._isotropic_m[present])
-            for start in range(0, len(points_m), POINTS_AT_ONCE):
-                points = slice(start, min(start + POINTS_AT_ONCE, len(points_m)))
-                _, found = tree.query(self._model.isotropic(points_m[points]), k=count)
-                near = np.sort(present[found.reshape(-1, count)], axis=1)
-                weights, variance = self._solve(points_m[points], near)
-                yield slices, points, near, weights, variance
+    def _positive(self) -> float:
+        """Return what makes the matrix of a set positive definite; an unknown constant mean takes up any shift."""
+        model = self.system.model
+        if self.system.drift.drift.mean is not None:
+            return 0.0
+        if model.is_bounded:
+            return model.sill
+        extent = np.ptp(self.system.isotropic_m, axis=0)
+        return float(model.semivariance(np.array([np.linalg.norm(extent)]))[0])
 
-    def _solve(
-        self, points_m: NDArray[np.float64], near: NDArray[np.intp]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        sets, which = np.unique(near, axis=0, return_inverse=True)
-        systems = inverse(bordered_matrix(self._stations_m[sets], self._model))
-        distance = np.linalg.norm(self._model.isotropic(points_m)[:, None, :] - self._isotropic_m[near], axis=-1)
-        sides = right_hand_side(distance, self._model)
-        solved = np.einsum("pij,pj->pi", systems[which.ravel()], sides)
-        return solved[:, :-1], -np.einsum("pi,pi->p", solved, sides)
+    def _do(self, what: int, targets: Targets, missing: float) -> Floats:
+        out = np.full((len(self._values), targets.count), missing)
+        for numbers, task in self._tasks(what):
+            if targets.count:
+                _Run(Neighbourhood(self.system, numbers, self._selection), task, targets, out, self._who).do()
+        return out
+
+    def _tasks(self, what: int) -> Iterator[tuple[NDArray[np.intp], Task]]:
+        """Yield stations, and a task whose slices have about equally many of them.
+
+        Apart, a slice in which few stations report does not lengthen the lists of candidates of all the others.
+        """
+        found = [(mask, slices) for mask, slices in groups(self._present) if mask.sum() >= self._needed]
+        # In order of time: outages last, so that the next mask differs little from this one.
+        found.sort(key=lambda pair: int(pair[1][0]))
+        most = max((int(mask.sum()) for mask, _ in found), default=1)
+        levels = [int(np.log2(most / mask.sum())) for mask, _ in found]
+        for level in sorted(set(levels)):
+            masks = [pair for pair, own in zip(found, levels, strict=True) if own == level]
+            numbers = np.flatnonzero(np.any([mask for mask, _ in masks], axis=0))
+            most = min(self._selection.most, len(numbers))
+            yield numbers, task_of(what, masks, self._values, self._shift, most, self._selection.octants or 0)
+
+
+class _Run:
+    """One task for all targets, a chunk at a time."""
+
+    def __init__(self, around: Neighbourhood, task: Task, targets: Targets, out: Floats, who: str) -> None:
+        self._around = around
+        self._task = task
+        self._targets = targets
+        self._out = out
+        self._who = who
+        share = task.reporting.sum() / max(1, len(task.reporting) * around.stations)
+        self._width = min(around.stations, int(task.most / share) + MORE_CANDIDATES)
+        if task.octants:
+            # In no direction are the stations equally near.
+            self._width = min(around.stations, 3 * self._width)
+        work = float(targets.count) * len(task.reporting) * task.most**2
+        self._compiled = work > WORTH_COMPILED
+
+    def do(self) -> None:
+        """Do all targets."""
+        if not self._compiled:
+            for piece in self._pieces(np.arange(self._targets.count), self._width):
+                self._piece(piece)
+            return
+        # Not before it is worth the time that the import takes.
+        from hypergrid.kriging.threads import share  # noqa: PLC0415
+
+        middles_m = self._targets.mean(self._targets.positions_m)
+        share(self._piece, self._pieces(side_by_side(middles_m), self._width))
+
+    def _pieces(self, targets: NDArray[np.intp], width: int) -> list[NDArray[np.intp]]:
+        each = 8 * width * (4 + 4 * self._targets.parts)
+        number = -(-len(targets) // min(POINTS_AT_ONCE, max(16, CHUNK_BYTES // each)))
+        # An even number keeps two processors busy to the end.
+        return list(np.array_split(targets, number + number % 2 if number > 1 else 1))
+
+    def _piece(self, pending: NDArray[np.intp]) -> None:
+        """Do some targets, those whose candidates were too few once more with more of them."""
+        width = self._width
+        pending = self._attempt(pending, width)
+        while len(pending):
+            width = min(4 * width, self._around.stations)
+            pending = np.concatenate([self._attempt(some, width) for some in self._pieces(pending, width)])
+
+    def _attempt(self, numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
+        """Do targets with so many candidates each, and return those that need more."""
+        if not self._compiled:
+            return self._attempt_batches(numbers, width)
+        from hypergrid.kriging import local_kernels  # noqa: PLC0415
+
+        chunk = self._around.chunk(picked(self._targets, numbers), width)
+        task = self._task.of(chunk.numbers)
+        status = np.full(len(numbers), SOLVED, dtype=np.int8)
+        floats = (task.most + chunk.functions.shape[1]) * (2 * task.most + 16)
+        fits = max(64, min(FACTOR_BYTES // (8 * floats), 2 * len(numbers) * len(task.reporting)))
+        # Whole powers of two, at most what fits.
+        local_kernels.run(chunk, task, 1 << (fits.bit_length() - 1), self._out, numbers, status)
+        odd = numbers[status == UNSOLVED]
+        if len(odd):
+            odd = self._attempt_batches(odd, width)
+        return np.concatenate([numbers[status == TOO_FEW_CANDIDATES], odd])
+
+    def _attempt_batches(self, numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
+        chunk = self._around.chunk(picked(self._targets, numbers), width)
+        status = np.full(len(numbers), SOLVED, dtype=np.int8)
+        local_batches.run(chunk, self._task.of(chunk.numbers), self._out, numbers, status, who=self._who)
+        return np.compress(status != SOLVED, numbers)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.kriging.detrended import with_trend
 from hypergrid.kriging.inverse_distance import LARGEST_POWER, InverseDistanceField
 from hypergrid.kriging.methods import METHODS, Field, Method, Prepare
 from hypergrid.kriging.places import Stations
@@ -94,7 +95,7 @@ def _add(
     prepare: Prepare,
 ) -> None:
     row = Method(name, summary, parameters, linear=True, has_variance=False, parse=parse, prepare=prepare)
-    METHODS.add(name, row)
+    METHODS.add(name, with_trend(row))
 
 
 _add(

@@ -70,7 +70,10 @@ def refuse_same_place(who: str, stations_m: NDArray[np.float64], names: tuple[st
     pairs = sorted(cKDTree(stations_m).query_pairs(COINCIDENT_M)) if len(stations_m) else []
     if pairs:
         named = ", ".join(f"{names[i]} and {names[j]}" for i, j in pairs[:5])
-        message = f"{who} cannot pass through two values in the same place: {named}; {remedy}, or select one of them"
+        message = (
+            f"{who} cannot pass through two values in the same place: {named}; {remedy}, ask for coincident='merge', "
+            "or select one of them"
+        )
         raise SingularSystem(message)
 
 

@@ -13,6 +13,7 @@ from scipy.spatial import cKDTree
 from hypergrid.errors import InvalidQuery, SingularSystem
 from hypergrid.kriging.distance import separations
 from hypergrid.kriging.drift import Drift, PlacedDrift
+from hypergrid.kriging.kernels import carried, negative_semivariance
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.variogram import Variogram
 
@@ -51,7 +52,10 @@ class System:
             message = f"{who} needs a variogram with a sill; {model.model} has none: use ordinary_kriging"
             raise InvalidQuery(message)
         if model.anisotropy and stations.positions_m.shape[1] != 2:
-            message = f"{who} with anisotropy needs a plane; this network spans too much of the earth to have one"
+            message = (
+                f"{who} with anisotropy needs a plane; this network spans so much of the earth that its places are on "
+                "the sphere; leave anisotropy out, or ask for distance='plane' and accept its distortion"
+            )
             raise InvalidQuery(message)
         refuse_coincident(who, stations, model)
         origin = model.sill if drift.mean is not None else 0.0
@@ -84,15 +88,35 @@ class System:
         differs by the nugget as any other does; and so it is where the mean of a cell is wanted.
         """
         count = self.stations.count
-        isotropic_m = self.model.isotropic(targets.positions_m)
         sides = np.empty((targets.count, self.size))
-        distance = separations(isotropic_m, self.isotropic_m)
-        values = self.origin - self.model.semivariance(distance)
-        if targets.parts == 1 and self.model.nugget_is == "micro-scale":
-            values[distance <= COINCIDENT_M] = self.origin
-        sides[:, :count] = targets.mean(values)
+        points_m = self.model.isotropic(targets.positions_m)
+        into = sides[:, :count] if targets.parts == 1 else None
+        values = negative_semivariance(
+            points_m, self.isotropic_m, self.model, origin=self.origin, exact_within_m=self._exact(targets), out=into
+        )
+        if into is None:
+            sides[:, :count] = targets.mean(values)
         sides[:, count:] = self.drift.columns(targets)
         return sides
+
+    def carried(self, dual: Floats, targets: Targets) -> Floats:
+        """Return the product of a dual form with the right-hand sides of points, shape (columns, targets).
+
+        The right-hand sides of many points are not stored where the dual form, shape (size, columns), has few columns.
+        """
+        count = self.stations.count
+        product = carried(
+            self.model.isotropic(targets.positions_m),
+            self.isotropic_m,
+            self.model,
+            dual[:count],
+            origin=self.origin,
+            exact_within_m=self._exact(targets),
+        )
+        return np.asarray(product + dual[count:].T @ self.drift.columns(targets).T)
+
+    def _exact(self, targets: Targets) -> float | None:
+        return COINCIDENT_M if targets.parts == 1 and self.model.nugget_is == "micro-scale" else None
 
     def within(self, targets: Targets) -> Floats | float:
         """Return the variance of each target by itself, as `c0 - gamma`: `c0` for points, less for means of cells."""
@@ -101,8 +125,7 @@ class System:
         shape = (targets.count, targets.parts, -1)
         isotropic_m = self.model.isotropic(targets.positions_m).reshape(shape)
         # All cells of a grid have one size but for the projection; still each gets its own, there are only few parts.
-        pairs = np.stack([separations(cell, cell) for cell in isotropic_m])
-        gamma = self.model.semivariance(pairs)
+        gamma = self.model.semivariance(separations(isotropic_m, isotropic_m))
         return np.asarray(self.origin - np.einsum("tij,i,j->t", gamma, targets.weights, targets.weights))
 
 
@@ -123,10 +146,11 @@ def inverse(matrix: Floats, *, who: str = "ordinary_kriging") -> Floats:
     else:
         off = float(np.abs(matrix @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
     if not off <= UNIQUE_TO:
+        condition = float(np.max(np.linalg.cond(matrix)))
         message = (
             f"{who} needs a variogram under which the stations differ; the system is singular to working "
-            f"precision (off by {off:.1g} where {UNIQUE_TO:g} is allowed); raise the nugget, shorten the range, or use "
-            "the exponential or spherical model"
+            f"precision (off by {off:.1g} where {UNIQUE_TO:g} is allowed, condition number {condition:.0e}); raise the "
+            "nugget, shorten the range, or use the exponential or spherical model"
         )
         raise SingularSystem(message)
     return np.asarray(inverted, dtype=np.float64)
@@ -147,6 +171,6 @@ def refuse_coincident(who: str, stations: Stations, model: Variogram) -> None:
         names = ", ".join(f"{stations.names[i]} and {stations.names[j]}" for i, j in pairs[:5])
         message = (
             f"{who} cannot tell stations in the same place apart without a nugget: {names}; "
-            "give the variogram a nugget above zero, or select one of them"
+            "give the variogram a nugget above zero, ask for coincident='merge', or select one of them"
         )
         raise SingularSystem(message)

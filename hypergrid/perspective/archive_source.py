@@ -12,7 +12,7 @@ from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.tokens import token
-from hypergrid.topology import Regular, SeriesAxis
+from hypergrid.topology import Layer, Regular, SeriesAxis
 from hypergrid.units import Variable
 
 SELECTED_BY_DEFAULT: Mapping[str, Any] = {"statistic": ("sample", "mean")}
@@ -107,6 +107,10 @@ class ArchiveSource:
             return own
         starts = own.starts_ns()
         return own.take((starts >= window.start_ns) & (starts < window.stop_ns))
+
+    def layer(self, name: str) -> Layer:
+        """Return a layer of the snapshot."""
+        return self.archive.layers[name]
 
 
 def _matches(series: Series, wanted: Mapping[str, Any]) -> bool:

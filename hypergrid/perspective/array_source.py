@@ -1,17 +1,19 @@
 """An array in memory as a base: what `hg.base` takes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.perspective.array_layers import array_layers
 from hypergrid.streams.elements import Series
 from hypergrid.times import Window
 from hypergrid.tokens import token
-from hypergrid.topology import Instants, SeriesAxis
+from hypergrid.topology import Instants, Layer, SeriesAxis
 from hypergrid.units import KNOWN_VARIABLES, Variable, check_unit
 
 
@@ -24,6 +26,7 @@ class ArraySource:
     times_ns: NDArray[np.int64]
     values: NDArray[np.float64]
     axis: SeriesAxis
+    layers: Mapping[str, Layer] = field(default_factory=dict)
     snapshot: None = None
     carries_intervals: bool = False
 
@@ -46,12 +49,20 @@ class ArraySource:
         first, stop = self._range(window)
         return self.values[first:stop]
 
+    def layer(self, name: str) -> Layer:
+        """Return one of the layers that came with the array."""
+        if name not in self.layers:
+            found = NotFound.among(kind="layer", given=name, existing=self.layers)
+            message = f"{found}; give one with hg.base(…, layers={{{name!r}: dataarray}})"
+            raise NotFound(message)
+        return self.layers[name]
+
     def _range(self, window: Window) -> tuple[int, int]:
         first, stop = np.searchsorted(self.times_ns, [window.start_ns, window.stop_ns])
         return int(first), int(stop)
 
 
-def array_source(array: xr.DataArray) -> ArraySource:
+def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = None) -> ArraySource:
     """Return an array as a source of readings.
 
     Parameters
@@ -59,11 +70,15 @@ def array_source(array: xr.DataArray) -> ArraySource:
     array
         Dimensions time and station (or series); coordinates lon and lat [degree], or x and y [m], of the stations,
         perhaps elevation [m]; `attrs["units"]`, its name is the variable.
+    layers
+        Layers by name, as `array_layers` takes them; None: none.
 
     Raises
     ------
     InvalidQuery
-        Dimensions or coordinates that are missing, times that are unordered or repeated.
+        Dimensions or coordinates that are missing, times that are unordered or repeated, a layer in other coordinates.
+    InvalidLayer, InvalidUnit
+        A layer's cells cannot be one, or a unit not be used.
     """
     joint = next((dim for dim in ("station", "series") if dim in array.dims), None)
     if joint is None or set(array.dims) != {"time", joint}:
@@ -93,7 +108,10 @@ def array_source(array: xr.DataArray) -> ArraySource:
         _elevation(array, joint),
         "lonlat" if system == "lonlat" else "metres",
     )
-    return ArraySource(variable, token(times, values, axis.token(), variable), times, values, axis)
+    beside = array_layers(layers or {}, axis.system)
+    # One array with other layers is another source: queries that merge the two must not take the one for the other.
+    tokens = ({name: layer.token for name, layer in beside.items()},) if beside else ()
+    return ArraySource(variable, token(times, values, axis.token(), variable, *tokens), times, values, axis, beside)
 
 
 def _variable(array: xr.DataArray) -> Variable:

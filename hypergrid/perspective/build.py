@@ -5,20 +5,29 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.kriging import Variogram
+from hypergrid.kriging.detrended import refuse_variance
+from hypergrid.kriging.selection import PARAMETERS as SELECTION
+from hypergrid.kriging.selection import parse_selection
+from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
 from hypergrid.perspective.cells import space_cells, time_cells
-from hypergrid.perspective.functions import CONVERTS, MERGES
+from hypergrid.perspective.functions import CONVERTS, MERGES, MergeRow
+from hypergrid.perspective.instants import interpolate_in_time
+from hypergrid.perspective.matching import common_stations
 from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Merge, Source
 from hypergrid.perspective.perspective import Perspective
+from hypergrid.perspective.placing import Reach, place, reach_of
+from hypergrid.perspective.recipes import expanded
 from hypergrid.perspective.restrict import restrict
-from hypergrid.perspective.steps import Question, Step
+from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
+from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
 from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
-from hypergrid.topology import PER_UNIT, Grid, Metres, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
+from hypergrid.topology import Grid, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
 from hypergrid.units import parse_number
 
 Lookup = Callable[[Question], Source]
@@ -32,7 +41,8 @@ def build(question: Question, lookup: Lookup) -> Surface:
     """Return the surface that a question asks for.
 
     A clip in time bounds the readings where the last aggregate is over "all"; elsewhere it selects cells by their
-    corner (design section 4).
+    corner (design section 4). Where a step interpolates in time, it bounds the instants, and readings around them are
+    used.
 
     Raises
     ------
@@ -40,11 +50,14 @@ def build(question: Question, lookup: Lookup) -> Surface:
         Whatever is known to be wrong before anything runs: unknown names, parameters that do not fit, cells that
         cut their source's, a grid that misses all stations, a time range without readings.
     """
+    question = expanded(question)
     window = _clip_window(question)
     bounded = _is_over_all(question)
-    perspective = _Builder(lookup, window, question.variance).chain(question, bounded=bounded)
+    perspective = _Builder(lookup, window, question.variance, parse_memory(question.correlation_time)).chain(
+        question, bounded=bounded
+    )
     if question.variance:
-        _check_variance(perspective)
+        check_variance(perspective)
     return Surface(perspective, _clip(question, perspective, None if bounded else window))
 
 
@@ -71,13 +84,21 @@ class _Builder:
     window: Window | None
     """The clip in time."""
     variance: bool
+    memory: Memory
 
     def chain(self, question: Question, *, bounded: bool) -> Perspective:
-        here = self.base(question, bounded=bounded)
+        in_time = [number for number, step in enumerate(question.steps, start=1) if step.is_in_time]
+        last_in_time = max(in_time, default=0)
+        # An instant in the clip needs readings around it: so these are bounded only where nothing fills gaps.
+        here = self.base(question, bounded=bounded and not in_time)
         whole = self.window if bounded and self.window else here.operator.window  # type: ignore[union-attr]
         for number, step in enumerate(question.steps, start=1):
             try:
-                here = self.step(step, here, whole, bounded=bounded)
+                if step.is_in_time:
+                    _refuse_directions(step.name, here)
+                    here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
+                else:
+                    here = self.step(step, here, whole, bounded=bounded and number > last_in_time)
                 if step.op == "merge" and not (bounded and self.window):
                     # From here on, all is what both sources have.
                     whole = Window(here.topology.time.origin, here.topology.time.stop)
@@ -113,7 +134,12 @@ class _Builder:
         if step.op == "aggregate":
             return _aggregate(step, here, whole)
         if step.op == "interpolate":
-            return _interpolate(step, here, variance=self.variance)
+            if step.others:
+                message = (
+                    f"{step.name} interpolates one query; got {len(step.others)} more: only a recipe of two takes one"
+                )
+                raise InvalidQuery(message)
+            return _interpolate(step, here, variance=self.variance, memory=self.memory)
         if len(step.others) != 1:
             message = f"merge {step.name!r} takes one other query in 'with'; got {len(step.others)}"
             raise InvalidQuery(message)
@@ -129,11 +155,27 @@ class _Builder:
 def _convert(step: Step, here: Perspective) -> Perspective:
     row = CONVERTS[step.name]
     given = bind(step.name, row.parameters, dict(step.params), variable_unit=here.unit)
-    if step.name == "valid_range" and given["low"] > given["high"]:
-        message = f"valid_range needs low not above high; got {given['low']:g} to {given['high']:g}"
+    if step.name in ("valid_range", "limit") and given["low"] > given["high"]:
+        message = f"{step.name} needs low not above high; got {given['low']:g} to {given['high']:g}"
         raise InvalidQuery(message)
-    operator = Convert((Call.of(step.name, given),))
+    operator = Convert((Call.of(step.name, given),), _ground(step, here) if row.placed else ())
     return Perspective((here,), here.topology, operator, row.unit(here.unit, given))
+
+
+def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
+    """Return the layer of elevation that a function of place and time uses; none where there is none."""
+    base = here.bases()[0]
+    space = base.topology.space
+    if here.holds_readings:
+        message = f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first"
+        raise InvalidQuery(message)
+    if isinstance(space, SeriesAxis) and space.system != "lonlat":
+        message = f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
+        raise InvalidQuery(message)
+    try:
+        return ((ELEVATION, base.operator.source.layer(ELEVATION).token),)  # type: ignore[union-attr]
+    except NotFound:
+        return ()
 
 
 def _aggregate(step: Step, here: Perspective, whole: Window) -> Perspective:
@@ -238,13 +280,18 @@ def _refuse_alike(stations: SeriesAxis) -> None:
         raise InvalidQuery(message)
 
 
-def _interpolate(step: Step, here: Perspective, *, variance: bool) -> Perspective:
+def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memory) -> Perspective:
     stations = here.topology.space
     if not isinstance(stations, SeriesAxis):
         message = "its source is a grid already; interpolate once, from the stations"
         raise InvalidQuery(message)
     _refuse_alike(stations)
-    _refuse_directions(step.name, here)
+    if here.unit == "degree":
+        message = (
+            f"a {step.name} of directions has no meaning: 350 and 10 degree would give 180; interpolate('recipe', …) "
+            "takes the components of the wind"
+        )
+        raise InvalidQuery(message)
     if stations.moved:
         message = (
             f"stations moved while these readings were taken: {', '.join(stations.moved)}; clip the time so that it "
@@ -253,8 +300,8 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool) -> Perspectiv
         raise InvalidQuery(message)
     given_grid = dict(step.cells)
     for key in given_grid:
-        if key not in ("lon", "lat", "x", "y", "step", "shape"):
-            raise NotFound.among(kind="key of a grid", given=key, existing=("lon", "lat", "x", "y", "step", "shape"))
+        if key not in GRID_KEYS:
+            raise NotFound.among(kind="key of a grid", given=key, existing=GRID_KEYS)
     if "step" not in given_grid:
         message = f"a grid needs a step, such as '1arcsec'; got {given_grid}"
         raise InvalidQuery(message)
@@ -267,34 +314,46 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool) -> Perspectiv
     if variance and not operator.row.has_variance:
         message = f"{step.name} has no variance; ask for it with a kriging method"
         raise InvalidQuery(message)
-    bound = bind(step.name, operator.row.parameters, dict(step.params), variable_unit=here.unit)
-    parameters = operator.row.parse(bound)
-    _refuse_far(cells, stations, parameters)
-    operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance)
+    row = operator.row
+    bound = bind(step.name, (*row.parameters, *SELECTION), dict(step.params), variable_unit=here.unit)
+    selection = parse_selection(step.name, {item.name: bound.pop(item.name) for item in SELECTION})
+    parameters = {**row.parse(bound), **selection}
+    if variance:
+        refuse_variance(trend_of(parameters))
+    _refuse_unplaced(stations)
+    reach = reach_of(stations, cells, parameters)
+    source = here.bases()[0].operator.source  # type: ignore[union-attr]
+    try:
+        layers = tuple((name, source.layer(name).token) for name in row.covariates(parameters))
+    except NotFound as error:
+        if trend_of(parameters) is None:
+            raise
+        message = f"{error}; a trend needs the elevation of the cells: without it, use trend='none'"
+        raise NotFound(message) from error
+    operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, far=reach.far, memory=memory)
+    _refuse_far(cells, stations, operator, reach)
     return Perspective((here,), Topology(here.topology.time, cells), operator, here.unit)
 
 
-def _refuse_far(cells: Grid, stations: SeriesAxis, parameters: Mapping[str, Any]) -> None:
-    known = np.isfinite(stations.x) & np.isfinite(stations.y)
-    if not known.any():
+def _refuse_unplaced(stations: SeriesAxis) -> None:
+    if not (np.isfinite(stations.x) & np.isfinite(stations.y)).any():
         message = (
             f"none of the {stations.count} stations has a position; name them with lon and lat in the deployment file"
         )
         raise InvalidQuery(message)
-    metres = Metres(stations)
-    places = metres.of(np.stack([stations.x[known], stations.y[known]], axis=1))
-    unit = PER_UNIT[cells.x.quantum]
-    ends = [(x / unit, y / unit) for x in (cells.x.origin, cells.x.stop) for y in (cells.y.origin, cells.y.stop)]
-    corners = metres.of(np.array(ends, dtype=np.float64))
-    low, high = corners.min(axis=0), corners.max(axis=0)
-    nearest = float(np.linalg.norm(places - np.clip(places, low, high), axis=1).min())
-    model = parameters.get("variogram")
-    reach = max(
-        float(cdist(places, places).max()),
-        float(np.linalg.norm(high - low)),
-        REACH_RANGES * model.effective_range_m if model else 0.0,
+
+
+def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach: Reach) -> None:
+    placing = place(stations, operator)
+    known, nearest = placing.placed, float(np.nanmin(reach.distance_m))
+    places = placing.metres.of(np.stack([stations.x, stations.y], axis=1)[placing.near])
+    model = operator.given.get("variogram")
+    allowed = max(
+        float(np.linalg.norm(np.ptp(places, axis=0))),
+        reach.diagonal_m,
+        REACH_RANGES * model.effective_range_m if isinstance(model, Variogram) else 0.0,
     )
-    if not nearest <= reach:
+    if not nearest <= allowed:
         names = "lon, lat" if cells.system == "lonlat" else "x, y"
         message = (
             f"the grid misses all {int(known.sum())} stations: the nearest is {nearest / 1000:,.1f} km away; stations "
@@ -313,14 +372,21 @@ def _merge(step: Step, first: Perspective, second: Perspective) -> Perspective:
     if first.holds_readings or second.holds_readings:
         message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
         raise InvalidQuery(message)
-    if first.topology.space.token() != second.topology.space.token() and not _same_stations(first, second):
+    topology = Topology(time, _common_space(row, first, second))
+    first, second = (restrict(source, _within(source.topology.time, time)) for source in (first, second))
+    return Perspective((first, second), topology, Merge(step.name), row.unit(first.unit, second.unit))
+
+
+def _common_space(row: MergeRow, first: Perspective, second: Perspective) -> SeriesAxis | Grid:
+    one, other = first.topology.space, second.topology.space
+    if row.matched and isinstance(one, SeriesAxis) and isinstance(other, SeriesAxis):
+        return common_stations(one, other)
+    if one.token() != other.token() and not _same_stations(first, second):
         message = (
             "its sources have different cells in space; interpolate both to one grid, or use stations that have both"
         )
         raise InvalidQuery(message)
-    topology = Topology(time, first.topology.space)
-    first, second = (restrict(source, _within(source.topology.time, time)) for source in (first, second))
-    return Perspective((first, second), topology, Merge(step.name), row.unit(first.unit, second.unit))
+    return one
 
 
 def _within(axis: TimeAxis, part: TimeAxis) -> slice:
@@ -350,17 +416,6 @@ def _common_time(first: TimeAxis, second: TimeAxis) -> TimeAxis:
             return first
     message = "its sources have different time cells; aggregate both to the same step and length first"
     raise InvalidQuery(message)
-
-
-def _check_variance(perspective: Perspective) -> None:
-    operators = [item.operator for item in perspective.chain()]
-    if not isinstance(perspective.operator, Interpolate):
-        where = "no interpolation" if not any(isinstance(o, Interpolate) for o in operators) else "steps after it"
-        message = (
-            f"variance belongs to an interpolated estimate; this query has {where}; "
-            "ask for it where interpolate is the last step"
-        )
-        raise InvalidQuery(message)
 
 
 def _clip(question: Question, perspective: Perspective, window: Window | None) -> Clip:

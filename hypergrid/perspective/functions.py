@@ -18,6 +18,22 @@ from hypergrid.units import convert
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class Where:
+    """Where and when the values of a block are: time cells by places."""
+
+    start_ns: NDArray[np.int64]
+    """Starts of the time cells (UTC) [ns since 1970], shape (time cells,)."""
+    length_ns: int
+    """Length of the time cells; 0 for instants."""
+    lon: Floats
+    """Longitude of the places [degree], shape (places,)."""
+    lat: Floats
+    """Latitude of the places [degree], shape (places,)."""
+    elevation_m: Floats
+    """Elevation of the places [m], shape (places,); no NaN."""
+
+
 @dataclass(frozen=True)
 class ConvertRow:
     """An element-wise function of values; NaN out means missing."""
@@ -25,9 +41,12 @@ class ConvertRow:
     name: str
     summary: str
     parameters: tuple[Parameter, ...]
-    apply: Callable[[Floats, Mapping[str, Any]], Floats]
+    apply: Callable[..., Floats]
+    """Values and parameters by name to values; a third argument, a `Where`, for a row that is `placed`."""
     unit: Callable[[str, Mapping[str, Any]], str]
-    """Unit of the result from the source's unit and the parameters."""
+    """Unit of the result from the source's unit and the parameters; raises InvalidUnit where they do not fit."""
+    placed: bool = False
+    """Whether it depends on where and when the values are."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +91,12 @@ class MergeRow:
     """Unit of the result; raises InvalidUnit where the two do not go together."""
     alike: bool
     """Whether the second source is converted to the first one's unit."""
+    takes: tuple[str, str] | None = None
+    """Units that the two sources are converted to, for a formula of two different variables."""
+    matched: bool = False
+    """Whether sources with different stations are merged on the stations that both have."""
+    counts_first: bool = False
+    """Whether the first source alone says how many values are behind a result; else the lesser of the two."""
 
 
 CONVERTS: Registry[ConvertRow] = Registry("convert function")

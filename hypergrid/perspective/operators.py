@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.kriging import METHODS, Method, Variogram
+from hypergrid.kriging import METHODS, Method, TimeMethod, Variogram, method_in_time
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES, AggregateRow, ConvertRow, MergeRow
 from hypergrid.streams.elements import Readings
-from hypergrid.times import Window
-from hypergrid.topology import SeriesAxis, TimeAxis
+from hypergrid.times import SECOND_NS, Window, format_duration
+from hypergrid.topology import Layer, SeriesAxis, TimeAxis
 from hypergrid.units import Variable
 
 
@@ -49,6 +49,9 @@ class Source(Protocol):
 
         A source with a common clock returns an array, shape (time cells, series), NaN where missing.
         """
+
+    def layer(self, name: str) -> Layer:
+        """Return a layer in the coordinates of the series; raises `NotFound` with what there is and how to add one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +106,8 @@ class Convert:
     """Element-wise functions, one after the other, in one pass; topology as the source's."""
 
     calls: tuple[Call, ...]
+    layers: tuple[tuple[str, str], ...] = ()
+    """Names and tokens of the layers that functions of place use."""
 
     def rows(self) -> tuple[ConvertRow, ...]:
         """Return the functions' rows."""
@@ -110,7 +115,7 @@ class Convert:
 
     def content(self) -> object:
         """Plain content, for the token."""
-        return ("convert", self.calls)
+        return ("convert", self.calls, self.layers) if self.layers else ("convert", self.calls)
 
     def describe(self) -> str:
         """One line for people."""
@@ -148,6 +153,12 @@ class Interpolate:
     parameters: tuple[tuple[str, Any], ...]
     variance: bool = False
     """Whether the variance of each estimate is wanted."""
+    layers: tuple[tuple[str, str], ...] = ()
+    """Names and tokens of the layers that it uses."""
+    memory: float | Literal["estimate"] | None = None
+    """E-folding time of errors between slices [s], "estimate", or None where it is not known; for means over time."""
+    far: tuple[tuple[str, float], ...] = ()
+    """Stations that are too far outside the step's whole grid to be used, with their distances [m]."""
 
     @property
     def row(self) -> Method:
@@ -159,13 +170,59 @@ class Interpolate:
         """Parameters by name."""
         return dict(self.parameters)
 
+    @property
+    def uses_all_stations(self) -> bool:
+        """Whether every slice is one linear map of its completed stations: kriging that selects none of them."""
+        given = self.given
+        selects = any(given.get(name) is not None for name in ("neighbours", "radius_m", "octants", "trend"))
+        return self.row.has_variance and not selects and getattr(given["variogram"], "by", "all") == "all"
+
     def content(self) -> object:
         """Plain content, for the token."""
-        return ("interpolate", self.method, self.parameters, self.variance)
+        plain = ("interpolate", self.method, self.parameters, self.variance)
+        # What is not used is left out, so that it does not change the token.
+        content = (*plain, self.layers) if self.layers else plain
+        content = (*content, "far", self.far) if self.far else content
+        return content if self.memory is None else (*content, "memory", self.memory)
 
     def describe(self) -> str:
         """One line for people."""
         return f"interpolate {Call(self.method, self.parameters).describe()}"
+
+
+@dataclass(frozen=True)
+class InterpolateInTime:
+    """Values at instants from the readings of each series around them; new time, location across."""
+
+    method: str
+    """Name of the method's row."""
+    max_gap_ns: int | None
+    """Longest time between two readings that is filled [ns]; None: as each series' interval says."""
+
+    @property
+    def row(self) -> TimeMethod:
+        """The method's row."""
+        return method_in_time(self.method)
+
+    def gaps_ns(self, axis: SeriesAxis) -> NDArray[np.int64]:
+        """Return the maximum gap of each series [ns], shape (series,)."""
+        if self.max_gap_ns is not None:
+            return np.full(axis.count, self.max_gap_ns, dtype=np.int64)
+        gaps = [self.row.gap_of(round(series.interval_s * SECOND_NS)) for series in axis.series]
+        return np.array(gaps, dtype=np.int64)
+
+    def reach_ns(self, axis: SeriesAxis) -> int:
+        """Return how far from an instant a reading of any series may matter [ns]."""
+        return int(self.row.reach * int(self.gaps_ns(axis).max(initial=0))) + 1
+
+    def content(self) -> object:
+        """Plain content, for the token."""
+        return ("interpolate in time", self.method, self.max_gap_ns)
+
+    def describe(self) -> str:
+        """One line for people."""
+        gap = "by interval" if self.max_gap_ns is None else format_duration(self.max_gap_ns)
+        return f"interpolate {self.method}(max_gap={gap})"
 
 
 @dataclass(frozen=True)
@@ -188,4 +245,4 @@ class Merge:
         return f"merge {self.function}"
 
 
-Operator = Base | Convert | Aggregate | Interpolate | Merge
+Operator = Base | Convert | Aggregate | Interpolate | InterpolateInTime | Merge

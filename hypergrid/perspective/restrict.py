@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from hypergrid.perspective.operators import Aggregate, Base, Interpolate
+from hypergrid.perspective.operators import Aggregate, Base, Interpolate, InterpolateInTime
 from hypergrid.perspective.perspective import Perspective
-from hypergrid.times import Window
-from hypergrid.topology import Grid, Regular, TimeAxis, Topology
+from hypergrid.perspective.standing import standing_ns
+from hypergrid.times import SECOND_NS, Window
+from hypergrid.topology import Grid, Regular, SeriesAxis, TimeAxis, Topology
 
 ALL = slice(None)
 
@@ -34,6 +35,8 @@ def restrict(here: Perspective, time: slice, rows: slice = ALL, columns: slice =
         sources: tuple[Perspective, ...] = (_below_aggregate(here, operator, topology, (time, rows, columns)),)
     elif isinstance(operator, Interpolate):
         sources = (restrict(here.source, time),)
+    elif isinstance(operator, InterpolateInTime):
+        sources = (_around_instants(here.source, operator, topology.time),)
     else:
         sources = tuple(restrict(source, time, rows, columns) for source in here.sources)
     return replace(here, topology=topology, sources=sources)
@@ -66,6 +69,28 @@ def _below_aggregate(
     rows = _covered(below.y, space.y) if space.y.name in operator.dimensions else parts[1]
     columns = _covered(below.x, space.x) if space.x.name in operator.dimensions else parts[2]
     return restrict(source, time, rows, columns)
+
+
+def _around_instants(source: Perspective, operator: InterpolateInTime, instants: TimeAxis) -> Perspective:
+    """Return what lies near enough to the instants to matter, also where it is of another time than they are."""
+    space, time = source.topology.space, source.topology.time
+    if not isinstance(space, SeriesAxis):
+        message = "an interpolation in time has series"
+        raise TypeError(message)
+    reach_ns = operator.reach_ns(space)
+    start, stop = instants.origin - reach_ns, instants.stop + reach_ns
+    if source.holds_readings:
+        # Readings are read by the start of their intervals, and stand within these.
+        longest_ns = max((round(series.interval_s * SECOND_NS) for series in space.series), default=0)
+        return restrict_readings(source, Window(start - longest_ns, stop))
+    start, stop = start - standing_ns(time), stop - standing_ns(time)
+    if isinstance(time, Regular):
+        first, end = (min(max(-((time.origin - edge) // time.step), 0), time.count) for edge in (start, stop))
+    else:
+        low, high = max(start, time.origin), min(stop, time.stop)
+        first, end = (int(edge) for edge in np.searchsorted(time.times_ns, (low, high)))
+    first = min(first, time.count - 1)
+    return restrict(source, slice(first, max(end, first + 1)))
 
 
 def _covered(source: TimeAxis, target: TimeAxis) -> slice:

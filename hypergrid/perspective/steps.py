@@ -9,7 +9,7 @@ import numpy as np
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.flags import ACCEPTED_BY_DEFAULT, MEANINGS
-from hypergrid.kriging import METHODS, Variogram
+from hypergrid.kriging import Variogram, method_over
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES
 from hypergrid.times import format_instant, parse_instant
 
@@ -17,6 +17,12 @@ Operation = Literal["convert", "aggregate", "interpolate", "merge"]
 
 DIMENSIONS = ("time", "lon", "lat", "x", "y")
 """Dimensions that an aggregate may change, and a clip may bound."""
+
+GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape")
+"""Keys of the grid of an interpolation."""
+
+RECIPE = "recipe"
+"""In place of a method: what is best for the variable, as `recipes.py` says."""
 
 SELECTABLE = ("station", "height_m", "replicate", "statistic", "interval_s", "source")
 """What tells series apart."""
@@ -28,12 +34,12 @@ DEEPEST_MERGE = 8
 """How deep queries may be merged into queries."""
 
 _TABLES: dict[str, Mapping[str, object]] = {
-    "convert": CONVERTS, "aggregate": AGGREGATES, "interpolate": METHODS, "merge": MERGES,
+    "convert": CONVERTS, "aggregate": AGGREGATES, "merge": MERGES,
 }  # fmt: skip
 _STEP_KEYS = {
     "convert": {"op", "function", "params"},
     "aggregate": {"op", "function", "params", *DIMENSIONS},
-    "interpolate": {"op", "method", "grid", "params"},
+    "interpolate": {"op", "method", "grid", "time", "params", "with"},
     "merge": {"op", "function", "with"},
 }
 _QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select", "variance"}
@@ -49,18 +55,28 @@ class Step:
     params: tuple[tuple[str, Any], ...] = ()
     """Parameters, ordered by name."""
     cells: tuple[tuple[str, Any], ...] = ()
-    """An aggregate's cells by dimension, or an interpolation's grid by key, as JSON values."""
+    """An aggregate's cells by dimension, or an interpolation's grid by key or its step in time, as JSON values."""
     others: tuple["Question", ...] = ()
-    """A merge's other queries."""
+    """Other queries of a merge, or of a recipe of two variables."""
 
     def __post_init__(self) -> None:
-        _TABLES[self.op][self.name]
+        if self.op == "interpolate" and self.name == RECIPE and not self.is_in_time:
+            return
+        if self.op == "interpolate":
+            method_over("time" if self.is_in_time else "space", self.name)
+        else:
+            _TABLES[self.op][self.name]
+
+    @property
+    def is_in_time(self) -> bool:
+        """Whether it interpolates in time."""
+        return self.op == "interpolate" and [name for name, _ in self.cells] == ["time"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         key = "method" if self.op == "interpolate" else "function"
         document: dict[str, Any] = {"op": self.op, key: self.name}
-        if self.op == "interpolate":
+        if self.op == "interpolate" and not self.is_in_time:
             document["grid"] = _plain(dict(self.cells))
         else:
             document.update({name: _plain(value) for name, value in self.cells})
@@ -84,6 +100,8 @@ class Question:
     select: tuple[tuple[str, Any], ...] = ()
     """What series must have; default: statistics sample and mean."""
     variance: bool = False
+    correlation_time: str | None = None
+    """E-folding time of errors ("6h", "0s", "estimate") where the variance of a mean over time is asked for."""
 
     def __post_init__(self) -> None:
         if not self.accept_flags or not set(self.accept_flags) <= set(MEANINGS):
@@ -131,7 +149,8 @@ class Question:
         if self.select:
             document["select"] = {name: _plain(value) for name, value in self.select}
         if self.variance:
-            document["variance"] = True
+            known = self.correlation_time is not None
+            document["variance"] = {"correlation_time": self.correlation_time} if known else True
         return document
 
 
@@ -188,12 +207,14 @@ class _Reader:
         if not isinstance(op, str) or op not in _STEP_KEYS:
             raise NotFound.among(kind=f"operator of {self.where}", given=op, existing=_STEP_KEYS)
         key = "method" if op == "interpolate" else "function"
-        required = {"op", key} | {"interpolate": {"grid"}, "merge": {"with"}}.get(op, set())
+        required = {"op", key} | ({"with"} if op == "merge" else set())
         document = self.mapping(value, _STEP_KEYS[op], required)
         params = _Reader(f"params of {self.where}").any_mapping(document.get("params"))
         cells: Mapping[str, Any] = {name: document[name] for name in DIMENSIONS if name in document}
         if op == "interpolate":
-            cells = _Reader(f"grid of {self.where}").any_mapping(document["grid"])
+            grid = document.get("grid")
+            known = None if grid is None else _Reader(f"grid of {self.where}").any_mapping(grid)
+            cells = where_to_interpolate(known, document.get("time"))
         others = tuple(
             _question(other, f"query {number} in 'with' of {self.where}", self.depth + 1)
             for number, other in enumerate(_listed(document.get("with", []), self.where))
@@ -212,6 +233,25 @@ class _Reader:
 def items(mapping: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Return a mapping as pairs ordered by name, lists as tuples, so that a step is hashable where its values are."""
     return tuple(sorted((key, _frozen(value)) for key, value in mapping.items()))
+
+
+def where_to_interpolate(grid: Mapping[str, Any] | None, time: object) -> Mapping[str, Any]:
+    """Return the cells of an interpolation: a grid by key, or a step in time.
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        Neither, both, or a grid with the key "time".
+    """
+    if (grid is None) == (time is None):
+        came = "neither" if grid is None else "both"
+        message = f"interpolate needs a grid (over space), or time such as '10min' (over time); got {came}"
+        raise InvalidQuery(message)
+    if grid is None:
+        return {"time": time}
+    if "time" in grid:
+        raise NotFound.among(kind="key of a grid", given="time", existing=GRID_KEYS)
+    return grid
 
 
 def _frozen(value: object) -> object:
@@ -262,11 +302,20 @@ def _question(document: object, where: str, depth: int) -> Question:
         message = f"'accept_flags' of {where} needs QARTOD flags, whole numbers; got {flags!r}"
         raise InvalidQuery(message)
     select = _Reader(f"select of {where}").any_mapping(given.get("select"))
-    variance = given.get("variance", False)
-    if not isinstance(variance, bool):
-        message = f"'variance' of {where} needs true or false; got {variance!r}"
-        raise InvalidQuery(message)
+    variance, memory = _variance(given.get("variance", False), where)
     return Question(
         given["variable"], steps, snapshot, tuple((k, tuple(v)) for k, v in clip.items()), tuple(flags), items(select),
-        variance,
+        variance, memory,
     )  # fmt: skip
+
+
+def _variance(value: object, where: str) -> tuple[bool, str | None]:
+    if isinstance(value, bool):
+        return value, None
+    memory = (
+        value.get("correlation_time") if isinstance(value, Mapping) and set(value) == {"correlation_time"} else None
+    )
+    if not isinstance(memory, str):
+        message = f"'variance' of {where} needs true, false, or {{'correlation_time': '6h'}}; got {value!r}"
+        raise InvalidQuery(message)
+    return True, memory

@@ -47,7 +47,7 @@ def plot_variogram(fit: VariogramFit, *, unit: str = "", title: str | None = Non
     axes.set_ylabel("semivariance" + (f" [({unit})²]" if unit else ""))
     axes.grid(visible=True, alpha=0.3)
     axes.legend(loc=_free_corner(fit), fontsize=8, framealpha=0.9)
-    axes.set_title(title or _described(fit.variogram, per, length), fontsize=10, loc="left")
+    axes.set_title(title or described(fit.variogram, per, length), fontsize=10, loc="left")
     made = (
         f"weights {fit.weights}, weighted residual {fit.weighted_residual:.4g}, explains {max(fit.explained, 0.0):.0%}"
     )
@@ -106,7 +106,8 @@ def _model(axes: Axes, fit: VariogramFit, per: float, length: str) -> None:
         axes.axvline(model.effective_range_m / per, color=MODEL_COLOUR, linewidth=0.8, linestyle="--", label=label)
 
 
-def _described(model: Variogram, per: float, length: str) -> str:
+def described(model: Variogram, per: float, length: str) -> str:
+    """Return a variogram in words, its ranges in units of `length`, each of `per` metres."""
     terms = [f"nugget {model.nugget:.3g}"]
     for term in model.structures:
         if not term.psill:

@@ -25,5 +25,6 @@ def _coalesced(here: Perspective) -> Perspective:
     if isinstance(here.operator, Convert) and isinstance(sources[0].operator, Convert):
         below = sources[0]
         calls = (*below.operator.calls, *here.operator.calls)  # type: ignore[union-attr]
-        return replace(here, sources=below.sources, operator=Convert(calls))
+        layers = tuple(dict.fromkeys((*below.operator.layers, *here.operator.layers)))  # type: ignore[union-attr]
+        return replace(here, sources=below.sources, operator=Convert(calls, layers))
     return here if sources == here.sources else here.with_source(*sources)

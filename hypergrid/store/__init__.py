@@ -1,10 +1,13 @@
-"""The archive: readings, flags, arrivals, stations and snapshots on disk, with one committer.
+"""The archive: readings, flags, arrivals, stations, layers and snapshots on disk, with one committer.
 
 The only folder that knows Icechunk and the layout of the Zarr arrays; `README.md` beside this file describes it.
 """
 
 from hypergrid.store.archive import Archive
+from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.records import Conservation, FileEntry, Reject, Snapshot
 from hypergrid.store.writer import Writer
 
-__all__ = ["Archive", "Conservation", "FileEntry", "Reject", "Snapshot", "Writer"]
+__all__ = [
+    "Archive", "Conservation", "FileEntry", "LayerChange", "LayerEntry", "Layers", "Reject", "Snapshot", "Writer",
+]  # fmt: skip

@@ -16,6 +16,7 @@ from hypergrid.errors import NotAnArchive, NotFound
 from hypergrid.store.attributes import decode_station
 from hypergrid.store.cells import Slices
 from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder
+from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
 from hypergrid.store.reading import count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
@@ -24,6 +25,7 @@ from hypergrid.store.variable_group import VariableGroup
 from hypergrid.store.writer import Writer
 from hypergrid.streams.elements import Readings, Series, Station
 from hypergrid.times import Window
+from hypergrid.topology.layer import Layer
 from hypergrid.units import Variable
 
 _STORE = "store"
@@ -159,6 +161,11 @@ class Archive:
         return MappingProxyType({key: decode_station(content) for key, content in self._root.stations.items()})
 
     @cached_property
+    def layers(self) -> Layers:
+        """Layers by name; the values of each are read when it is first asked for, and kept with this object."""
+        return Layers(self._root.group)
+
+    @cached_property
     def snapshots(self) -> Sequence[Snapshot]:
         """Snapshots, newest first, from the one that is read to the archive's creation."""
         found = []
@@ -260,6 +267,30 @@ class Archive:
             metadata = writer.finish()
             if metadata is not None:
                 writer.snapshot = session.commit(message, metadata=_metadata(now_ns, metadata))
+
+    def add_layer(self, layer: Layer, *, now_ns: int) -> LayerChange:
+        """Commit a layer; return what became of it. The same content under its name again commits nothing.
+
+        Raises
+        ------
+        InvalidLayer
+            It is in projected metres; an archive needs longitudes and latitudes.
+        """
+        batch = f"layer {layer.name} {layer.token} after {self.latest().snapshot}"
+        with self.commit(batch=batch, message=f"layer {layer.name}", now_ns=now_ns) as writer:
+            return writer.layer(layer)
+
+    def remove_layer(self, name: str, *, now_ns: int) -> LayerEntry:
+        """Commit the removal of a layer, which older snapshots keep; return what it was.
+
+        Raises
+        ------
+        NotFound
+            The newest snapshot has none of this name.
+        """
+        batch = f"no layer {name} after {self.latest().snapshot}"
+        with self.commit(batch=batch, message=f"layer {name} removed", now_ns=now_ns) as writer:
+            return writer.remove_layer(name)
 
     def discard(self) -> bool:
         """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""

@@ -19,7 +19,7 @@ class Snapshot:
     metadata: Mapping[str, Any]
     """"batch" (its id), "slices" (by variable touched: "first_ns" and "last_ns", the starts of the first and last slice
     touched [ns since 1970 UTC], and "series", how many were touched), "counts" (the fields of `Conservation`, "rejects"
-    and "files")."""
+    and "files"), and where layers were added, replaced or removed "layers" (their names)."""
 
 
 @dataclass(frozen=True)

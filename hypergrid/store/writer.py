@@ -11,11 +11,13 @@ from hypergrid.errors import ArchiveConflict
 from hypergrid.flags import ABSENT, MISSING
 from hypergrid.store.attributes import Json, extend_stations
 from hypergrid.store.cells import CHUNK_SLICES, Slices, Tile, empty_tile, touched_blocks
+from hypergrid.store.layers import LayerChange, LayerEntry, remove_layer, write_layer
 from hypergrid.store.merge import Outcome, collapse, merge
 from hypergrid.store.records import Conservation, FileEntry, Reject
 from hypergrid.store.root import Root
 from hypergrid.store.variable_group import Extent, VariableGroup, hull
 from hypergrid.streams.elements import Readings, Series, Station
+from hypergrid.topology.layer import Layer
 from hypergrid.units import Variable
 
 
@@ -38,6 +40,7 @@ class Writer:
         self._counts = Conservation()
         self._rejects = 0
         self._files = 0
+        self._layers: list[str] = []
         self.batch = batch
         self.already_committed = self._root.has_batch(batch)
         self.changed = False
@@ -109,6 +112,31 @@ class Writer:
         )
         return self._store(group, known)
 
+    def layer(self, layer: Layer) -> LayerChange:
+        """Store a layer; it replaces one of its name, unless that has the same content.
+
+        Raises
+        ------
+        InvalidLayer
+            It is in projected metres.
+        """
+        change = write_layer(self._root.group, layer)
+        if change.changed:
+            self._touch_layer(layer.name)
+        return change
+
+    def remove_layer(self, name: str) -> LayerEntry:
+        """Remove a layer, which older snapshots keep; return what it was.
+
+        Raises
+        ------
+        NotFound
+            There is none of this name.
+        """
+        removed = remove_layer(self._root.group, name)
+        self._touch_layer(name)
+        return removed
+
     def rejects(self, rejects: Iterable[Reject]) -> None:
         """Add to the table of rejects."""
         self._rejects += self._count(self._root.add("rejects", list(rejects)))
@@ -134,11 +162,16 @@ class Writer:
             }
             for name, ((first, last), series) in self._touched.items()
         }
-        return {"batch": self.batch, "slices": touched, "counts": counts}
+        layers = {"layers": self._layers} if self._layers else {}
+        return {"batch": self.batch, "slices": touched, "counts": counts, **layers}
 
     def _count(self, added: int) -> int:
         self.changed |= added > 0
         return added
+
+    def _touch_layer(self, name: str) -> None:
+        self._layers = [*dict.fromkeys([*self._layers, name])]
+        self.changed = True
 
     def _group(self, name: str) -> VariableGroup:
         if name not in self._groups:

@@ -11,6 +11,7 @@ from typing import Any
 
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.testing.feeds import Feed, Row, Sensor
+from hypergrid.testing.in_time_oracle import in_time
 from hypergrid.testing.kriging_oracle import krige, plane
 from hypergrid.times import parse_duration, parse_instant
 from hypergrid.tokens import token
@@ -107,7 +108,8 @@ def _ends_over_all(question: Question) -> bool:
 def _chain(question: Question, feeds: Mapping[str, Feed], window: Cell | None, *, bounded: bool) -> Answer:
     feed = feeds[question.variable]
     start, stop = feed.extent
-    if bounded and window:
+    last_in_time = max((number for number, step in enumerate(question.steps) if _in_time_cells(step)), default=-1)
+    if bounded and window and last_in_time < 0:
         start, stop = max(start, window[0]), min(stop, window[1])
     whole = window if bounded and window else (start, stop)
     readings = [
@@ -121,15 +123,17 @@ def _chain(question: Question, feeds: Mapping[str, Feed], window: Cell | None, *
         here = _in_cells(here, feed)
     else:
         here.times = [(i * feed.slice_ns, (i + 1) * feed.slice_ns) for i in _slices(start, stop, feed.slice_ns)]
-    for step in question.steps:
-        if step.op == "convert":
+    for number, step in enumerate(question.steps):
+        if _in_time_cells(step):
+            here = _interpolate_in_time(step, here, window if bounded and number == last_in_time else None)
+        elif step.op == "convert":
             here = _convert(step, here)
         elif step.op == "aggregate":
             here = _aggregate(step, here, whole, intervals=feed.slice_ns is not None)
         elif step.op == "interpolate":
             here = _interpolate(step, _in_cells(here, feed), is_lonlat=feed.is_lonlat)
         else:
-            here = _merge(step, here, _chain(step.others[0], feeds, window, bounded=bounded))
+            here = _merge(step, here, _chain(step.others[0], feeds, window, bounded=bounded and number > last_in_time))
             if not (bounded and window):
                 (begin, _), (last, end) = here.times[0], here.times[-1]
                 whole = (begin, max(end, last + 1))
@@ -341,6 +345,38 @@ def _interpolate(step: Step, here: Answer, *, is_lonlat: bool) -> Answer:
         result.count.append([min(present, most)] * len(centres))
         result.possible.append([min(len(placed), most)] * len(centres))
     return result
+
+
+def _in_time_cells(step: Step) -> dict[str, Any]:
+    cells = dict(step.cells)
+    return cells if step.op == "interpolate" and set(cells) == {"time"} else {}
+
+
+def _interpolate_in_time(step: Step, here: Answer, window: Cell | None) -> Answer:
+    length, given = parse_duration(_in_time_cells(step)["time"]), dict(step.params)
+    stop = max(end for _, end in here.times) + (here.step_ns is None)
+    instants = [t for t in range(here.times[0][0] // length * length, stop, length) if _inside(t, window)]
+    result = Answer([(t, t + 1) for t in instants], length, here.sensors)
+    series: list[list[tuple[int, float]]] = [[] for _ in here.sensors]
+    for row in sorted(here.readings or [], key=lambda row: row.stamp_ns):
+        series[row.sensor].append((_stands(row, here.sensors[row.sensor]), row.value))
+    if here.readings is None:
+        for (start, end), line in zip(here.times, here.value, strict=True):
+            for number, value in enumerate(line):
+                series[number].append(((start + end) // 2, value))
+    most = {"nearest": 1, "linear": 2, "spline": 4}[step.name]
+    for t in instants:
+        found = [in_time(step.name, readings, t, parse_duration(given["max_gap"])) for readings in series]
+        result.value.append([value for value, _ in found])
+        result.count.append([count for _, count in found])
+        result.possible.append([1 if count == 1 else most for _, count in found])
+    return result
+
+
+def _stands(row: Row, sensor: Sensor) -> int:
+    """Return where in time a reading stands: a sample at its stamp, a mean in the middle of its interval."""
+    half = round(sensor.series.interval_s * 1e9) // 2
+    return row.stamp_ns - half if sensor.series.statistic == "mean" and sensor.series.stamp == "end" else row.stamp_ns
 
 
 def _merge(step: Step, first: Answer, second: Answer) -> Answer:

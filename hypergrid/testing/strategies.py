@@ -17,6 +17,7 @@ VARIOGRAMS = st.sampled_from(
 
 REDUCTIONS = ("mean", "sum", "min", "max", "count")
 CHOICES = ("first", "last", "sample")
+_OF_INSTANTS = {None, "mean", *CHOICES, "valid_range", "scale", "difference", "ratio"}
 
 
 @st.composite
@@ -57,6 +58,9 @@ def _steps(draw: st.DrawFn, state: _State, before: list[Document], *, is_lonlat:
     kinds = ["convert", "aggregate", "aggregate", "aggregate"]
     if not state.is_grid:
         kinds += ["interpolate", "interpolate"]
+        # A sum or an extreme of a cell has no value at an instant.
+        if not state.is_all and {step.get("function") for step in before} <= _OF_INSTANTS:
+            kinds += ["in time", "in time"]
     elif not state.is_all:
         kinds += ["coarser", "coarser"]
     if state.step is not None:
@@ -67,6 +71,12 @@ def _steps(draw: st.DrawFn, state: _State, before: list[Document], *, is_lonlat:
     if kind == "merge":
         other = {"variable": "air_temperature", "steps": [draw(_converts()), *before]}
         return {"op": "merge", "function": draw(st.sampled_from(["difference", "ratio"])), "with": [other]}
+    if kind == "in time":
+        method, gap = draw(st.sampled_from(["nearest", "linear", "spline"])), draw(st.sampled_from([3, 7, 12, 60]))
+        unit = draw(st.sampled_from([60, 90, 300, 600]))
+        # Instants every so often, shorter than any cell can be said.
+        state.step, state.length = unit, 0
+        return {"op": "interpolate", "method": method, "time": f"{unit}s", "params": {"max_gap": f"{gap}min"}}
     if kind == "interpolate":
         state.is_grid = True
         params: Document = {"variogram": draw(VARIOGRAMS)}

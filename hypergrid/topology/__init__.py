@@ -2,10 +2,12 @@
 
 from hypergrid.topology.axes import PER_UNIT, Instants, Regular, TimeAxis, aligned
 from hypergrid.topology.cover import Cover, cover, is_location_consistent
-from hypergrid.topology.space import Grid, Metres, SeriesAxis, Space, grid, quanta
+from hypergrid.topology.layer import Layer, make_layer
+from hypergrid.topology.metres import DISTANCES, Distance, Metres
+from hypergrid.topology.space import Grid, SeriesAxis, Space, grid, quanta
 from hypergrid.topology.topology import Topology
 
 __all__ = [
-    "PER_UNIT", "Cover", "Grid", "Instants", "Metres", "Regular", "SeriesAxis", "Space", "TimeAxis", "Topology",
-    "aligned", "cover", "grid", "is_location_consistent", "quanta",
+    "DISTANCES", "PER_UNIT", "Cover", "Distance", "Grid", "Instants", "Layer", "Metres", "Regular", "SeriesAxis",
+    "Space", "TimeAxis", "Topology", "aligned", "cover", "grid", "is_location_consistent", "make_layer", "quanta",
 ]  # fmt: skip

@@ -1,13 +1,13 @@
-"""Space as stations see it (a joint axis of points) and as surfaces see it (a grid), and metres between the two."""
+"""Space as stations see it (a joint axis of points) and as surfaces see it (a grid), each in its own coordinates."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import pyproj
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
@@ -48,6 +48,10 @@ class SeriesAxis:
 
     def token(self) -> str:
         """Content token."""
+        return self._token
+
+    @cached_property
+    def _token(self) -> str:
         return token(self.series, self.x, self.y, self.elevation_m, self.system)
 
 
@@ -222,32 +226,3 @@ def _whole(exact: Decimal) -> int:
         # Checked before rounding: "1e99999999" has as many digits.
         raise ValueError(exact)
     return round(exact)
-
-
-class Metres:
-    """Positions in metres on a plane that touches the earth at the stations' middle.
-
-    An azimuthal equidistant projection of WGS84 (pyproj): distances are exact from the centre and, for networks of
-    up to some 100 km, off by less than 1e-4 elsewhere. Projected coordinates pass unchanged. The plane depends on
-    the stations alone, so that clipping a grid never changes an estimate.
-    """
-
-    def __init__(self, axis: SeriesAxis) -> None:
-        self._system = axis.system
-        self.description = "projected coordinates as given"
-        if axis.system == "lonlat":
-            lon, lat = _middle_longitude(axis.x[np.isfinite(axis.x)]), float(np.nanmean(axis.y))
-            crs = f"+proj=aeqd +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m"
-            self._transformer = pyproj.Transformer.from_crs("EPSG:4326", crs, always_xy=True)
-            self.description = f"azimuthal equidistant plane around {lon:.6f} E, {lat:.6f} N (WGS84)"
-
-    def of(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return points (x, y) [degree or m] in metres, shape (points, 2)."""
-        if self._system == "metres":
-            return points
-        return np.stack(self._transformer.transform(points[:, 0], points[:, 1]), axis=1)
-
-
-def _middle_longitude(lon: NDArray[np.float64]) -> float:
-    """Return the mean longitude of stations that lie within half a turn, also across the date line."""
-    return float(lon[0] + np.mean((lon - lon[0] + 180.0) % 360.0 - 180.0))

@@ -1,4 +1,4 @@
-"""`variables`, `stations`, `snapshots`, `functions`, `saved`: what there is to ask about."""
+"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`: what there is to ask about."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +22,11 @@ def router(catalogue: Catalogue) -> APIRouter:
     def stations() -> JSONResponse:
         """Return the stations as GeoJSON (RFC 7946): a point each, null where the position is not known."""
         return JSONResponse(catalogue.stations(), media_type="application/geo+json")
+
+    @routes.get("/layers")
+    def layers() -> list[dict[str, Any]]:
+        """List the fields that do not change with time, such as elevation, with unit, extent and source."""
+        return catalogue.layers()
 
     @routes.get("/snapshots")
     def snapshots() -> list[dict[str, Any]]:

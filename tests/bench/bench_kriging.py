@@ -1,108 +1,237 @@
-"""Kriging many slices of one network, beside PyKrige's C backend as a good user of PyKrige calls it.
+"""Kriging many slices of one network through the public interface, beside PyKrige's C backend (`kriging_peer.py`).
 
-A good user builds one `OrdinaryKriging` a slice with the stations that report, the variogram given, and executes it on
-the points with the C backend. Both sides get the same numbers in projected metres. Pairs are interleaved, so that
-whatever else the machine does falls on both.
+Each figure is the median of interleaved pairs with their range. A figure is *warm* where the process has kriged this
+network before, so that weights may be kept and kernels are loaded; *cold weights* where what was kept is dropped before
+each call; *first call* in a fresh process, with what numba compiled on disk, or without it.
 """
 
+import gc
 import os
 import platform
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
-from pykrige.ok import OrdinaryKriging
 
-import hypergrid as hg
+from tests.bench import kriging_growth
+from tests.bench.kriging_agreement import agreement
+from tests.bench.kriging_cases import CASES as SIZES
+from tests.bench.kriging_cases import Case, masks, network
+from tests.bench.kriging_figures import COLUMNS, Figure, Tell, Timings, faster, interleaved, level, slower
+from tests.bench.kriging_fresh import fresh
+from tests.bench.kriging_ours import all_slices, all_variances, forget, kernel, time_mean
+from tests.bench.kriging_peer import peer_slice
 
-STATIONS, SIDE, SLICES, PAIRS = 23, 23, 432, 5
-SIDE_M = 30.0
-PSILL, RANGE_M, NUGGET = 1.2, 250.0, 0.05
+Works = dict[str, Callable[[int], object]]
+
+CASES = ("ref", "mid", "big", "growth", "all")
+"""What can be asked for."""
+
+SHARE_OF_PRODUCT = 0.5
+"""Goal: share of the machine's own speed in a product of matrices of the same shapes."""
 
 
-def network(seed: int = 0) -> xr.DataArray:
-    """Return readings of 23 stations on a common clock, about 10 % missing in bursts of an hour."""
-    random = np.random.default_rng(seed)
-    values = random.normal(size=(SLICES, STATIONS)).cumsum(axis=0) * 0.1
-    for start in range(0, SLICES, 10):
-        values[start : start + 10, random.random(STATIONS) < 0.1] = np.nan
-    places = random.uniform(0, SIDE * SIDE_M, size=(STATIONS, 2))
-    coords = {
-        "time": pd.date_range("2007-10-01", periods=SLICES, freq="10min"),
-        "x": ("station", places[:, 0]),
-        "y": ("station", places[:, 1]),
+def measure(
+    case: str = "all", *, pairs: int = 5, tell: Tell = lambda _stage, _done: None, sizes: Mapping[str, Case] = SIZES
+) -> dict[str, Any]:
+    """Return figures, agreement with the peer, and growth.
+
+    Parameters
+    ----------
+    case
+        One of `CASES`.
+    pairs
+        Pairs that a median is of.
+    tell
+        Told how far it is.
+    sizes
+        The cases' sizes, smaller ones in tests.
+    """
+    result: dict[str, Any] = {
+        "peer": f"PyKrige {version('pykrige')}, C backend, one call a slice with the stations that report",
+        "pairs": pairs,
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__},
+        "cases": {},
     }
-    return xr.DataArray(values, dims=("time", "station"), coords=coords, name="air_temperature")
-
-
-def by_pykrige(readings: xr.DataArray) -> np.ndarray:
-    """Return every slice kriged by PyKrige, shape (slices, rows, columns)."""
-    x, y, values = readings["x"].to_numpy(), readings["y"].to_numpy(), readings.to_numpy()
-    centres = (np.arange(SIDE) + 0.5) * SIDE_M
-    result = np.empty((SLICES, SIDE, SIDE))
-    for number, row in enumerate(values):
-        heard = np.isfinite(row)
-        parameters = {"psill": PSILL, "range": RANGE_M, "nugget": NUGGET}
-        kriging = OrdinaryKriging(
-            x[heard], y[heard], row[heard], variogram_model="exponential", variogram_parameters=parameters
-        )
-        estimate, _ = kriging.execute("grid", centres, centres, backend="C")
-        result[number] = estimate
+    for name, works in MEASURES.items():
+        if case in (name, "all"):
+            size = sizes[name]
+            readings = network(size)
+            figures = works(size, readings, pairs, tell)
+            result["cases"][name] = {
+                "case": size.describe(),
+                "masks": masks(readings),
+                "figures": [figure.to_json() for figure in figures],
+                "differences": agreement(size, readings, tell=tell),
+            }
+    if case in ("growth", "all"):
+        result["growth"] = kriging_growth.measure(tell=tell)
     return result
 
 
-def by_hypergrid(readings: xr.DataArray, *, mean: bool) -> np.ndarray:
-    """Return every slice, or their mean, through the public interface."""
-    query = hg.base(readings).interpolate(
-        "ordinary_kriging",
-        grid=hg.grid(x=0.0, y=0.0, step=SIDE_M, shape=(SIDE, SIDE)),
-        variogram=hg.variogram("exponential", psill=PSILL, range_m=RANGE_M, nugget=NUGGET),
-    )
-    return (query.aggregate("mean", time="all") if mean else query).compute()["value"].to_numpy()
+def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
+    """Return what `measure` returned as tables: title, columns, rows."""
+    shown: list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]] = []
+    for name, part in measured["cases"].items():
+        figures = [Figure.from_json(row) for row in part["figures"]]
+        told = next((figure.extrapolated_from for figure in figures if figure.extrapolated_from), None)
+        title = f"{name}: {part['case']}, {part['masks']} masks" + (f"; PyKrige on {told}" if told else "")
+        shown.append((title, COLUMNS, [figure.row() for figure in figures]))
+        differences = [(row["name"], row["greatest"], row["goal"], row["met"]) for row in part["differences"]]
+        title = f"{name}: greatest differences from PyKrige"
+        shown.append((title, ("what", "greatest", "goal: at most", "met"), differences))
+    if "growth" in measured:
+        shown += kriging_growth.tables(measured["growth"])
+    return shown
 
 
-def measure() -> dict[str, Any]:
-    """Return medians and ranges of interleaved pairs, the ratio, and the greatest difference."""
-    readings = network()
-    cold = _timed(lambda: by_hypergrid(readings, mean=False))[0]
-    pairs, means, difference = [], [], 0.0
-    for _ in range(PAIRS):
-        seconds, ours = _timed(lambda: by_hypergrid(readings, mean=False))
-        mean_s, our_mean = _timed(lambda: by_hypergrid(readings, mean=True))
-        theirs_s, theirs = _timed(lambda: by_pykrige(readings))
-        pairs.append((seconds, theirs_s))
-        means.append((mean_s, theirs_s))
-        difference = max(
-            difference, float(np.abs(ours - theirs).max()), float(np.abs(our_mean[0] - theirs.mean(0)).max())
-        )
-    return {
-        "case": f"{STATIONS} stations, {SIDE} x {SIDE} cells, {SLICES} slices, about 10 % missing in bursts",
-        "peer": f"PyKrige {version('pykrige')}, C backend, one call a slice",
-        "all_slices": _ratio(pairs),
-        "time_mean": _ratio(means),
-        "first_call_s": round(cold, 4),
-        "greatest_difference": difference,
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__},
+def _ref(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Figure]:
+    evaluate = kernel(case, readings)
+    works: Works = {
+        "all slices": lambda _: all_slices(case, readings),
+        "time mean": lambda _: time_mean(case, readings),
+        "kernel": lambda _: evaluate(),
+        "peer": lambda _: [peer_slice(case, readings, number) for number in range(case.slices)],
     }
+    goals = {"all slices": 30.0, "time mean": 60.0, "kernel": 300.0}
+    warm, cold = _warm_and_cold(works, pairs, tell=tell, stage="ref")
+    figures = [faster(f"{name}, warm", warm[name], warm["peer"], goal=goal) for name, goal in goals.items()]
+    figures += [faster(f"{name}, cold weights", cold[name], cold["peer"]) for name in goals]
+    return figures + _first_calls(case, ("all_slices", "time_mean"), warm["peer"])
 
 
-def _timed(work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
-    begun = time.perf_counter()
-    result = work()
-    return time.perf_counter() - begun, result
-
-
-def _ratio(pairs: list[tuple[float, float]]) -> dict[str, Any]:
-    ratios = [theirs / ours for ours, theirs in pairs]
-    return {
-        "hypergrid_s": round(statistics.median(ours for ours, _ in pairs), 4),
-        "peer_s": round(statistics.median(theirs for _, theirs in pairs), 4),
-        "ratio": round(statistics.median(ratios), 1),
-        "ratio_range": [round(min(ratios), 1), round(max(ratios), 1)],
-        "pairs": len(pairs),
+def _mid(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Figure]:
+    works: Works = {
+        "all slices": lambda _: all_slices(case, readings),
+        "time mean": lambda _: time_mean(case, readings),
+        **_products(case),
+        "k nearest": lambda _: all_slices(case, readings, neighbours=case.neighbours),
+        "variances": lambda _: all_variances(case, readings),
+        **_peers(case, readings),
     }
+    seconds = _scaled(case, interleaved(works, pairs, tell=tell, stage="mid, warm", warm_up=True))
+    quick: Works = {name: _forgetful(works[name]) for name in ("all slices", "time mean")}
+    cold = interleaved(quick, pairs, tell=tell, stage="mid, cold weights")
+    values, share = seconds["all slices"], "product of the same matrices / all slices"
+    told = _extrapolated(case)
+    return [
+        faster("all slices, warm", values, seconds["peer"], goal=1000.0, extrapolated=told),
+        faster("all slices, cold weights", cold["all slices"], seconds["peer"], extrapolated=told),
+        faster("time mean, warm", seconds["time mean"], seconds["peer"], goal=5000.0, extrapolated=told),
+        faster("time mean, cold weights", cold["time mean"], seconds["peer"], extrapolated=told),
+        faster(
+            f"k = {case.neighbours} nearest, warm", seconds["k nearest"], seconds["peer, k nearest"], goal=30.0,
+            extrapolated=told,
+        ),
+        slower(
+            "variances of all masks, warm", seconds["variances"], values, goal=30.0,
+            what="with variances / all slices",
+        ),
+        faster(
+            "share of a product into new memory", values, seconds["product"], what=share,
+            goal=SHARE_OF_PRODUCT,
+        ),
+        faster(
+            "share of a product into old memory", values, seconds["product, old memory"], what=share,
+            goal=SHARE_OF_PRODUCT,
+        ),
+        faster(
+            "the same, best of each", [min(values)], [min(seconds["product, old memory"])], what=share,
+            goal=SHARE_OF_PRODUCT,
+        ),
+        *_first_calls(case, ("all_slices", "time_mean"), seconds["peer"], told),
+        *_first_calls(case, ("nearest",), seconds["peer, k nearest"], told),
+        *_memory(case),
+    ]  # fmt: skip
+
+
+def _big(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Figure]:
+    works: Works = {
+        "k nearest": lambda _: all_slices(case, readings, neighbours=case.neighbours),
+        "all stations": lambda _: all_slices(case, readings),
+        "peer, k nearest": _peers(case, readings)["peer, k nearest"],
+    }
+    goals = {"k nearest": 25.0, "all stations": 40.0}
+    warm, cold = (_scaled(case, part) for part in _warm_and_cold(works, pairs, tell=tell, stage="big"))
+    told = _extrapolated(case)
+    figures = []
+    for state, seconds in (("warm", warm), ("cold weights", cold)):
+        for name, goal in goals.items():
+            label = f"{name}, {state}" if name == "k nearest" else f"exact, {name}, {state}"
+            figures.append(faster(label, seconds[name], seconds["peer, k nearest"], goal=goal, extrapolated=told))
+    return figures + _first_calls(case, ("nearest", "all_slices"), warm["peer, k nearest"], told)
+
+
+MEASURES: dict[str, Callable[[Case, xr.DataArray, int, Tell], list[Figure]]] = {"ref": _ref, "mid": _mid, "big": _big}
+"""How each case is measured."""
+
+
+def _peers(case: Case, readings: xr.DataArray) -> Works:
+    """Return the peer on a few slices, other ones in each round."""
+    chosen = np.random.default_rng(1).permutation(case.slices)
+    count = case.peer_slices or case.slices
+
+    def work(neighbours: int | None) -> Callable[[int], object]:
+        return lambda number: [
+            peer_slice(case, readings, int(one), neighbours=neighbours)
+            for one in np.take(chosen, np.arange(number * count, (number + 1) * count), mode="wrap")
+        ]
+
+    return {"peer": work(None), "peer, k nearest": work(case.neighbours)}
+
+
+def _scaled(case: Case, seconds: Timings) -> Timings:
+    """Return timings with the peer's carried from the slices that it was timed on to all of them."""
+    share = case.slices / (case.peer_slices or case.slices)
+    return {name: [s * share for s in row] if name.startswith("peer") else row for name, row in seconds.items()}
+
+
+def _extrapolated(case: Case) -> str | None:
+    count = case.peer_slices or case.slices
+    if count == case.slices:
+        return None
+    return f"{count} of {case.slices:,} slices a pair, other ones in each pair, times {case.slices / count:g}"
+
+
+def _products(case: Case) -> Works:
+    """Return the machine's own product of the matrices that the estimates are the product of."""
+    random = np.random.default_rng(2)
+    left = random.normal(size=(case.slices, case.stations + 1))
+    right = random.normal(size=(case.stations + 1, case.side**2))
+    kept = np.zeros((case.slices, case.side**2))
+    return {"product": lambda _: left @ right, "product, old memory": lambda _: np.matmul(left, right, out=kept)}
+
+
+def _warm_and_cold(works: Works, pairs: int, *, tell: Tell, stage: str) -> tuple[Timings, Timings]:
+    forgetful = {name: work if name.startswith("peer") else _forgetful(work) for name, work in works.items()}
+    cold = interleaved(forgetful, pairs, tell=tell, stage=f"{stage}, cold weights", warm_up=True)
+    return interleaved(works, pairs, tell=tell, stage=f"{stage}, warm", warm_up=True), cold
+
+
+def _forgetful(work: Callable[[int], object]) -> Callable[[int], object]:
+    def anew(number: int) -> object:
+        forget()
+        return work(number)
+
+    return anew
+
+
+def _first_calls(case: Case, works: tuple[str, ...], peer: list[float], told: str | None = None) -> list[Figure]:
+    gc.collect()
+    middle = [float(np.median(peer))]
+    figures = []
+    for name in works:
+        for compiling in (False, True):
+            first = fresh(case, name, compiling=compiling).first_s
+            label = f"{name.replace('_', ' ')}, first call{', compiling' if compiling else ''}"
+            figures.append(faster(label, [first], middle, extrapolated=told))
+    return figures
+
+
+def _memory(case: Case) -> list[Figure]:
+    peak = fresh(case, "all_slices").peak_bytes
+    if peak is None:
+        return []
+    return [level("peak memory of all slices", peak / case.output_bytes, what="peak / values of all slices", goal=1.6)]

@@ -56,7 +56,34 @@ def test_kriging_with_its_own_variogram_beats_the_nearest_station(readings: xr.D
     assert order.index("ordinary_kriging") < order.index("nearest")
 
 
+def test_a_network_as_wide_as_a_continent_is_studied_over_the_sphere(readings: xr.DataArray) -> None:
+    places = np.stack([readings["x"], readings["y"]], axis=1) / 1000
+    lon, lat = -40 + 80 * places[:, 0], 20 + 50 * places[:, 1]
+    wide = readings.drop_vars(["x", "y"]).assign_coords(lon=("station", lon), lat=("station", lat))
+    found = hg.cross_validate(wide, "inverse_distance")
+    half = np.radians(lat[:, None] - lat) / 2, np.radians(lon[:, None] - lon) / 2
+    across = np.sin(half[0]) ** 2 + np.cos(np.radians(lat[:, None])) * np.cos(np.radians(lat)) * np.sin(half[1]) ** 2
+    apart = np.arcsin(np.sqrt(across)) + np.where(np.eye(30), np.inf, 0)
+    weights = np.where(np.isfinite(readings), 1.0, 0.0)[:, None] / apart**2
+    wanted = (weights * np.nan_to_num(readings.to_numpy())[:, None]).sum(axis=2) / weights.sum(axis=2)
+    here = np.isfinite(readings.to_numpy())
+    np.testing.assert_allclose(found.estimate[here], wanted[here], rtol=1e-9, atol=1e-12)
+    assert hg.fit_variogram(wide).variogram.range_m > 1e5
+    refused = {each.method for each in hg.compare_methods(wide) if each.common is None}
+    assert {"linear", "radial_basis"} <= refused
+
+
 def test_a_map_is_refused(readings: xr.DataArray) -> None:
     surface = hg.base(readings).interpolate("nearest", grid=hg.grid(x=0, y=0, step=100, shape=(3, 3)))
     with pytest.raises(InvalidQuery, match="leave its interpolate step out"):
         hg.cross_validate(surface, "nearest")
+
+
+def test_times_left_out_are_kriged_with_a_variogram_of_the_others(readings: xr.DataArray) -> None:
+    found = hg.cross_validate(readings, "ordinary_kriging", by="time_block")
+    assert len(found.given) == 4
+    models = [given["variogram"] for given in found.given]
+    assert len({model.range_m for model in models}) == 4, "each block is left out of its own fit"
+    assert found.score.rmse < hg.cross_validate(readings, "nearest").score.rmse
+    with pytest.raises(InvalidQuery, match="nearest fits nothing"):
+        hg.cross_validate(readings, "nearest", by="time_block")

@@ -76,7 +76,9 @@ def test_what_needs_a_plane_says_so() -> None:
         refuse_sphere("linear", np.zeros((3, 3)))
 
 
-def krige(method: str, stations: Floats, values: Floats, points: Floats, **given: object) -> tuple[Floats, Floats | None]:
+def krige(
+    method: str, stations: Floats, values: Floats, points: Floats, **given: object
+) -> tuple[Floats, Floats | None]:
     row = METHODS[method]
     parsed = row.parse({item.name: given.get(item.name, item.default) for item in row.parameters})
     names = tuple(map(str, range(len(stations))))

@@ -12,6 +12,7 @@ from scipy.interpolate import CubicHermiteSpline
 
 from hypergrid.kriging import in_time
 from hypergrid.kriging.in_time import Estimate, Known, Ticks, estimate, linear, nearest, spline
+from hypergrid.testing.in_time_oracle import in_time as in_time_oracle
 
 SECOND = 10**9
 Reading = tuple[int, float]
@@ -33,65 +34,6 @@ def ask(method: Estimate, readings: list[Reading], ticks: Ticks, max_gap_ns: int
 def at(method: Estimate, readings: list[Reading], instant: int, max_gap_ns: int) -> tuple[float, int]:
     value, count = ask(method, readings, Ticks(instant, SECOND, 1), max_gap_ns)
     return value[0], count[0]
-
-
-# A slow, obvious oracle: one target of one series at a time.
-
-
-def cleaned(readings: list[Reading]) -> list[Reading]:
-    found: dict[int, float] = {}
-    for instant, value in readings:
-        if math.isfinite(value):
-            found.setdefault(instant, value)
-    return sorted(found.items())
-
-
-def run_around(readings: list[Reading], instant: int, max_gap_ns: int) -> tuple[list[Reading], int] | None:
-    """Return the run that an instant lies in, and which of its readings is the last before; None in a gap."""
-    runs: list[list[Reading]] = []
-    for reading in readings:
-        if runs and reading[0] - runs[-1][-1][0] <= max_gap_ns:
-            runs[-1].append(reading)
-        else:
-            runs.append([reading])
-    for run in runs:
-        for number in range(len(run) - 1):
-            if run[number][0] < instant < run[number + 1][0]:
-                return run, number
-    return None
-
-
-def parabola_slope(points: list[Reading], instant: int) -> float:
-    """Return the slope at an instant of the polynomial through two or three points."""
-    origin = points[0][0]
-    seconds = [(t - origin) / SECOND for t, _ in points]
-    fitted = np.polynomial.Polynomial.fit(seconds, [v for _, v in points], len(points) - 1)
-    return float(fitted.deriv()((instant - origin) / SECOND))
-
-
-def slow(method: Estimate, given_readings: list[Reading], instant: int, max_gap_ns: int) -> tuple[float, int]:
-    readings = cleaned(given_readings)
-    for t, v in readings:
-        if t == instant:
-            return v, 1
-    if method is nearest:
-        near = [(abs(t - instant), t, v) for t, v in readings if 2 * abs(t - instant) <= max_gap_ns]
-        return (min(near)[2], 1) if near else (math.nan, 0)
-    found = run_around(readings, instant, max_gap_ns)
-    if found is None:
-        return math.nan, 0
-    run, i = found
-    (t0, v0), (t1, v1) = run[i], run[i + 1]
-    share = (instant - t0) / (t1 - t0)
-    if method is linear:
-        return (1 - share) * v0 + share * v1, 2
-    slopes = []
-    for number in (i, i + 1):
-        first = min(max(number - 1, 0), max(len(run) - 3, 0))
-        slopes.append(parabola_slope(run[first : first + 3], run[number][0]))
-    used = {i, i + 1} | ({i - 1} if i else set()) | ({i + 2} if i + 2 < len(run) else set())
-    hermite = CubicHermiteSpline([0.0, (t1 - t0) / SECOND], [v0, v1], slopes)
-    return float(hermite((instant - t0) / SECOND)), len(used)
 
 
 INSTANTS = st.integers(-40, 60)
@@ -123,7 +65,8 @@ def test_any_readings_give_what_the_slow_loop_gives(
     finally:
         in_time.CELLS_AT_ONCE = before  # type: ignore[misc]
     expected = [
-        [slow(method, one, int(t), int(g)) for one, g in zip(rows, gaps, strict=True)] for t in ticks.instants_ns
+        [in_time_oracle(method.__name__, one, int(t), int(g)) for one, g in zip(rows, gaps, strict=True)]
+        for t in ticks.instants_ns
     ]
     np.testing.assert_allclose(value, [[v for v, _ in line] for line in expected], rtol=1e-9, atol=1e-7)
     assert counts.tolist() == [[n for _, n in line] for line in expected]
@@ -212,6 +155,19 @@ def test_a_spline_reproduces_parabolas_at_irregular_readings() -> None:
     assert set(count) <= {1, 3, 4}
 
 
+def test_a_spline_is_the_hermite_cubic_of_scipy() -> None:
+    rng = np.random.default_rng(8)
+    seconds = np.unique(rng.integers(0, 300, 40)).astype(float)
+    values = rng.normal(size=len(seconds))
+    # numpy's second-order gradient takes the slope of the same parabolas, at both ends as well.
+    slopes = np.gradient(values, seconds, edge_order=2)
+    expected = CubicHermiteSpline(seconds, values, slopes)
+    ticks = Ticks(int(seconds[0]) * SECOND, SECOND // 4, int(4 * (seconds[-1] - seconds[0])))
+    readings = list(zip((seconds * SECOND).astype(int).tolist(), values.tolist(), strict=True))
+    found, _ = ask(spline, readings, ticks, 10**12)
+    np.testing.assert_allclose(found, expected(ticks.instants_ns / SECOND), atol=1e-11)
+
+
 def test_a_spline_has_no_kink_at_a_reading() -> None:
     readings = [(t * SECOND, v) for t, v in ((0, 1.0), (7, 4.0), (9, -2.0), (20, 0.0), (24, 5.0))]
     small = SECOND // 10_000
@@ -247,7 +203,8 @@ def test_estimates_are_linear_in_the_values(method: Estimate) -> None:
 @every
 def test_readings_beyond_the_reach_have_no_influence(method: Estimate) -> None:
     rng = np.random.default_rng(6)
-    readings = [(int(t) * SECOND, float(v)) for t, v in zip(np.sort(rng.integers(0, 900, 200)), rng.normal(size=200), strict=True)]
+    instants = np.sort(rng.integers(0, 900, 200)) * SECOND
+    readings = list(zip(instants.tolist(), rng.normal(size=200).tolist(), strict=True))
     gap, ticks = 12 * SECOND, Ticks(400 * SECOND, SECOND, 60)
     reach = 2 * gap
     near = [row for row in readings if ticks.origin_ns - reach <= row[0] <= int(ticks.instants_ns[-1]) + reach]

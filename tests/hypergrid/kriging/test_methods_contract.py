@@ -42,7 +42,8 @@ CASES: list[tuple[str, dict[str, Any], bool]] = [
     ("external_drift_kriging", {"degree": 1, "neighbours": 12}, True),
 ]
 # A method that is not named is tried with what it needs at least; where that is more than a variogram, name it above.
-CASES += [(name, {}, False) for name in METHODS if name not in {case[0] for case in CASES}]
+OVER_SPACE = [name for name, row in METHODS.items() if row.over == "space"]
+CASES += [(name, {}, False) for name in OVER_SPACE if name not in {case[0] for case in CASES}]
 CASES += [("ordinary_kriging", {}, True)]
 every = pytest.mark.parametrize(("method", "params"), [case[:2] for case in CASES])
 

@@ -55,7 +55,9 @@ def test_kept_stations_stay_and_a_note_says_so(given: dict[str, Any]) -> None:
 
 
 def test_refused_stations_are_named() -> None:
-    with pytest.raises(SingularSystem, match=r"kriging got stations in one place: a and c and f; use coincident='merge'"):
+    with pytest.raises(
+        SingularSystem, match=r"kriging got stations in one place: a and c and f; use coincident='merge'"
+    ):
         treat_coincident("kriging", stations(), VALUES, {"coincident": "refuse"})
 
 

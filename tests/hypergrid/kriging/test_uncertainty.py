@@ -12,7 +12,7 @@ from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.temporal import ALIKE, INDEPENDENT, Correlation
 from hypergrid.kriging.uncertainty import combinations_of, mean_semivariance, mean_variance, regions_of, slice_variance
-from hypergrid.kriging.variogram import Variogram
+from hypergrid.kriging.variogram import Anisotropy, Variogram
 
 Floats = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ def mean_of(*members: list[int], cells: int) -> sparse.csr_array:
 
 
 def brute_force(stations: Stations, line: Floats, targets: Targets, share: Floats, field: KrigingField) -> float:
-    """`w' K w - 2 w' k + a' C a` with each cell's covariances, of the value without noise where that is what is asked."""
+    """`w' K w - 2 w' k + a' C a` with each cell's covariances, noise of the cells' own values where it is asked for."""
     model: Variogram = field.system.model
     here = stations.positions_m[np.isfinite(line)]
     noise = model.nugget if model.nugget_is == "measurement error" else 0.0
@@ -127,7 +127,8 @@ def test_means_over_one_slice_are_that_slice_and_over_all_lie_in_their_bracket(m
 
 
 def test_large_regions_are_summed_in_blocks_and_larger_ones_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = cells(30, 40)
+    jitter = np.random.default_rng(1).uniform(-1, 1, (1200, 2))
+    targets = Targets(cells(30, 40).positions_m + jitter)
     model = variogram("exponential", psill=2.0, range_m=1500.0, nugget=0.3)
     weights = mean_of(list(range(1200)), cells=1200)
     at_once, sampled = mean_semivariance(targets, weights, model=model, nugget_at_0=False)
@@ -142,3 +143,27 @@ def test_large_regions_are_summed_in_blocks_and_larger_ones_sampled(monkeypatch:
     some, sampled = mean_semivariance(targets, weights, model=model, nugget_at_0=False)
     assert sampled == 1200
     assert some == pytest.approx(at_once, rel=0.01)
+
+
+@pytest.mark.parametrize("shape", [(30, 40), (1, 1200), (1200, 1), (33, 37)])
+def test_cells_of_a_grid_in_metres_are_summed_by_separation(shape: tuple[int, int]) -> None:
+    targets = cells(*shape)
+    turned = Targets(targets.positions_m @ np.array([[0.8, -0.6], [0.6, 0.8]]))
+    anisotropy = Anisotropy(30.0, 2.0)
+    model = variogram("spherical", psill=2.0, range_m=1500.0, nugget=0.3, anisotropy=anisotropy)
+    share = np.random.default_rng(1).uniform(0.5, 1.0, (1, targets.count))
+    for places in (targets, turned):
+        found, _ = mean_semivariance(places, sparse.csr_array(share), model=model, nugget_at_0=True)
+        isotropic = model.isotropic(places.positions_m)
+        wanted = share[0] @ model.semivariance(cdist(isotropic, isotropic)) @ share[0]
+        assert found[0] == pytest.approx(wanted, rel=1e-10)
+
+
+def test_a_grid_with_holes_is_no_lattice_and_is_summed_all_the_same() -> None:
+    targets = cells(40, 40)
+    kept = np.sort(np.random.default_rng(1).permutation(1600)[:1200])
+    model = variogram("exponential", psill=2.0, range_m=1500.0)
+    holes = Targets(targets.positions_m[kept])
+    found, _ = mean_semivariance(holes, mean_of(list(range(1200)), cells=1200), model=model, nugget_at_0=False)
+    wanted = model.semivariance(cdist(holes.positions_m, holes.positions_m)).mean()
+    assert found[0] == pytest.approx(wanted, rel=1e-12)

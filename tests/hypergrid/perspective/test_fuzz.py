@@ -164,6 +164,31 @@ def test_any_value_anywhere_gives_a_plan_or_a_refusal(
     assert plan.projected_bytes > 0
 
 
+IN_TIME: dict[str, Any] = {
+    "variable": "air_temperature",
+    "steps": [
+        {"op": "aggregate", "function": "mean", "time": "4min", "params": {"min_coverage": 0}},
+        {"op": "interpolate", "method": "spline", "time": "10min", "params": {"max_gap": "30min"}},
+        {"op": "aggregate", "function": "mean", "time": "all"},
+    ],
+    "clip": {"time": ["2007-10-01T00:30Z", "2007-10-01T01:30Z"]},
+}
+
+
+@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(path=st.sampled_from(places(IN_TIME)[1:]), value=SCALARS | JSON)
+def test_any_value_anywhere_around_instants_is_computed_or_refused(
+    archive: OpenArchive, path: tuple[object, ...], value: object
+) -> None:
+    try:
+        query = archive.query(put(IN_TIME, path, value))
+        assert question_from_json(query.to_json()) == query.question
+        assert query.explain()
+        query.compute(allowed_bytes=30 * 2**20)
+    except HyperGridError:
+        pass
+
+
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(document=documents(is_lonlat=True), value=SCALARS, number=st.integers(0, 1000))
 def test_a_plan_runs_or_is_refused(archive: OpenArchive, document: Any, value: object, number: int) -> None:  # noqa: ANN401

@@ -2,8 +2,10 @@
 
 import base64
 import io
+import shutil
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
@@ -14,6 +16,8 @@ import xarray as xr
 from fastapi import FastAPI
 
 import hypergrid as hg
+from hypergrid.topology import make_layer
+from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 
 Document = dict[str, Any]
@@ -66,6 +70,20 @@ def test_the_catalogue(client: httpx.Client, archive: hg.OpenArchive) -> None:
     assert client.get("/api/v1/saved").json() == {"hourly": {"variable": "air_temperature", "steps": []}}
 
 
+def test_layers_are_listed(client: httpx.Client, archive: hg.OpenArchive, tmp_path: Path) -> None:
+    assert client.get("/api/v1/layers").json() == []
+    copy = hg.open(shutil.copytree(archive.path, tmp_path / "copy"))
+    catalogue = Catalogue(copy)
+    ground = make_layer("elevation", x=[7.1, 7.2], y=[45.8, 45.9], values=[[1.0, 2.0], [3.0, 4.0]], description="made")
+    copy.store.add_layer(ground, now_ns=copy.snapshots[0].time_ns)
+    (listed,) = catalogue.layers()
+    assert (listed["name"], listed["unit"], listed["rows"], listed["columns"]) == ("elevation", "m", 2, 2)
+    np.testing.assert_allclose(
+        [listed[edge] for edge in ("west", "south", "east", "north")], [7.05, 45.75, 7.25, 45.95]
+    )
+    assert (listed["description"], listed["token"]) == ("made", ground.token)
+
+
 def test_a_new_saved_query_is_seen_at_once_and_a_broken_one_is_named(client: httpx.Client, saved: Any) -> None:  # noqa: ANN401
     (saved / "new.json").write_text('{"variable": "air_temperature"}', "utf-8")
     assert "new" in client.get("/api/v1/saved").json()
@@ -82,6 +100,7 @@ def test_health_and_description(client: httpx.Client, app: FastAPI) -> None:
     described = client.get("/openapi.json").json()["paths"]
     expected = {
         "/health", "/api/v1/variables", "/api/v1/stations", "/api/v1/snapshots", "/api/v1/functions", "/api/v1/saved",
+        "/api/v1/layers",
         "/api/v1/queries", "/api/v1/queries/explain", "/api/v1/queries/{job_id}", "/api/v1/queries/{job_id}/events",
         "/api/v1/queries/{job_id}/frame", "/api/v1/queries/{job_id}/series", "/api/v1/queries/{job_id}/result",
     }  # fmt: skip

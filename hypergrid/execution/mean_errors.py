@@ -1,0 +1,134 @@
+"""Error variances of a surface of means (or sums) of interpolated estimates, a block of cells at a time."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.execution.shares import cells_below, refuse_mixed, shares_in_space, shares_in_time
+from hypergrid.kriging import Targets
+from hypergrid.kriging.field import KrigingField
+from hypergrid.kriging.residual_correlation import estimate_correlation, standardised_residuals
+from hypergrid.kriging.temporal import ALIKE, INDEPENDENT, Combination, Correlation
+from hypergrid.kriging.uncertainty import combinations_of, mean_variance, regions_of, slice_variance
+from hypergrid.perspective import Aggregate, Perspective
+from hypergrid.perspective.uncertain import Memory
+from hypergrid.times import SECOND_NS, format_duration
+
+Floats = NDArray[np.float64]
+TargetsOf = Callable[[NDArray[np.intp]], tuple[Targets, NDArray[np.bool_]]]
+"""Flat cells of the interpolation's grid to targets, and which of the cells they are."""
+
+KEPT_BYTES: Final = 128 * 2**20
+"""What errors of means over slices may take between blocks [bytes]; where they might take more they are made anew."""
+
+UNKNOWN: Final = (
+    "not known: slices taken as fully correlated, the pessimistic end; variance_low takes them as independent"
+)
+
+
+class MeanErrors:
+    """Error variances of the cells of aggregates on a kriged field of all stations."""
+
+    def __init__(
+        self, aggregates: Sequence[Perspective], field: KrigingField, targets_of: TargetsOf, *, memory: Memory
+    ) -> None:
+        """Take what belongs to all blocks.
+
+        Parameters
+        ----------
+        aggregates
+            Linear aggregates, one on the other, lowest first, at least one.
+        field
+            What they aggregate.
+        targets_of
+            Cells of the interpolation as targets.
+        memory
+            What is known of the correlation between slices.
+        """
+        self._aggregates, self._field, self._targets_of = aggregates, field, targets_of
+        self._over_time = any(
+            isinstance(item.operator, Aggregate) and "time" in item.operator.dimensions for item in aggregates
+        )
+        corners = aggregates[0].source.topology.time.corners
+        self._times_s = (corners - corners[0]) / SECOND_NS
+        self._in_time = shares_in_time(aggregates, field.counts > 0)
+        known = known_correlation(field, self._times_s, memory=memory) if self._over_time else Known((), "")
+        self.notes: list[str] = list(known.notes)
+        """What a reader of the result should know."""
+        self.correlation = known.text
+        """Which correlation between slices was used, for people; empty where no mean is over time."""
+        self._between = known.between
+        self._kept: dict[Correlation, list[Combination | None]] = {}
+
+    def of(self, cells: NDArray[np.intp]) -> tuple[Floats, Floats | None]:
+        """Return the variances of some cells, shape (time, cells), and the low end where they are the high one."""
+        needed, covers = cells_below(self._aggregates, cells)
+        targets, known = self._targets_of(needed)
+        in_space = shares_in_space(self._aggregates, covers, known)
+        refuse_mixed(self._aggregates, self._in_time, in_space)
+        regions = regions_of(self._field, targets, in_space.weights)
+        if regions.sampled:
+            note = f"own variance of regions from an even sample of their {regions.sampled:,} places"
+            if note not in self.notes:
+                self.notes.append(note)
+        missing = np.diff(in_space.weights.indptr) == 0
+        if not self._between:
+            found = [slice_variance(self._field, regions)]
+        else:
+            found = [mean_variance(self._combinations(between), regions) for between in self._between]
+        for variance in found:
+            variance[:, missing] = np.nan
+        if len(found) == 1:
+            return found[0], None
+        low, high = found
+        return np.fmax(low, high), np.fmin(low, high)
+
+    def _combinations(self, between: Correlation) -> Sequence[Combination | None]:
+        weights = self._in_time.weights
+        if between not in self._kept:
+            made = combinations_of(self._field, weights, times_s=self._times_s, correlation=between)
+            stations = self._field.system.stations.count
+            if weights.shape[0] * stations**2 * 16 > KEPT_BYTES:
+                return made
+            self._kept[between] = made
+        return self._kept[between]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the correlation between slices."""
+
+    between: tuple[Correlation, ...]
+    """The correlation; or the two between which it lies, the optimistic first."""
+    text: str
+    """The same for people."""
+    notes: tuple[str, ...] = ()
+    """Why it is not known where it was to be estimated."""
+
+
+def known_correlation(field: KrigingField, times_s: Floats, *, memory: Memory) -> Known:
+    """Return the correlation between slices as it was given or is estimated, else the two ends between which it lies.
+
+    What is estimated from too few or too short records is not used: it might be the optimistic end, or beyond.
+    """
+    if isinstance(memory, float):
+        span = format_duration(round(memory * SECOND_NS)) if memory else "0 s (independent slices)"
+        return Known((Correlation(memory),), f"exponential, e-folding time {span}, as given")
+    notes: tuple[str, ...] = ()
+    if memory == "estimate":
+        stations = field.system.stations.count
+        core = field.inverse[:stations, :stations]
+        residuals = standardised_residuals(core, field.present, field.complete - field.mean)
+        try:
+            fit = estimate_correlation(residuals, times_s)
+        except InvalidQuery as error:
+            notes = (f"the correlation in time could not be estimated: {error}",)
+        else:
+            if fit.poor is None:
+                return Known((fit.correlation,), f"exponential, {fit.describe()}")
+            notes = (f"the correlation in time is not used: {fit.describe()}",)
+    return Known((INDEPENDENT, ALIKE), UNKNOWN, notes)

@@ -1,0 +1,243 @@
+"""Interpolation in time: what a series was at an instant between two of its readings (thesis 5.5.3.3).
+
+Readings of a series form runs: two that follow each other within the maximum gap are in one run, and nothing is
+estimated across a gap. All methods are local, so that a reading farther away than the row of the method says has no
+influence, and a clip in time changes no value. Each is a linear map of the readings that it uses.
+
+* nearest: the reading nearest to the instant, within half the maximum gap; of two equally near, the earlier.
+* linear: the straight line between the readings on both sides.
+* spline: the piecewise cubic with Bessel's slopes (de Boor, A Practical Guide to Splines, chapter IV): at each reading
+  the slope of the parabola through it and its two neighbours, at the ends of a run that of the last parabola. Smooth in
+  its first derivative, exact for parabolas; a run of two readings is a straight line.
+
+At the instant of a reading every method gives the reading.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_FAR: Final = 2**62
+"""Farther than any gap may be [ns], and still a number of 64 bits."""
+
+CELLS_AT_ONCE: Final = 2**17
+"""Cells that are worked on together, or else one series: the dozen arrays of it stay in a core's share of the cache."""
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """Instants at a regular step."""
+
+    origin_ns: int
+    """The first instant [ns since 1970 UTC]."""
+    step_ns: int
+    count: int
+
+    @property
+    def instants_ns(self) -> Integers:
+        """The instants [ns since 1970 UTC], shape (count,)."""
+        return self.origin_ns + self.step_ns * np.arange(self.count, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Readings of several series, one series after the other, each at strictly increasing instants, none NaN."""
+
+    begins: Integers
+    """First reading of each series, and behind the last, shape (series + 1,)."""
+    instants_ns: Integers
+    """Where each reading stands in time [ns since 1970 UTC], shape (n,)."""
+    value: Floats
+    """Shape (n,)."""
+
+    @classmethod
+    def of(cls, index: NDArray[np.integer], instants_ns: Integers, value: Floats, *, series: int) -> "Known":
+        """Return the readings that can be used: of several at one instant the first, none that is NaN.
+
+        Parameters
+        ----------
+        index, instants_ns, value
+            Series, instant and value of each reading, shape (n,), ordered by series, then instant.
+        series
+            How many series there are.
+        """
+        present = np.isfinite(value)
+        if not present.all():
+            index, instants_ns, value = index[present], instants_ns[present], value[present]
+        repeated = np.zeros(len(value), dtype=bool)
+        repeated[1:] = (index[1:] == index[:-1]) & (instants_ns[1:] == instants_ns[:-1])
+        if repeated.any():
+            index, instants_ns, value = index[~repeated], instants_ns[~repeated], value[~repeated]
+        begins = np.searchsorted(index, np.arange(series + 1)).astype(np.int64)
+        return cls(begins, instants_ns, value)
+
+    def part(self, first: int, stop: int) -> "Known":
+        """Return the readings of series first to stop (not included)."""
+        begin, end = int(self.begins[first]), int(self.begins[stop])
+        return Known(self.begins[first : stop + 1] - begin, self.instants_ns[begin:end], self.value[begin:end])
+
+    def joined(self, max_gap_ns: Integers) -> NDArray[np.bool_]:
+        """Return whether each reading and the next are of one run, shape (n - 1,); `max_gap_ns` is by series."""
+        index = np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
+        near = np.diff(self.instants_ns) <= max_gap_ns[index[:-1]]
+        return np.asarray(near & (index[1:] == index[:-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """The readings on both sides of every instant of every series; all arrays have the shape (series, instants)."""
+
+    known: Known
+    ticks: Ticks
+    max_gap_ns: Integers
+    """Longest time between two readings that is filled [ns], by series, shape (series,)."""
+
+    @cached_property
+    def _upto(self) -> Integers:
+        # A reading counts from the first instant that is not before it; so one pass counts for all series at once.
+        known, ticks = self.known, self.ticks
+        width = ticks.count + 1
+        first = np.clip(-((ticks.origin_ns - known.instants_ns) // ticks.step_ns), 0, ticks.count)
+        first += np.repeat(np.arange(len(known.begins) - 1) * width, np.diff(known.begins))
+        counted = np.bincount(first, minlength=width * (len(known.begins) - 1))
+        return np.asarray(np.cumsum(counted).reshape(-1, width)[:, : ticks.count])
+
+    @cached_property
+    def before(self) -> Integers:
+        """The last reading that is not after the instant; any reading where there is none."""
+        return np.maximum(self._upto - 1, 0)
+
+    @cached_property
+    def after(self) -> Integers:
+        """The first reading after the instant; any reading where there is none."""
+        return np.minimum(self._upto, len(self.known.value) - 1)
+
+    @cached_property
+    def since_ns(self) -> Integers:
+        """Time since the reading before [ns]; very much where there is none."""
+        has = self._upto > self.known.begins[:-1, None]
+        return np.where(has, self.ticks.instants_ns - self.known.instants_ns[self.before], _FAR)
+
+    @cached_property
+    def until_ns(self) -> Integers:
+        """Time until the reading after [ns]; very much where there is none."""
+        has = self._upto < self.known.begins[1:, None]
+        return np.where(has, self.known.instants_ns[self.after] - self.ticks.instants_ns, _FAR)
+
+    @cached_property
+    def hit(self) -> NDArray[np.bool_]:
+        """Whether there is a reading at the instant itself."""
+        return np.asarray(self.since_ns == 0)
+
+    @cached_property
+    def inside(self) -> NDArray[np.bool_]:
+        """Whether the instant lies in a run: between two readings that are near enough to each other."""
+        # Compared without a sum, which could be more than 64 bits hold.
+        return np.asarray((self.since_ns < _FAR) & (self.until_ns <= self.max_gap_ns[:, None] - self.since_ns))
+
+
+Estimate = Callable[[Around], tuple[Floats, Integers]]
+"""Values, NaN where missing, and how many readings each was made from; both of shape (series, instants)."""
+
+
+def estimate(method: Estimate, known: Known, ticks: Ticks, max_gap_ns: Integers) -> tuple[Floats, Integers]:
+    """Return the estimates of every series at every instant, and the readings behind each.
+
+    Parameters
+    ----------
+    method
+        `nearest`, `linear` or `spline`.
+    known
+        The readings.
+    ticks
+        Where estimates are wanted.
+    max_gap_ns
+        Longest time between two readings that is filled [ns], by series, shape (series,).
+
+    Returns
+    -------
+    Values, NaN where missing, and counts, 0 there; both of shape (instants, series).
+    """
+    series = len(known.begins) - 1
+    value = np.full((series, ticks.count), np.nan)
+    count = np.zeros((series, ticks.count), dtype=np.int64)
+    at_once = max(CELLS_AT_ONCE // ticks.count, 1)
+    for first in range(0, series, at_once):
+        some = slice(first, min(first + at_once, series))
+        part = known.part(some.start, some.stop)
+        if len(part.value):
+            value[some], count[some] = method(Around(part, ticks, max_gap_ns[some]))
+    return value.T, count.T
+
+
+def nearest(around: Around) -> tuple[Floats, Integers]:
+    """Return the nearest reading within half the maximum gap; of two equally near, the earlier."""
+    later = around.until_ns < around.since_ns
+    near = np.where(later, around.until_ns, around.since_ns) <= around.max_gap_ns[:, None] // 2
+    value = around.known.value[np.where(later, around.after, around.before)]
+    return np.where(near, value, np.nan), near.astype(np.int64)
+
+
+def linear(around: Around) -> tuple[Floats, Integers]:
+    """Return the straight line between the readings on both sides."""
+    start = around.known.value[around.before]
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = start + _share(around) * (around.known.value[around.after] - start)
+    return _present(around, value, np.int64(2))
+
+
+def spline(around: Around) -> tuple[Floats, Integers]:
+    """Return the piecewise cubic with Bessel's slopes."""
+    known = around.known
+    joined = known.joined(around.max_gap_ns)
+    slopes = _slopes(known, joined)
+    length_s = (known.instants_ns[around.after] - known.instants_ns[around.before]) * 1e-9
+    start, share = known.value[around.before], _share(around)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rise = known.value[around.after] - start
+        first, last = slopes[around.before] * length_s, slopes[around.after] * length_s
+        value = start + share * (first + share * (3 * rise - 2 * first - last + share * (first + last - 2 * rise)))
+    outer = np.concatenate([[False], joined]), np.concatenate([joined, [False]])
+    used = 2 + outer[0][around.before].astype(np.int64) + outer[1][around.after]
+    return _present(around, value, used)
+
+
+def _share(around: Around) -> Floats:
+    """Return how far each instant lies from the reading before to the one after, 0 to 1; 0 outside a run."""
+    share = np.zeros(around.since_ns.shape)
+    np.divide(around.since_ns, around.since_ns + around.until_ns, out=share, where=around.inside)
+    return share
+
+
+def _present(around: Around, value: Floats, used: Integers | np.int64) -> tuple[Floats, Integers]:
+    """Return the values where there are any: at a reading that reading alone, else inside a run."""
+    value = np.where(around.hit, around.known.value[around.before], np.where(around.inside, value, np.nan))
+    return value, np.where(around.hit, 1, np.where(around.inside, used, 0))
+
+
+def _slopes(known: Known, joined: NDArray[np.bool_]) -> Floats:
+    """Return Bessel's slope at each reading [per s], shape (n,); 0 for a reading alone in its run."""
+    length_s = np.where(joined, np.diff(known.instants_ns) * 1e-9, 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        secant = np.where(joined, np.diff(known.value) / length_s, 0.0)
+        # Of the reading behind each interval but the last: the parabola through its two neighbours and itself.
+        both = joined[:-1] & joined[1:]
+        total = length_s[:-1] + length_s[1:]
+        bent = (length_s[1:] * secant[:-1] + length_s[:-1] * secant[1:]) / total
+        slopes = np.zeros(len(known.value))
+        slopes[1:-1] = np.where(both, bent, 0.0)
+        inner = np.zeros(len(known.value), dtype=bool)
+        inner[1:-1] = both
+        # The slopes of a parabola at both ends of an interval have the secant as their mean.
+        opens, closes = ~inner[:-1] & joined, ~inner[1:] & joined
+        ahead, behind = slopes[1:].copy(), slopes[:-1].copy()
+        slopes[:-1] += np.where(opens, np.where(inner[1:], 2 * secant - ahead, secant), 0.0)
+        slopes[1:] += np.where(closes, np.where(inner[:-1], 2 * secant - behind, secant), 0.0)
+    return slopes

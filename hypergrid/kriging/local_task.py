@@ -1,0 +1,79 @@
+"""What local kriging is asked for, and what becomes of a target."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SOLVED, TOO_FEW_CANDIDATES, UNSOLVED = 0, 1, 2
+"""What became of a target: done; its list of candidates ended too early; a system that another way must solve."""
+ESTIMATES, VARIANCES, COUNTS = 0, 1, 2
+"""What is asked for."""
+LANES = 8
+"""Numbers that compiled loops take at once; rows are padded to whole multiples of it."""
+INDEPENDENT = 1e-5
+"""Share of its size that a drift function must have of its own among the stations of a set, given those before it."""
+
+
+class Task(NamedTuple):
+    """Slices of one group and what is wanted of them; slices with the same stations follow one another."""
+
+    what: int
+    """`ESTIMATES`, `VARIANCES` or `COUNTS`."""
+    reporting: NDArray[np.bool_]
+    """Which stations report, shape (masks, stations + 1); the last stands for no station and never does."""
+    changed: NDArray[np.uint64]
+    """Whether a station reports in one mask and not in the one before, a bit a mask, shape (stations + 1, words)."""
+    starts: NDArray[np.int64]
+    """Where the slices of each mask start in `slices`, and where the last end; shape (masks + 1,)."""
+    slices: NDArray[np.int64]
+    """Numbers of the slices, shape (slices,)."""
+    values: Floats
+    """Values in these slices, less the known mean, 0 where missing, shape (stations, slices + `LANES`)."""
+    shift: float
+    """Added to each covariance, so that each set's matrix is positive definite; the drift's constant takes it up."""
+    most: int
+    """Stations used at most."""
+    octants: int
+    """Stations used at most in each sector; 0 where any number may."""
+
+    def of(self, numbers: NDArray[np.intp]) -> "Task":
+        """Return the same task for some of the stations."""
+        with_none = np.append(numbers, -1)
+        return self._replace(
+            reporting=np.ascontiguousarray(self.reporting[:, with_none]),
+            changed=self.changed[with_none],
+            values=self.values[numbers],
+        )
+
+
+def task_of(
+    what: int,
+    masks: list[tuple[NDArray[np.bool_], NDArray[np.intp]]],
+    values: Floats,
+    shift: float,
+    most: int,
+    octants: int,
+) -> Task:
+    """Return the task of masks, each with its slices, over a whole network; values have shape (slices, stations)."""
+    reporting = np.zeros((len(masks), values.shape[1] + 1), dtype=bool)
+    reporting[:, :-1] = [mask for mask, _ in masks]
+    differs = np.zeros((-(-len(masks) // 64) * 64, values.shape[1] + 1), dtype=bool)
+    differs[1 : len(masks)] = reporting[1:] != reporting[:-1]
+    packed = np.packbits(np.ascontiguousarray(differs.T), axis=1, bitorder="little")
+    slices = np.concatenate([own for _, own in masks]).astype(np.int64)
+    by_station = np.zeros((values.shape[1], len(slices) + LANES))
+    by_station[:, : len(slices)] = values[slices].T
+    return Task(
+        what=what,
+        reporting=reporting,
+        changed=packed.view("<u8").astype(np.uint64),
+        starts=np.cumsum([0, *(len(own) for _, own in masks)]).astype(np.int64),
+        slices=slices,
+        values=by_station,
+        shift=shift,
+        most=most,
+        octants=octants,
+    )

@@ -1,0 +1,116 @@
+"""Compiled loops and the threads they run on.
+
+Compiled functions leave Python's lock, and plain threads share their work. numba's own parallel loops are not used: its
+OpenMP threads and those of BLAS hinder one another (up to 40 times slower on two cores), and its workqueue layer aborts
+the process where two threads enter it at once, as those of a server do.
+
+numba takes half a second to import. Only what is worth it imports this module, inside a function.
+
+Machine code is kept on disk, by the content of all files that it was made from: numba itself looks at a function's own
+file only, and would run what an older version of its callees did.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+# Should anyone's parallel loops run in this process, then not on OpenMP; set before numba reads it.
+os.environ.setdefault("NUMBA_THREADING_LAYER", "workqueue")
+
+import numba
+
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+Piece = TypeVar("Piece")
+
+HERE = Path(__file__).parent
+SOURCES = (
+    *(HERE / f"{name}.py" for name in ("kernel_loops", "kernels", "local_kernels", "local_task", "neighbourhood")),
+    *(HERE / f"{name}.py" for name in ("small_systems", "threads")),
+    HERE.parent / "sphere.py",
+)
+"""What compiled functions are made of: their files, and those that their constants and records come from."""
+
+
+@cache
+def _kept_in() -> str:
+    """Return the folder of the machine code of just these sources; empty where numba shall choose."""
+    root = os.environ.get("NUMBA_CACHE_DIR", "") or str(HERE / "__pycache__")
+    digest = hashlib.blake2b(b"".join(path.read_bytes() for path in SOURCES), digest_size=8).hexdigest()
+    folder = Path(root) / f"compiled-{digest}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        # Installed where this user may not write: numba has a folder for that.
+        return ""
+    return str(folder)
+
+
+def compiled(*, fused: bool = True, reordered: bool = False) -> Callable[[Compiled], Compiled]:
+    """Compile a function at its first call, keep the machine code on disk, and run it without Python's lock.
+
+    Parameters
+    ----------
+    fused
+        Whether products and sums may be rounded once together.
+    reordered
+        Whether sums may be taken in another order, so that they can be vectorised.
+    """
+    allowed = {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted}
+
+    def decorate(function: Compiled) -> Compiled:
+        # Named at run time only, and without types.
+        config: Any = numba.config
+        before, config.CACHE_DIR = config.CACHE_DIR, _kept_in()
+        try:
+            # The folder is chosen here, once; other users of numba in this process keep theirs.
+            return cast(Compiled, numba.njit(cache=True, nogil=True, fastmath=allowed, error_model="numpy")(function))
+        finally:
+            config.CACHE_DIR = before
+
+    return decorate
+
+
+def cores() -> int:
+    """Return how many threads are worth having: the processors this process may use, or `NUMBA_NUM_THREADS`."""
+    given = os.environ.get("NUMBA_NUM_THREADS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    # Not every system tells what a process is bound to.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cores(), thread_name_prefix="kriging")
+
+
+_one_at_a_time = threading.Lock()
+
+
+def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
+    """Do the work of each piece, on all processors where nobody else uses them, else in the caller's own thread.
+
+    An error of one piece is raised after those before it are done; pieces must not depend on each other's results.
+    """
+    listed = list(pieces)
+    if len(listed) < 2 or cores() < 2 or not _one_at_a_time.acquire(blocking=False):
+        for piece in listed:
+            work(piece)
+        return
+    try:
+        futures = [_pool().submit(work, piece) for piece in listed]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            # After an error nobody wants the rest; what runs already ends before the caller's arrays go.
+            for future in futures:
+                if not future.cancel():
+                    future.exception()
+    finally:
+        _one_at_a_time.release()

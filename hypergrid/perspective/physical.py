@@ -1,0 +1,192 @@
+"""Rows of functions that know what they are about: humidity, wind, radiation, rain; for recipes and for users."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery, InvalidUnit
+from hypergrid.parameters import Parameter
+from hypergrid.perspective.functions import CONVERTS, MERGES, ConvertRow, MergeRow, Where
+from hypergrid.physics import moisture, sun, wind
+from hypergrid.units import DIMENSIONLESS_TEXT, convert
+
+Floats = NDArray[np.float64]
+
+WET_FROM_MM: Final = 0.1
+"""Rain from which an interval is wet: the resolution of most gauges [mm]."""
+
+_TURBIDITY = Parameter("turbidity", "number", "Linke turbidity of the clear sky", required=False, default=sun.TURBIDITY)
+
+
+TURBIDITIES: Final = (1.0, 20.0)
+"""Linke turbidities that occur: 1 is air without water or dust."""
+
+
+def _index_unit(unit: str, given: Mapping[str, Any]) -> str:
+    if unit != "W m-2" and unit not in DIMENSIONLESS_TEXT:
+        message = f"clear_sky_index needs values in 'W m-2'; got {unit!r}; convert them with scale(factor=…, unit=…)"
+        raise InvalidUnit(message)
+    _refuse_turbidity(given["turbidity"])
+    return "1"
+
+
+def _radiation_unit(_unit: str, given: Mapping[str, Any]) -> str:
+    _refuse_turbidity(given["turbidity"])
+    return "W m-2"
+
+
+def _refuse_turbidity(turbidity: float) -> None:
+    low, high = TURBIDITIES
+    if not low <= turbidity <= high:
+        message = f"a clear sky needs a Linke turbidity from {low:g} to {high:g}; got {turbidity:g}"
+        raise InvalidQuery(message)
+
+
+def _clear(given: Mapping[str, Any], where: Where) -> Floats:
+    return sun.clear_sky_of_cells(
+        where.start_ns, where.length_ns, where.lon, where.lat, where.elevation_m, turbidity=given["turbidity"]
+    )
+
+
+def _index(values: Floats, given: Mapping[str, Any], where: Where) -> Floats:
+    return sun.clear_sky_index(values, _clear(given, where))
+
+
+def _from_index(values: Floats, given: Mapping[str, Any], where: Where) -> Floats:
+    return sun.from_clear_sky_index(values, _clear(given, where))
+
+
+def _wet(values: Floats, given: Mapping[str, Any]) -> Floats:
+    return np.where(np.isnan(values), np.nan, (values >= given["threshold"]).astype(np.float64))
+
+
+def _root(values: Floats, given: Mapping[str, Any]) -> Floats:
+    return np.sqrt(np.where(values >= given["threshold"], values, np.nan))
+
+
+def _square(values: Floats, _given: Mapping[str, Any]) -> Floats:
+    # A kriged root may fall below zero between stations of little rain; its square would be rain again.
+    return np.square(np.maximum(values, 0.0))
+
+
+def _limit(values: Floats, given: Mapping[str, Any]) -> Floats:
+    return np.clip(values, given["low"], given["high"])
+
+
+_THRESHOLD = Parameter(
+    "threshold", "number", "from which it is rain", unit="variable", required=False, default=WET_FROM_MM
+)
+
+for _name, _summary, _parameters, _apply, _unit, _placed in (
+    (
+        "limit",
+        "Values below low become low, those above high become high.",
+        (
+            Parameter("low", "number", "least value", unit="variable"),
+            Parameter("high", "number", "greatest value", unit="variable"),
+        ),
+        _limit,
+        lambda unit, _: unit,
+        False,
+    ),
+    (
+        "clear_sky_index",
+        "Global radiation over that of a clear sky, damped under a low sun.",
+        (_TURBIDITY,),
+        _index,
+        _index_unit,
+        True,
+    ),
+    (
+        "from_clear_sky_index",
+        "Global radiation from a damped clear-sky index; 0 at night.",
+        (_TURBIDITY,),
+        _from_index,
+        _radiation_unit,
+        True,
+    ),
+    ("wet", "1 where it rained, 0 where it did not.", (_THRESHOLD,), _wet, lambda _unit, _: "1", False),
+    (
+        "root_of_rain",
+        "Square root of rain; missing where it did not rain.",
+        (_THRESHOLD,),
+        _root,
+        # The text of the rain's unit stays with its root, so that the square has it again.
+        lambda unit, _: unit,
+        False,
+    ),
+    (
+        "rain_of_root",
+        "Square of a root of rain; 0 where the root is below 0.",
+        (),
+        _square,
+        lambda unit, _: unit,
+        False,
+    ),
+):
+    CONVERTS.add(_name, ConvertRow(_name, _summary, _parameters, _apply, _unit, _placed))
+
+
+def _occurring(occurrence: Floats, amount: Floats) -> Floats:
+    """Return the amount where it is more likely wet than not, else 0; missing where either is not known."""
+    return np.where(occurrence >= 0.5, amount, np.where(np.isnan(occurrence), np.nan, 0.0))
+
+
+def _formula(
+    name: str, summary: str, apply: Callable[[Floats, Floats], Floats], takes: tuple[str, str], unit: str
+) -> None:
+    def result(first: str, second: str) -> str:
+        for given, needed in zip((first, second), takes, strict=True):
+            if given == "1" and needed == "%":
+                # A number alone is taken as it is, and a share taken for a percentage is wrong by a hundred.
+                message = f"{name} needs values in '%'; got '1'; say which with scale(factor=100, unit='%')"
+                raise InvalidUnit(message)
+            convert(0.0, given, needed)
+        return unit
+
+    MERGES.add(name, MergeRow(name, summary, apply, result, alike=False, takes=takes, matched=True))
+
+
+_formula("dew_point", "Dew point from relative humidity and temperature.", moisture.dew_point, ("%", "degC"), "degC")
+_formula(
+    "relative_humidity",
+    "Relative humidity from dew point and temperature, at most 100 %.",
+    moisture.relative_humidity,
+    ("degC", "degC"),
+    "%",
+)
+_formula(
+    "eastward_wind",
+    "Component towards the east, from speed and direction.",
+    wind.eastward,
+    ("m s-1", "degree"),
+    "m s-1",
+)
+_formula(
+    "northward_wind",
+    "Component towards the north, from speed and direction.",
+    wind.northward,
+    ("m s-1", "degree"),
+    "m s-1",
+)
+_formula("wind_speed", "Speed from the components towards east and north.", wind.speed, ("m s-1", "m s-1"), "m s-1")
+_formula(
+    "wind_direction",
+    "Where the wind comes from, from the components towards east and north; missing in calm air.",
+    wind.direction,
+    ("m s-1", "m s-1"),
+    "degree",
+)
+MERGES.add(
+    "occurring",
+    MergeRow(
+        "occurring",
+        "The second source where the first, an occurrence from 0 to 1, is at least 0.5; else 0.",
+        _occurring,
+        lambda _, second: second,
+        alike=False,
+        counts_first=True,
+    ),
+)

@@ -1,0 +1,141 @@
+"""Variograms fitted to the values that are interpolated."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.kriging import METHODS, Field, Stations, Targets, variogram
+from hypergrid.kriging.fit import fit_variogram
+from hypergrid.kriging.fitted import ToFit, parse_model, residuals, resolve_variogram
+
+Floats = NDArray[np.float64]
+
+PLACES = Targets(np.random.default_rng(8).uniform(0, 1000.0, (30, 2)))
+
+
+def network(count: int = 25) -> Stations:
+    random = np.random.default_rng(1)
+    heights = random.uniform(0, 1000.0, count)
+    return Stations(random.uniform(0, 1000.0, (count, 2)), tuple(map(str, range(count))), {"elevation": heights})
+
+
+def waves(stations: Stations, slices: int = 6) -> Floats:
+    x, y = stations.positions_m.T / 250.0
+    return np.array([np.sin(x + k) + np.cos(y - k) for k in range(slices)])
+
+
+def field(
+    stations: Stations, values: Floats, model: object, method: str = "ordinary_kriging", **given: object
+) -> Field:
+    row = METHODS[method]
+    bound = {parameter.name: parameter.default for parameter in row.parameters}
+    return row.prepare(stations, values, row.parse({**bound, **given, "variogram": model}))
+
+
+def test_once_is_kriging_with_the_pooled_fit_and_says_so() -> None:
+    stations = network()
+    values = waves(stations)
+    values[2, :7] = np.nan
+    fit = fit_variogram(stations.positions_m, values).variogram
+    found = field(stations, values, "fit")
+    assert found.at(PLACES) == pytest.approx(field(stations, values, fit).at(PLACES), abs=1e-12)
+    note = found.notes[0]  # type: ignore[attr-defined]
+    assert note.startswith(f"variogram fitted to 6 slices of 25 stations: exponential psill {fit.psill:.4g}")
+
+
+def test_by_slice_is_kriging_each_slice_with_its_own_fit() -> None:
+    stations = network()
+    values = waves(stations) * np.array([1.0, 3.0, 0.1, 1.0, 1.0, 1.0])[:, None]
+    values[4, 3:] = np.nan  # three stations: the pooled variogram
+    found = field(stations, values, "fit_by_slice")
+    pooled = fit_variogram(stations.positions_m, values).variogram
+    for number in (0, 1, 2, 4):
+        row = values[number : number + 1]
+        own = pooled if number == 4 else fit_variogram(stations.positions_m, row).variogram
+        alone = field(stations, row, own)
+        assert found.at(PLACES)[number] == pytest.approx(alone.at(PLACES)[0], abs=1e-10)
+        assert found.variance(PLACES)[number] == pytest.approx(alone.variance(PLACES)[0], abs=1e-10)
+    assert found.counts.tolist() == [25, 25, 25, 25, 3, 25]
+    assert found.notes[0].startswith("variogram fitted by slice in 5 of 6 slices")  # type: ignore[attr-defined]
+
+
+def test_around_a_trend_it_is_fitted_to_what_is_left() -> None:
+    stations = network()
+    steep = waves(stations) - 0.02 * stations.covariates["elevation"]
+    places = Targets(PLACES.positions_m, {"elevation": np.full(30, 500.0)})
+    found = field(stations, steep, "fit", trend={"lapse_rate": -20.0})
+    level = -0.02 * 500.0
+    assert found.at(places) == pytest.approx(field(stations, waves(stations), "fit").at(PLACES) + level, abs=1e-9)
+
+
+def test_beside_a_drift_it_is_fitted_to_what_the_drift_leaves() -> None:
+    stations = network()
+    plane = waves(stations) + 0.5 * stations.positions_m[:, 0]
+    note = field(stations, plane, "fit", "universal_kriging").notes[0]  # type: ignore[attr-defined]
+    columns = np.column_stack([np.ones(25), stations.positions_m])
+    left = residuals(columns, plane)
+    assert columns.T @ left.T == pytest.approx(np.zeros((3, 6)), abs=1e-6)
+    assert f"psill {fit_variogram(stations.positions_m, left).variogram.psill:.4g} " in note
+
+
+@pytest.mark.parametrize("values", [np.zeros((3, 25)), np.full((3, 25), 7.0)])
+def test_values_that_do_not_vary_get_a_stated_fallback(values: Floats) -> None:
+    stations = network()
+    found = field(stations, values, "fit")
+    assert found.at(PLACES) == pytest.approx(np.full((3, 30), values[0, 0]))
+    assert "not fitted" in found.notes[0]  # type: ignore[attr-defined]
+    assert "taken instead: exponential" in found.notes[0]  # type: ignore[attr-defined]
+
+
+def test_two_stations_and_none_are_no_reason_to_fail() -> None:
+    two = network().take(np.array([0, 1]))
+    assert np.isfinite(field(two, np.array([[1.0, 3.0]]), "fit").at(PLACES)).all()
+    none = network().take(np.array([], dtype=np.intp))
+    for model in ("fit", "fit_by_slice"):
+        found = field(none, np.empty((2, 0)), model)
+        assert np.isnan(found.at(PLACES)).all()
+        assert found.counts.tolist() == [0, 0]
+
+
+def test_another_model_can_be_fitted() -> None:
+    stations = network()
+    resolved = resolve_variogram(ToFit("spherical"), stations, waves(stations))
+    assert resolved.variogram == fit_variogram(stations.positions_m, waves(stations), model="spherical").variogram
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("fit", ToFit()),
+        ("fit_by_slice", ToFit(by="slice")),
+        ({"fit": "gaussian"}, ToFit("gaussian")),
+        ({"fit": "gaussian", "by": "slice"}, ToFit("gaussian", "slice")),
+    ],
+)
+def test_forms(written: object, read: ToFit) -> None:
+    assert parse_model(written) == read
+    assert parse_model(read.to_json()) == read
+    assert parse_model(read) is read
+
+
+def test_a_given_variogram_passes() -> None:
+    model = variogram("spherical", psill=1.0, range_m=10.0)
+    assert parse_model(model) is model
+    assert parse_model(model.to_json()) == model
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ("best", InvalidQuery, "'fit' or 'fit_by_slice'; got 'best'"),
+        ({"fit": "cubic"}, NotFound, "unknown variogram model 'cubic'"),
+        ({"fit": "spherical", "by": "hour"}, NotFound, "unknown way to fit a variogram 'hour'"),
+        ({"fit": "spherical", "model": "x"}, NotFound, "unknown key of a variogram that is fitted 'model'"),
+        ({"fit": None}, NotFound, "unknown variogram model"),
+        (None, InvalidQuery, "needs the keys model"),
+    ],
+)
+def test_bad_forms_are_refused(given: object, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        parse_model(given)

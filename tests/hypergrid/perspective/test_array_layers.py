@@ -1,0 +1,78 @@
+"""Layers that come with an array: read in its coordinates, part of its identity, refused where they do not fit."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import hypergrid as hg
+from hypergrid.errors import InvalidLayer, InvalidQuery, InvalidUnit, NotFound
+from hypergrid.perspective.array_source import array_source
+from hypergrid.topology import make_layer
+
+
+def readings(names: tuple[str, str] = ("x", "y")) -> xr.DataArray:
+    coords = {
+        "time": pd.date_range("2007-10-01", periods=2, freq="1h"),
+        names[0]: ("station", [0.0, 9.0]),
+        names[1]: ("station", [0.0, 0.0]),
+    }
+    return xr.DataArray([[1.0, 2.0], [3.0, 4.0]], dims=("time", "station"), coords=coords, name="air_temperature")
+
+
+def field(dims: tuple[str, str] = ("y", "x"), **attrs: str) -> xr.DataArray:
+    values = np.arange(6.0).reshape(2, 3)
+    return xr.DataArray(values, dims=dims, coords={dims[0]: [10.0, 0.0], dims[1]: [0.0, 5.0, 10.0]}, attrs=attrs)
+
+
+def test_a_layer_is_found_in_the_coordinates_of_the_array() -> None:
+    source = array_source(readings(), layers={"elevation": field(units="km"), "slope": field(("x", "y")[::-1])})
+    ground = source.layer("elevation")
+    assert (ground.unit, ground.system) == ("m", "metres")
+    np.testing.assert_allclose(ground.at([(0.0, 10.0), (2.5, 5.0)]), [0.0, 2000.0])
+    np.testing.assert_allclose(source.layer("slope").at([(10.0, 0.0)]), [5.0])
+    with pytest.raises(NotFound, match=r"did you mean 'slope'.*hg.base\(…, layers=\{'slop': dataarray\}\)"):
+        source.layer("slop")
+
+
+def test_dimensions_come_in_either_order() -> None:
+    turned = array_source(readings(), layers={"slope": field().transpose("x", "y")})
+    assert turned.layer("slope").token == array_source(readings(), layers={"slope": field()}).layer("slope").token
+
+
+def test_a_layer_that_was_made_is_taken_as_it_is() -> None:
+    ground = make_layer("elevation", x=[6.0, 7.0], y=[45.0, 46.0], values=np.ones((2, 2)))
+    assert array_source(readings(("lon", "lat")), layers={"elevation": ground}).layer("elevation") is ground
+    with pytest.raises(InvalidQuery, match="is in lonlat, the stations are in metres"):
+        array_source(readings(), layers={"elevation": ground})
+
+
+def test_layers_are_part_of_what_a_query_is_about() -> None:
+    plain, again = hg.base(readings()), hg.base(readings(), layers={})
+    low, high = (hg.base(readings(), layers={"elevation": field() + height}) for height in (0.0, 1.0))
+    assert plain.token == again.token
+    assert len({plain.token, low.token, high.token}) == 3
+    merged = low.merge("difference", high)
+    found = {key: source.layer("elevation").values.min() for key, source in merged.lookup.arrays.items()}
+    assert sorted(found.values()) == [0.0, 1.0]
+    np.testing.assert_array_equal(low.aggregate("mean", time="all").compute()["value"], [[2.0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("layers", "kind", "words"),
+    [
+        ([field()], InvalidQuery, "needs a mapping"),
+        ({3: field()}, InvalidQuery, "needs a mapping"),
+        ({"elevation": np.ones((2, 2))}, InvalidQuery, "needs an xarray.DataArray or a hypergrid Layer; got ndarray"),
+        ({"elevation": field(("lat", "lon"))}, InvalidQuery, r"\(y, x\), as the stations have; got \('lat', 'lon'\)"),
+        ({"elevation": field().expand_dims("time")}, InvalidQuery, "squeeze"),
+        ({"elevation": field().drop_vars("x")}, InvalidQuery, "dimensions and coordinates"),
+        ({"elevation": field().isel(x=[0])}, InvalidLayer, "two or more x centres"),
+        ({"elevation": field(units="degC")}, InvalidUnit, "measure different things"),
+    ],
+)
+def test_what_does_not_fit_is_refused(layers: Any, kind: type[Exception], words: str) -> None:  # noqa: ANN401
+    with pytest.raises(kind, match=words):
+        hg.base(readings(), layers=layers)
