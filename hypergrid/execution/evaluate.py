@@ -20,6 +20,7 @@ from hypergrid.execution.stations import aggregate_readings
 from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.detrended import Detrended, DetrendedKriging
 from hypergrid.kriging.field import KrigingField
+from hypergrid.kriging.local import LocalField
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.functions import AGGREGATES
 from hypergrid.perspective.placing import place
@@ -177,7 +178,7 @@ class Evaluator:
             self._mark(_grid(here), cells[known], field.outside(targets))
         possible = np.array([[stations]], dtype=np.int64)
         if known.all():
-            into = {"out": out} if isinstance(field, KrigingField) and out is not None else {}
+            into = {"out": out} if isinstance(field, KrigingField | LocalField) and out is not None else {}
             value = field.at(targets, **into)
             return Cells(value, _counts(field, targets), possible, field.variance(targets) if variance else None)
         # Where a covariate is unknown, so is the estimate.
@@ -274,6 +275,8 @@ class Evaluator:
             for note in (*placing.notes, *(_of_what(here.source) + note for note in prepared.notes)):
                 self._say(note, note)
             field = prepared.field
+            if isinstance(field, KrigingField):
+                field.expect(here.topology.space.count)
             placed_count = int((placing.near & known).sum()) - prepared.merged
             self._fields[key] = (field, metres, min(operator.given.get("neighbours") or placed_count, placed_count))
         return self._fields[key]
@@ -354,7 +357,7 @@ def _covariate(here: Perspective) -> Covariate:
 
 def _counts(field: Field, targets: Targets) -> NDArray[np.int64]:
     """Return the stations used, shape (slices, 1), or (slices, targets) where a method says so by target."""
-    by_target = getattr(field, "counts_at", None)
+    by_target = None if getattr(field, "counts_are_even", False) else getattr(field, "counts_at", None)
     return (field.counts[:, None] if by_target is None else by_target(targets)).astype(np.int64)
 
 

@@ -27,6 +27,8 @@ Floats = NDArray[np.float64]
 
 BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""
+FEW_PAIRS = 2**16
+"""Pairs of a target and a station (512 kB) up to which calling costs more than computing."""
 TARGETS_AT_ONCE = 2048
 """Targets whose variances are grown together: their weights for some tens of stations stay in the cache."""
 
@@ -50,11 +52,12 @@ class KrigingField:
         self.system = System.of(who, stations, model, drift or Drift())
         self.system.drift.refuse_undetermined(who, stations)
         self.noise_free = noise_free
+        self._job_pairs = 0
         self.mean = self.system.drift.drift.mean or 0.0
         """The known mean of simple kriging, else 0."""
         covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
-        key = key_of(stations.positions_m, model, drift, *covariates)
-        self.inverse = WEIGHTS.get(key, lambda: inverse(self.system.matrix(), who=who))
+        self._key = key_of(stations.positions_m, model, drift, *covariates)
+        self.inverse = WEIGHTS.get(self._key, lambda: inverse(self.system.matrix(), who=who))
         """Inverse P of the bordered matrix, shape (stations + functions, the same)."""
         self.present = np.isfinite(values)
         """Which station is used in which slice, shape (slices, stations); none where they are too few."""
@@ -93,19 +96,28 @@ class KrigingField:
     def carry(self, dual: Floats, targets: Targets, *, out: Floats | None = None) -> Floats:
         """Return the estimates of a dual form, shape (slices, targets)."""
         if dual.shape[1] <= FEW_COLUMNS and targets.parts == 1:
-            result = self.system.carried(dual, targets)
+            result = self.system.carried(dual, targets, job_pairs=self._job_pairs)
         else:
+            # Products of pieces on threads of our own, each with its right-hand sides, took as long.
             result = np.matmul(dual.T, self.sides(targets).T, out=out)
         if self.mean:
             result += self.mean
         return np.asarray(result)
 
     def sides(self, targets: Targets) -> Floats:
-        """Return the right-hand sides of targets, shape (targets, stations + functions).
+        """Return the right-hand sides of targets, shape (targets, stations + functions); nobody may write to them.
 
-        They are not kept for the next query: a side costs about a nanosecond to compute, and as long to read again.
+        Few are kept for the next query. Many are not: a pair costs about a nanosecond to compute, and as long to read.
         """
-        return self.system.sides(targets)
+        if len(targets.positions_m) * self.system.stations.count > FEW_PAIRS:
+            return self.system.sides(targets, job_pairs=self._job_pairs)
+        covariates = (targets.covariates[name] for name in self.system.drift.drift.covariates)
+        key = key_of(self._key, targets.positions_m, targets.weights, *covariates)
+        return WEIGHTS.get(key, lambda: self.system.sides(targets, job_pairs=self._job_pairs))
+
+    def expect(self, places: int) -> None:
+        """Say how many places will be asked for in all, so that a part of a large job is done as large jobs are."""
+        self._job_pairs = places * self.system.stations.count
 
     def variance(self, targets: Targets) -> Floats:
         """Return the kriging variance of each slice's estimates, shape (slices, targets).

@@ -15,7 +15,7 @@ from hypergrid.kriging.variogram import Variogram
 Floats = NDArray[np.float64]
 
 WORTH_COMPILED = 2_000_000
-"""Pairs of a point and a station above which compiled loops are used; loading them costs half a second, once."""
+"""Pairs of a point and a station in a job from which compiled loops are used; loading them costs half a second."""
 FEW_COLUMNS = 8
 """Columns of a dual form up to which it pays to make each covariance and forget it."""
 EXPONENTIAL, GAUSSIAN, SPHERICAL, MATERN_THREE_HALVES, MATERN_FIVE_HALVES, LINEAR = range(6)
@@ -29,6 +29,7 @@ def negative_semivariance(
     *,
     origin: float = 0.0,
     exact_within_m: float | None = None,
+    job_pairs: int = 0,
     out: Floats | None = None,
 ) -> Floats:
     """Return `origin - gamma` of each point with each station, shape (points, stations), into `out` where given.
@@ -43,12 +44,14 @@ def negative_semivariance(
     exact_within_m
         A station no farther from the point [m] has the covariance `origin`, so that the estimate is exact there; None
         where the nugget counts at every distance.
+    job_pairs
+        How many pairs the whole job has that this call is a part of: what decides between numpy and compiled loops.
     out
         Shape (points, stations); may be a part of a wider array.
     """
     result = np.empty((len(points_m), len(stations_m))) if out is None else out
     terms = _terms(model)
-    if terms is None or result.size <= WORTH_COMPILED:
+    if terms is None or max(result.size, job_pairs) <= WORTH_COMPILED:
         _plain(points_m, stations_m, model, origin, exact_within_m, result)
         return result
     # Not before it is worth the time that the import takes.
@@ -73,6 +76,7 @@ def carried(
     *,
     origin: float = 0.0,
     exact_within_m: float | None = None,
+    job_pairs: int = 0,
 ) -> Floats:
     """Return the product of `negative_semivariance` with the columns of a dual form, shape (columns, points).
 
@@ -84,8 +88,11 @@ def carried(
         Shape (stations, columns).
     """
     terms = _terms(model)
-    if terms is None or len(points_m) * len(stations_m) <= WORTH_COMPILED or dual.shape[1] > FEW_COLUMNS:
-        sides = negative_semivariance(points_m, stations_m, model, origin=origin, exact_within_m=exact_within_m)
+    pairs = max(len(points_m) * len(stations_m), job_pairs)
+    if terms is None or pairs <= WORTH_COMPILED or dual.shape[1] > FEW_COLUMNS:
+        sides = negative_semivariance(
+            points_m, stations_m, model, origin=origin, exact_within_m=exact_within_m, job_pairs=job_pairs
+        )
         return np.asarray(dual.T @ sides.T)
     from hypergrid.kriging import kernel_loops  # noqa: PLC0415
     from hypergrid.kriging.threads import share  # noqa: PLC0415

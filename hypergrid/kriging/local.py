@@ -84,19 +84,24 @@ class LocalField:
         used = np.where(present < self._needed, 0, np.minimum(present, self._selection.most))
         return np.asarray(used, dtype=np.int32)
 
+    @property
+    def counts_are_even(self) -> bool:
+        """Whether every target of a slice has as many stations as `counts` says: no need to look at each."""
+        return self._selection.radius_m is None and self._selection.octants is None and self._needed == 1
+
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return the stations used, shape (slices, targets); 0 where they do not determine an estimate."""
         return self._do(COUNTS, targets, 0.0).astype(np.int32)
 
-    def at(self, targets: Targets) -> Floats:
-        """Return estimates, shape (slices, targets); NaN where no station or too few may be used.
+    def at(self, targets: Targets, *, out: Floats | None = None) -> Floats:
+        """Return estimates, shape (slices, targets), in `out` where it can be used; NaN where too few stations may be.
 
         Raises
         ------
         SingularSystem
             A set of stations whose system has no unique solution.
         """
-        result = self._do(ESTIMATES, targets, np.nan)
+        result = self._do(ESTIMATES, targets, np.nan, out)
         if self._mean:
             result += self._mean
         return result
@@ -125,8 +130,11 @@ class LocalField:
         extent = np.ptp(self.system.isotropic_m, axis=0)
         return float(model.semivariance(np.array([np.linalg.norm(extent)]))[0])
 
-    def _do(self, what: int, targets: Targets, missing: float) -> Floats:
-        out = np.full((len(self._values), targets.count), missing)
+    def _do(self, what: int, targets: Targets, missing: float, into: Floats | None = None) -> Floats:
+        # Compiled for arrays whose rows follow one another.
+        usable = into is not None and into.flags.c_contiguous
+        out = into if into is not None and usable else np.empty((len(self._values), targets.count))
+        out.fill(missing)
         for numbers, task in self._tasks(what):
             if targets.count:
                 _Run(Neighbourhood(self.system, numbers, self._selection), task, targets, out, self._who).do()

@@ -80,8 +80,8 @@ class System:
         """Return `c0 - gamma` between isotropic places, also of one place with itself; shape (a, b)."""
         return np.asarray(self.origin - self.model.semivariance(separations(a_m, b_m)))
 
-    def sides(self, targets: Targets) -> Floats:
-        """Return the right-hand sides of targets, shape (targets, size).
+    def sides(self, targets: Targets, *, job_pairs: int = 0) -> Floats:
+        """Return the right-hand sides of targets, shape (targets, size); `job_pairs` as for `negative_semivariance`.
 
         A station at a point itself has the covariance at distance 0, so that the estimate is exact there. Where the
         nugget is measurement error, the estimate is of the noise-free value, from which a reading at the point itself
@@ -92,14 +92,20 @@ class System:
         points_m = self.model.isotropic(targets.positions_m)
         into = sides[:, :count] if targets.parts == 1 else None
         values = negative_semivariance(
-            points_m, self.isotropic_m, self.model, origin=self.origin, exact_within_m=self._exact(targets), out=into
+            points_m,
+            self.isotropic_m,
+            self.model,
+            origin=self.origin,
+            exact_within_m=self._exact(targets),
+            job_pairs=job_pairs,
+            out=into,
         )
         if into is None:
             sides[:, :count] = targets.mean(values)
         sides[:, count:] = self.drift.columns(targets)
         return sides
 
-    def carried(self, dual: Floats, targets: Targets) -> Floats:
+    def carried(self, dual: Floats, targets: Targets, *, job_pairs: int = 0) -> Floats:
         """Return the product of a dual form with the right-hand sides of points, shape (columns, targets).
 
         The right-hand sides of many points are not stored where the dual form, shape (size, columns), has few columns.
@@ -112,6 +118,7 @@ class System:
             dual[:count],
             origin=self.origin,
             exact_within_m=self._exact(targets),
+            job_pairs=job_pairs,
         )
         return np.asarray(product + dual[count:].T @ self.drift.columns(targets).T)
 

@@ -84,27 +84,29 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     if joint is None or set(array.dims) != {"time", joint}:
         message = f"hg.base needs the dimensions (time, station) or (time, series); got {tuple(map(str, array.dims))}"
         raise InvalidQuery(message)
-    if "time" not in array.coords or array["time"].dtype.kind != "M":
+    # Variables alone: each look-up by name would build an array with all its coordinates.
+    known = array.coords.variables
+    if "time" not in known or known["time"].dtype.kind != "M":
         message = "hg.base needs a coordinate 'time' of datetime64; convert it, for example with pandas.to_datetime"
         raise InvalidQuery(message)
-    system = "lonlat" if "lon" in array.coords and "lat" in array.coords else "metres"
+    system = "lonlat" if "lon" in known and "lat" in known else "metres"
     names = ("lon", "lat") if system == "lonlat" else ("x", "y")
-    if any(name not in array.coords or array[name].dims != (joint,) for name in names):
+    if any(name not in known or known[name].dims != (joint,) for name in names):
         message = (
             f"hg.base needs coordinates lon and lat [degree], or x and y [m], along {joint!r}; "
             f"got {sorted(map(str, array.coords))}"
         )
         raise InvalidQuery(message)
-    times = array["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
+    times = known["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
     if not len(times) or np.any(np.diff(times) <= 0):
         message = "hg.base needs times in strictly increasing order, at least one; sort them, or drop the repeated"
         raise InvalidQuery(message)
     variable = _variable(array)
-    values = np.ascontiguousarray(array.transpose("time", joint).to_numpy(), dtype=np.float64)
+    values = np.ascontiguousarray(array.variable.transpose("time", joint).to_numpy(), dtype=np.float64)
     axis = SeriesAxis(
         tuple(Series(variable.name, str(name), source="array") for name in _labels(array, joint)),
-        array[names[0]].to_numpy().astype(np.float64),
-        array[names[1]].to_numpy().astype(np.float64),
+        known[names[0]].to_numpy().astype(np.float64),
+        known[names[1]].to_numpy().astype(np.float64),
         _elevation(array, joint),
         "lonlat" if system == "lonlat" else "metres",
     )
@@ -124,13 +126,13 @@ def _variable(array: xr.DataArray) -> Variable:
 
 def _labels(array: xr.DataArray, joint: str) -> list[object]:
     for name in (joint, "station"):
-        if name in array.coords and array[name].dims == (joint,):
-            return list(array[name].to_numpy())
+        if name in array.coords and array.coords.variables[name].dims == (joint,):
+            return list(array.coords.variables[name].to_numpy())
     return list(range(array.sizes[joint]))
 
 
 def _elevation(array: xr.DataArray, joint: str) -> NDArray[np.float64]:
     for name in ("elevation", "elevation_m"):
-        if name in array.coords and array[name].dims == (joint,):
-            return array[name].to_numpy().astype(np.float64)
+        if name in array.coords and array.coords.variables[name].dims == (joint,):
+            return np.asarray(array.coords.variables[name].to_numpy(), dtype=np.float64)
     return np.full(array.sizes[joint], np.nan)
