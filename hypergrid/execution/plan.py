@@ -153,7 +153,7 @@ def _carried(final: Perspective) -> tuple[Perspective, ...]:
     if isinstance(final.operator, Aggregate) and final.operator.row.linear:
         below = final.source if final.topology.space == final.source.topology.space else final
     operator = below.operator
-    if not isinstance(operator, Interpolate) or operator.variance or not operator.uses_all_stations:
+    if not isinstance(operator, Interpolate) or operator.variance or not operator.uses_all(_stations(below)):
         return ()
     return (below,) if below is final else (below, final)
 
@@ -163,7 +163,11 @@ def _cuts_itself(final: Perspective) -> bool:
     operator = final.operator
     if not isinstance(operator, Interpolate) or operator.variance or not operator.row.has_variance:
         return False
-    return not operator.uses_all_stations and operator.given.get("trend") is None and not operator.layers
+    return not operator.uses_all(_stations(final)) and operator.given.get("trend") is None and not operator.layers
+
+
+def _stations(here: Perspective) -> int:
+    return here.source.topology.space.count
 
 
 def _at_stations(here: Perspective) -> bool:
@@ -192,7 +196,7 @@ def _step(here: Perspective, block: int) -> PlanStep:
         stations = here.source.topology.space.count
         near = min(operator.given.get("neighbours") or stations, stations)
         held += (stations + 1) ** 2 * 8 * 6
-        if operator.uses_all_stations or not operator.row.has_variance:
+        if operator.uses_all(stations) or not operator.row.has_variance:
             held += stations * block * 8 * 6
         else:
             # Two threads at most have factors of neighbour sets, and lists of candidates.

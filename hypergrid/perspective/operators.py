@@ -170,12 +170,13 @@ class Interpolate:
         """Parameters by name."""
         return dict(self.parameters)
 
-    @property
-    def uses_all_stations(self) -> bool:
-        """Whether every slice is one linear map of its completed stations: kriging that selects none of them."""
+    def uses_all(self, stations: int) -> bool:
+        """Return whether every slice is one linear map of all its stations, completed: kriging that selects none."""
         given = self.given
-        selects = any(given.get(name) is not None for name in ("neighbours", "radius_m", "octants", "trend"))
-        return self.row.has_variance and not selects and getattr(given["variogram"], "by", "all") == "all"
+        selects = any(given.get(name) is not None for name in ("radius_m", "octants", "trend"))
+        nearest = (given.get("neighbours") or stations) < stations
+        once = getattr(given.get("variogram"), "by", "all") == "all"
+        return self.row.has_variance and not selects and not nearest and once
 
     def content(self) -> object:
         """Plain content, for the token."""
