@@ -1,6 +1,7 @@
 """Studies of a query's stations: fit a variogram, cross-validate a method, compare methods."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,17 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
     Parameters
     ----------
     data
-        A query that ends at the stations (aligned by an aggregate, not interpolated), or an array as `hg.base` takes.
+        A query, of which the steps before its first interpolation over space count, or an array as `hg.base` takes.
 
     Raises
     ------
     InvalidQuery
-        The query gives a map, or its stations have no positions.
+        The stations have no positions.
     """
-    query = data if isinstance(data, Query) else base(data)
+    query = at_stations(data if isinstance(data, Query) else base(data))
     axis = query.surface().perspective.topology.space
     if not isinstance(axis, SeriesAxis):
-        message = "a study needs values at stations; this query gives a map: leave its interpolate step out"
+        message = "a study needs values at stations; this query gives a map that no interpolation made"
         raise InvalidQuery(message)
     result = query.compute()["value"]
     places = np.stack([axis.x, axis.y], axis=1)
@@ -51,6 +52,16 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
     positions[known] = placed
     names = tuple(series.station for series in axis.series)
     return Samples.of(result.to_numpy(), positions, axis.elevation_m, names=names, unit=str(result.attrs["units"]))
+
+
+def at_stations(query: Query) -> Query:
+    """Return the part of a query that ends at the stations: what lies before its first interpolation over space."""
+    steps = query.question.steps
+    maps = (number for number, step in enumerate(steps) if step.op == "interpolate" and "time" not in dict(step.cells))
+    first = next(maps, len(steps))
+    if first == len(steps):
+        return query
+    return replace(query, question=replace(query.question, steps=steps[:first], variance=False, correlation_time=None))
 
 
 def fit_variogram(data: Query | xr.DataArray, *, model: str = "exponential", **options: Any) -> VariogramFit:  # noqa: ANN401

@@ -1,6 +1,7 @@
 """The best method's map with its uncertainty beside it, from a comparison of methods at the stations."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,12 @@ from matplotlib.figure import Figure
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.kriging import Comparison, Variogram
+from hypergrid.perspective import Base
 from hypergrid.pictures.plot import FIELD_COLOURS, HALO
 from hypergrid.pictures.variogram import described
 from hypergrid.query import Query, base
-from hypergrid.topology import Grid, grid
+from hypergrid.study import at_stations
+from hypergrid.topology import Grid, Layer, grid
 
 ERROR_COLOURS = "magma_r"
 """Light where the map is sure of itself; perceptually uniform as well."""
@@ -49,7 +52,7 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
     Parameters
     ----------
     data
-        What was compared: a query that ends at the stations, or an array.
+        What was compared: a query, of which the steps at the stations count, or an array.
     compared
         The comparison, best first.
     time
@@ -65,12 +68,13 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
     if not known:
         message = "none of the methods that could be used knows its uncertainty; compare a kriging method as well"
         raise InvalidQuery(message)
-    query = data if isinstance(data, Query) else base(data)
+    query = at_stations(data if isinstance(data, Query) else base(data))
+    layers = _layers(query)
     values = query.compute()["value"].rename(query.question.variable)
     here = values.isel(time=[_time_of(values, time)])
     region, refused = _grid_around(here), ""
     for chosen in known:
-        asked = base(here).interpolate(chosen.method, grid=region, **_parameters(chosen)).with_variance()
+        asked = base(here, layers=layers).interpolate(chosen.method, grid=region, **_parameters(chosen)).with_variance()
         try:
             return BestMap(asked.compute(), here[0], chosen, ranked.index(chosen) + 1, len(ranked))
         except (InvalidQuery, NotFound) as error:
@@ -78,6 +82,15 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
             refused = refused or f"{chosen.label}: {error}"
     message = f"none of the methods that know their uncertainty can be mapped: {refused}"
     raise InvalidQuery(message)
+
+
+def _layers(query: Query) -> dict[str, Layer]:
+    """Return the terrain where a query's readings come from, if there is one."""
+    operator = query.surface().perspective.bases()[0].operator
+    if isinstance(operator, Base):
+        with suppress(NotFound):
+            return {"elevation": operator.source.layer("elevation")}
+    return {}
 
 
 def plot_comparison(best: BestMap) -> Figure:

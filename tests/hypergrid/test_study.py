@@ -73,10 +73,16 @@ def test_a_network_as_wide_as_a_continent_is_studied_over_the_sphere(readings: x
     assert {"linear", "radial_basis"} <= refused
 
 
-def test_a_map_is_refused(readings: xr.DataArray) -> None:
-    surface = hg.base(readings).interpolate("nearest", grid=hg.grid(x=0, y=0, step=100, shape=(3, 3)))
-    with pytest.raises(InvalidQuery, match="leave its interpolate step out"):
-        hg.cross_validate(surface, "nearest")
+def test_of_a_map_the_stations_below_it_are_studied(readings: xr.DataArray) -> None:
+    stations = hg.base(readings).aggregate("mean", time="30min")
+    surface = stations.interpolate("nearest", grid=hg.grid(x=0, y=0, step=100, shape=(3, 3))).aggregate(
+        "max", time="all"
+    )
+    found, wanted = hg.cross_validate(surface, "nearest"), hg.cross_validate(stations, "nearest")
+    np.testing.assert_array_equal(found.samples.values, wanted.samples.values)
+    assert found.score.rmse == wanted.score.rmse
+    filled = hg.base(readings).interpolate("linear", time="10min", max_gap="1h")
+    assert len(hg.cross_validate(filled, "nearest").samples.values) == 40, "an interpolation in time is not left out"
 
 
 def test_times_left_out_are_kriged_with_a_variogram_of_the_others(readings: xr.DataArray) -> None:
