@@ -7,7 +7,9 @@ from typing import Final
 import numpy as np
 
 from hypergrid.errors import TooLarge
+from hypergrid.kriging.field import PIECE_PAIRS
 from hypergrid.kriging.in_time import CELLS_AT_ONCE
+from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
 from hypergrid.perspective.uncertain import averaged
@@ -16,10 +18,6 @@ from hypergrid.topology import Grid, SeriesAxis
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
-CARRIED_BYTES: Final = 16 * 2**20
-"""The same where a block is one product with what the stations hold: its right-hand sides should stay in the cache
-until they are used. 64 MiB took 1.4 times as long at 2,000 stations, 4 MiB 1.2 times."""
-
 REFINING_BLOCKS: Final = 24
 """Blocks that a refined answer comes in at least, where it has the cells."""
 
@@ -107,18 +105,16 @@ def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
     final = rewritten.surface.perspective
     chain = final.chain()
     space = final.topology.space.count
-    block = space
+    block, carried = space, _carried(final)
     if _is_grid(final):
-        carried = _carried(final)
         largest = max(_place_bytes(item, final, carried=item in carried) for item in chain if _is_grid(item))
-        block = max(1, min(space, (CARRIED_BYTES if carried else BLOCK_BYTES) // largest))
-        if _cuts_itself(final):
-            block = space
+        # What cuts itself, or is carried from the stations, is put where the surface is without being held as a whole.
+        block = space if carried or _cuts_itself(final) else max(1, min(space, BLOCK_BYTES // largest))
         # Equal blocks: a small last one would not be worth the compiled loops that the others run.
         block = -(-space // -(-space // block))
     if refining and _is_grid(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
-    steps = tuple(_step(item, block * _places(item, final)) for item in chain)
+    steps = tuple(_step(item, block * _places(item, final), carried=item in carried) for item in chain)
     # Values, and counts with their copies in the result.
     held = final.topology.count * 8 * (6 if _wants_variance(final) else 4)
     total = held + sum(step.projected_bytes for step in steps)
@@ -179,9 +175,10 @@ def _wants_variance(here: Perspective) -> bool:
     return isinstance(below.operator, Interpolate) and below.operator.variance
 
 
-def _step(here: Perspective, block: int) -> PlanStep:
+def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
     topology, operator = here.topology, here.operator
-    values = _values(here, block)
+    # Where slices are carried from the stations, nothing but the surface itself holds any.
+    values = 0 if carried else _values(here, block)
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if here.holds_readings and isinstance(topology.space, SeriesAxis):
         readings = _possible_readings(here)
@@ -189,7 +186,7 @@ def _step(here: Perspective, block: int) -> PlanStep:
         held, work = readings * 100, float(readings)
     elif isinstance(operator, Aggregate):
         work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
-        if not here.source.holds_readings:
+        if not here.source.holds_readings and not carried:
             # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
             held += _values(here.source, block) * 8 * 3
     elif isinstance(operator, Interpolate):
@@ -197,7 +194,10 @@ def _step(here: Perspective, block: int) -> PlanStep:
         near = min(operator.given.get("neighbours") or stations, stations)
         held += (stations + 1) ** 2 * 8 * 6
         if operator.uses_all(stations) or not operator.row.has_variance:
-            held += stations * block * 8 * 6
+            pairs = stations * block
+            held += 8 * 6 * (min(pairs, max(WORTH_COMPILED, 2 * PIECE_PAIRS)) if carried else pairs)
+            # Positions of the block's cells, and what is made on the way to them.
+            held += block * 8 * 8
         else:
             # Two threads at most have factors of neighbour sets, and lists of candidates.
             factors = min(FACTOR_BYTES, 16 * near * (2 * near + 16) * block * topology.time.count)

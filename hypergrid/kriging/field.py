@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.kriging.blas import SMALL_PRODUCT, one_thread
 from hypergrid.kriging.drift import Drift
-from hypergrid.kriging.kernels import FEW_COLUMNS
+from hypergrid.kriging.kernels import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.system import System, inverse
@@ -29,6 +30,8 @@ BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""
 FEW_PAIRS = 2**16
 """Pairs of a target and a station (512 kB) up to which calling costs more than computing."""
+PIECE_PAIRS = 500_000
+"""Pairs of a target and a station whose right-hand sides are made and used at once (4 MB)."""
 TARGETS_AT_ONCE = 2048
 """Targets whose variances are grown together: their weights for some tens of stations stay in the cache."""
 
@@ -98,11 +101,32 @@ class KrigingField:
         if dual.shape[1] <= FEW_COLUMNS and targets.parts == 1:
             result = self.system.carried(dual, targets, job_pairs=self._job_pairs)
         else:
-            # Products of pieces on threads of our own, each with its right-hand sides, took as long.
-            result = np.matmul(dual.T, self.sides(targets).T, out=out)
+            result = np.empty((dual.shape[1], targets.count)) if out is None else out
+            self._multiply(dual.T, targets, result)
         if self.mean:
             result += self.mean
-        return np.asarray(result)
+        return result
+
+    def _multiply(self, columns: Floats, targets: Targets, result: Floats) -> None:
+        """Put the products of a dual form with the right-hand sides of targets into `result`."""
+
+        def piece(here: slice) -> None:
+            np.matmul(columns, self.sides(targets.take(here)).T, out=result[:, here])
+
+        stations = self.system.stations.count
+        step = max(1, PIECE_PAIRS // (stations * targets.parts))
+        pieces = [slice(start, min(start + step, targets.count)) for start in range(0, targets.count, step)]
+        if len(pieces) > 1 and self._job_pairs > WORTH_COMPILED:
+            # Each thread makes right-hand sides and uses them while they are in its cache. A job this large loads the
+            # compiled loops anyway.
+            from hypergrid.kriging.threads import share  # noqa: PLC0415
+
+            share(piece, pieces)
+        elif stations * result.size <= SMALL_PRODUCT:
+            with one_thread():
+                piece(slice(0, targets.count))
+        else:
+            piece(slice(0, targets.count))
 
     def sides(self, targets: Targets) -> Floats:
         """Return the right-hand sides of targets, shape (targets, stations + functions); nobody may write to them.

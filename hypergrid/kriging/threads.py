@@ -24,6 +24,8 @@ os.environ.setdefault("NUMBA_THREADING_LAYER", "workqueue")
 
 import numba
 
+from hypergrid.kriging.blas import one_thread
+
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 Piece = TypeVar("Piece")
 
@@ -103,14 +105,15 @@ def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
             work(piece)
         return
     try:
-        futures = [_pool().submit(work, piece) for piece in listed]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            # After an error nobody wants the rest; what runs already ends before the caller's arrays go.
-            for future in futures:
-                if not future.cancel():
-                    future.exception()
+        with one_thread():
+            futures = [_pool().submit(work, piece) for piece in listed]
+            try:
+                for future in futures:
+                    future.result()
+            finally:
+                # After an error nobody wants the rest; what runs already ends before the caller's arrays go.
+                for future in futures:
+                    if not future.cancel():
+                        future.exception()
     finally:
         _one_at_a_time.release()

@@ -1,0 +1,57 @@
+"""How many threads the linear algebra below numpy uses.
+
+A product on all threads waits for the last of them; where another process, or a loop of ours, has one of the
+processors, that wait is longer than the product: 2,000 stations took 13 s in place of 2 on a busy machine.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+SMALL_PRODUCT = 1e8
+"""Multiplications up to which one thread is as fast as two (some milliseconds)."""
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+class _Limit:
+    """The limit of this process, and how many rely on it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._held: Any = None
+
+    def enter(self) -> None:
+        """Set the limit, unless somebody did."""
+        with self._lock:
+            if not self._inside:
+                self._held = _libraries().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def leave(self) -> None:
+        """Take it back, unless somebody else relies on it."""
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._held.restore_original_limits()
+
+
+_limit = _Limit()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let products in this process run on the thread that asks for them; several may be inside at once."""
+    _limit.enter()
+    try:
+        yield
+    finally:
+        _limit.leave()
