@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from hypergrid.console import PEOPLE, say, show_json, show_table, stages
+from hypergrid.console import PEOPLE, Footnotes, notes_in, say, show_json, show_line, show_table, stages
 from hypergrid.errors import (
     HyperGridError,
     InvalidDeployment,
@@ -155,12 +155,17 @@ def query(
     summary = {
         "out": str(out), "cells": int(result["value"].size), "missing": int(result["value"].isnull().sum()),
         "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
-        "token": result.attrs["hypergrid_token"], "seconds": round(time.monotonic() - begun, 3),
+        "token": result.attrs["hypergrid_token"], "notes": notes_in(result.attrs.get("comment", "")),
+        "seconds": round(time.monotonic() - begun, 3),
     }  # fmt: skip
+    for note in summary["notes"]:
+        say(f"note: {note}")
     if summary["missing"] == summary["cells"]:
         say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
     if out.suffix == ".png" and result.sizes["time"] > 1 and "series" not in result.dims:
         say(f"the picture shows the first of {result.sizes['time']} time cells; .nc and .zarr hold all")
+    if out.suffix == ".png" and "variance" in result:
+        say("the picture does not show the variance; .nc and .zarr hold it")
     if as_json:
         show_json(summary)
     else:
@@ -213,9 +218,16 @@ def compare_methods(
     if as_json:
         show_json([each.to_json() for each in compared])
         return
-    rows = [(each.label, *_scores(each.common), each.problem or "") for each in compared]
-    columns = ("method", "RMSE", "bias", "values", "in 95 % interval", "problem")
+    footnotes = Footnotes()
+    rows = [
+        (each.label, *_scores(each.common), footnotes.number([each.problem] if each.problem else each.notes))
+        for each in compared
+    ]
+    columns = ("method", "RMSE", "bias", "values", "in 95 % interval", "note")
     show_table("Leave-one-out by station, best first", columns, rows)
+    if compared and compared[0].scored_on:
+        show_line(compared[0].scored_on)
+    footnotes.show()
     if picture is not None:
         say(f"written: {picture}")
 
@@ -306,7 +318,13 @@ def add_layer(
     from hypergrid.rasters import read_raster  # noqa: PLC0415 - only this command reads rasters
 
     opened = open_archive(archive)
-    layer = read_raster(file, name=name, unit=unit, band=band, bounds=bounds, crs=crs)
+    try:
+        layer = read_raster(file, name=name, unit=unit, band=band, bounds=bounds, crs=crs)
+    except InvalidUnit as error:
+        given = f"--unit {unit}" if unit else "the unit that the raster states"
+        remedy = "; 'elevation' is kept in metres, another layer takes --name" if name == "elevation" else ""
+        message = f"layer {name!r} with {given}: {error}; give the unit of its values with --unit{remedy}"
+        raise InvalidUnit(message) from error
     change = opened.store.add_layer(layer, now_ns=time.time_ns())
     entry, replaced = change.entry, change.replaced
     if as_json:

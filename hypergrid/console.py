@@ -52,6 +52,38 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     Console(highlight=False).print(table)
 
 
+class Footnotes:
+    """Texts too long for a table: numbered in the order they come, equal ones once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, texts: Iterable[str]) -> str:
+        """Return the numbers of texts, as a cell shows them."""
+        return ", ".join(str(self._numbers.setdefault(text, len(self._numbers) + 1)) for text in texts)
+
+    def show(self) -> None:
+        """Print them on stdout, one a line."""
+        for text, number in self._numbers.items():
+            show_line(f"{number}: {text}")
+
+
+def show_line(text: str) -> None:
+    """Print a line on stdout, such as what belongs under a table."""
+    Console(highlight=False).print(text, markup=False, soft_wrap=True)
+
+
+def notes_in(comment: str) -> list[str]:
+    """Return the notes of a result's comment: what its semicolons part, but for those within parentheses."""
+    notes, depth, start = [], 0, 0
+    for place, letter in enumerate(comment):
+        depth += (letter == "(") - (letter == ")")
+        if depth <= 0 and comment.startswith("; ", place):
+            notes.append(comment[start:place])
+            start = place + 2
+    return [note for note in (*notes, comment[start:]) if note]
+
+
 def _text(cell: object) -> str:
     if isinstance(cell, bool) or cell is None:
         return {True: "yes", False: "no"}.get(cell, "") if cell is not None else ""

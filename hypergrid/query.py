@@ -84,6 +84,11 @@ class Query:
     question: Question
     lookup: Sources
 
+    def __repr__(self) -> str:
+        """Return the variable and the steps in a line; `explain()` says more."""
+        steps = "".join(f" > {step.name}" for step in self.question.steps)
+        return f"Query({self.question.variable}{steps}{', with variance' if self.question.variance else ''})"
+
     def convert(self, function: str, **params: object) -> "Query":
         """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
         return self._then(Step("convert", function, items(params)))
@@ -183,7 +188,7 @@ class Query:
         correlation_time
             For a mean over time: the time after which errors have lost all but 1/e of their correlation ("6h"), "0s"
             where slices are independent, or "estimate" from what each station's neighbours do not know of it. Where
-            absent, `variance` is that of fully correlated slices and `variance_low` that of independent ones.
+            absent, `variance` is the greatest and `variance_low` the least over all of them.
         """
         return self._with(replace(self.question, variance=True, correlation_time=correlation_time))
 

@@ -2,25 +2,41 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution import Outcome, to_dataset
 from hypergrid.execution import simulate as simulated
 from hypergrid.kriging import METHODS, Comparison, CrossValidation, Samples
 from hypergrid.kriging import compare_methods as compare
 from hypergrid.kriging import cross_validate as validate
+from hypergrid.kriging.empirical import Binning
 from hypergrid.kriging.fit import VariogramFit
 from hypergrid.kriging.fit import fit_variogram as fit
+from hypergrid.kriging.fit import fit_variogram_by_group as fit_groups
+from hypergrid.kriging.structure import Anisotropy
 from hypergrid.perspective.uncertain import parse_memory
 from hypergrid.query import Query, base
 from hypergrid.topology import Metres, SeriesAxis
+from hypergrid.units import parse_number
 
 Floats = NDArray[np.float64]
+
+FIT_OPTIONS: Final = ("model", "cutoff_m", "bins", "anisotropy", "weights", "constraints", "binning")
+"""What a fit takes; `binning` in place of `cutoff_m`, `bins` and `anisotropy`."""
+
+GROUPS: Final = ("hour", "month", "season")
+"""What slices are grouped by, in UTC; seasons are DJF, MAM, JJA and SON."""
+
+SEASONS: Final = np.repeat(np.array(["DJF", "MAM", "JJA", "SON"]), 3)
+"""Season of each month, from December on."""
+
+FAR_BEYOND: Final = 2.0
+"""Times the network's extent from which a fitted range is told, whatever the fit's quality."""
 
 
 def samples_of(data: Query | xr.DataArray) -> Samples:
@@ -34,12 +50,24 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
     Raises
     ------
     InvalidQuery
-        The stations have no positions.
+        The stations have no positions, or the values are directions.
     """
+    return _read(data)[0]
+
+
+def _read(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
+    """Return a query's values at its stations, and their times."""
     query = at_stations(data if isinstance(data, Query) else base(data))
-    axis = query.surface().perspective.topology.space
+    perspective = query.surface().perspective
+    axis = perspective.topology.space
     if not isinstance(axis, SeriesAxis):
         message = "a study needs values at stations; this query gives a map that no interpolation made"
+        raise InvalidQuery(message)
+    if perspective.unit == "degree":
+        message = (
+            "a study of directions has no meaning: 350 and 10 degree would give 180; study the components that "
+            "interpolate('recipe', …) takes: speed.merge('eastward_wind', direction), and 'northward_wind'"
+        )
         raise InvalidQuery(message)
     result = query.compute()["value"]
     places = np.stack([axis.x, axis.y], axis=1)
@@ -51,7 +79,9 @@ def samples_of(data: Query | xr.DataArray) -> Samples:
     positions = np.full((axis.count, placed.shape[1]), np.nan)
     positions[known] = placed
     names = tuple(series.station for series in axis.series)
-    return Samples.of(result.to_numpy(), positions, axis.elevation_m, names=names, unit=str(result.attrs["units"]))
+    unit = str(result.attrs["units"])
+    samples = Samples.of(result.to_numpy(), positions, axis.elevation_m, names=names, unit=unit)
+    return samples, result["time"].to_numpy().astype("datetime64[ns]")
 
 
 def at_stations(query: Query) -> Query:
@@ -64,14 +94,100 @@ def at_stations(query: Query) -> Query:
     return replace(query, question=replace(query.question, steps=steps[:first], variance=False, correlation_time=None))
 
 
-def fit_variogram(data: Query | xr.DataArray, *, model: str = "exponential", **options: Any) -> VariogramFit:  # noqa: ANN401
-    """Fit a variogram to a query's stations, all its slices together; options are those of `kriging.fit`."""
-    return _fitted(samples_of(data), model, **options)
+def fit_variogram(data: Query | xr.DataArray, **options: object) -> VariogramFit:
+    """Fit a variogram to a query's stations, all its slices together.
+
+    `hypergrid.pictures.plot_variogram(fit, unit="degC").savefig("fit.png")` draws it.
+
+    Parameters
+    ----------
+    data
+        A query, of which the steps before its first interpolation over space count, or an array as `hg.base` takes.
+    options
+        `model`: "exponential" where absent, or several names for a sum. `cutoff_m`: greatest distance of pairs [m], or
+        text ("2 km"); a third of the diagonal of the network where absent. `bins`: how many up to it, 15 where absent.
+        `anisotropy`, `weights` and `constraints`: as `hypergrid.kriging.fit.fit_variogram` takes them; `binning`: a
+        `Binning` in place of `cutoff_m`, `bins` and `anisotropy`.
+
+    Raises
+    ------
+    NotFound
+        No such option, model, or weights.
+    InvalidQuery, InvalidUnit
+        An option that does not fit, no pairs, fewer bins than parameters, values that do not vary, or directions.
+    """
+    chosen = _fit_options(options)
+    return _fitted(samples_of(data), **chosen)
 
 
-def _fitted(samples: Samples, model: str, **options: Any) -> VariogramFit:  # noqa: ANN401 - options of kriging.fit
+def fit_variogram_by_group(
+    data: Query | xr.DataArray, *, by: str | ArrayLike, **options: object
+) -> dict[object, VariogramFit]:
+    """Fit a variogram to each group of a query's slices, such as each hour of the day.
+
+    Parameters
+    ----------
+    data, options
+        As in `fit_variogram`.
+    by
+        "hour" (0 to 23), "month" (1 to 12) or "season" (DJF, MAM, JJA, SON) of the slice's start in UTC; or a label of
+        each slice, shape (slices,).
+
+    Returns
+    -------
+    Mapping of each group to its fit. A group that cannot be fitted gets the fit to all slices, and says so.
+
+    Raises
+    ------
+    NotFound, InvalidQuery, InvalidUnit
+        As in `fit_variogram`; no such group, or labels that do not match the slices.
+    """
+    if isinstance(by, str) and by not in GROUPS:
+        raise NotFound.among(kind="way to group slices", given=by, existing=GROUPS)
+    chosen = _fit_options(options)
+    samples, times = _read(data)
+    groups = _groups(times, by) if isinstance(by, str) else np.asarray(by)
     placed = np.isfinite(samples.positions_m).all(axis=1)
-    return fit(samples.positions_m[placed], samples.values[:, placed], model=model, **options)
+    return fit_groups(samples.positions_m[placed], samples.values[:, placed], groups=groups, **chosen)
+
+
+def _groups(times: NDArray[np.datetime64], by: str) -> NDArray[Any]:
+    if by == "hour":
+        return times.astype("datetime64[h]").astype(np.int64) % 24
+    months = times.astype("datetime64[M]").astype(np.int64) % 12
+    return months + 1 if by == "month" else SEASONS[(months + 1) % 12]
+
+
+def _fit_options(given: Mapping[str, object]) -> dict[str, Any]:
+    """Return options as `kriging.fit` takes them."""
+    for name in given:
+        if name not in FIT_OPTIONS:
+            raise NotFound.among(kind="option of fit_variogram", given=name, existing=FIT_OPTIONS)
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    of_bins: dict[str, object] = {
+        name: chosen.pop(name) for name in ("cutoff_m", "bins", "anisotropy") if name in chosen
+    }
+    if "binning" in chosen:
+        if of_bins:
+            message = f"fit_variogram takes binning, or {' and '.join(of_bins)}; got both; give one of them"
+            raise InvalidQuery(message)
+        return chosen
+    given_cutoff = of_bins.get("cutoff_m")
+    cutoff = None if given_cutoff is None else parse_number(given_cutoff, "m", who="cutoff_m of fit_variogram")
+    bins = of_bins.get("bins", Binning.bins)
+    if not isinstance(bins, int) or isinstance(bins, bool):
+        message = f"bins of fit_variogram needs a whole number, of one or more; got {bins!r}"
+        raise InvalidQuery(message)
+    ellipse = of_bins.get("anisotropy")
+    if ellipse is not None and not isinstance(ellipse, Anisotropy):
+        message = f"anisotropy of fit_variogram needs a hypergrid.kriging.structure.Anisotropy; got {ellipse!r}"
+        raise InvalidQuery(message)
+    return {**chosen, "binning": Binning(cutoff, bins, ellipse)}
+
+
+def _fitted(samples: Samples, **options: Any) -> VariogramFit:  # noqa: ANN401 - options of kriging.fit
+    placed = np.isfinite(samples.positions_m).all(axis=1)
+    return fit(samples.positions_m[placed], samples.values[:, placed], **options)
 
 
 def cross_validate(
@@ -117,17 +233,44 @@ def cross_validate(
 
 
 def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:
-    """Cross-validate every method on a query's stations, kriging with a variogram fitted to them; best first."""
+    """Cross-validate every method on a query's stations, kriging with a variogram fitted to them; best first.
+
+    What speaks against that variogram is in the notes of the methods that use it. Where none can be fitted, their
+    `problem` says why.
+
+    Raises
+    ------
+    InvalidQuery
+        The stations have no positions, or the values are directions.
+    """
     samples = samples_of(data)
-    model = _fitted(samples, "exponential").variogram
+    fitted, problem = None, None
+    try:
+        fitted = _fitted(samples)
+    except InvalidQuery as error:
+        problem = f"no variogram can be fitted: {error}"
     return compare(
         samples.values,
         samples.positions_m,
         samples.elevation_m,
-        variogram=model,
+        variogram=fitted.variogram if fitted else None,
+        doubts=_doubts(fitted, samples) if fitted else (),
+        no_variogram=problem,
         names=samples.names,
         unit=samples.unit,
     )
+
+
+def _doubts(fitted: VariogramFit, samples: Samples) -> tuple[str, ...]:
+    """Return what speaks against a fit, a sentence each."""
+    placed = samples.positions_m[np.isfinite(samples.positions_m).all(axis=1)]
+    extent = float(np.linalg.norm(np.ptp(placed, axis=0)))
+    reach = fitted.variogram.effective_range_m
+    notes = (fitted.warning,) if fitted.poor else ()
+    if not np.isfinite(reach) or reach <= FAR_BEYOND * extent:
+        return notes
+    beyond = f"the fitted range of {reach:,.0f} m is {reach / extent:.1f} times the network's extent of {extent:,.0f} m"
+    return (*notes, f"{beyond}: its values say no more than that semivariance grows with distance all across it")
 
 
 def simulate(
@@ -157,7 +300,8 @@ def simulate(
     Raises
     ------
     InvalidQuery
-        The query does not end with such an interpolation, the correlation is not known, or the variogram is none.
+        The query does not end with such an interpolation, the correlation is not known, or the variogram is none;
+        `count` is no whole number above zero, or `seed` none of zero or more.
     InvalidTime
         `correlation_time` is no duration.
     TooLarge
@@ -176,9 +320,17 @@ def simulate(
     >>> dict(made.sizes), made.values[:, 0, 0, [0, 9]].round(9).tolist()
     ({'realisation': 2, 'time': 1, 'y': 1, 'x': 10}, [[1.0, 3.0], [1.0, 3.0]])
     """
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
+        message = f"simulate needs count, a whole number above zero; got {count!r}"
+        raise InvalidQuery(message)
+    if not isinstance(seed, np.random.Generator) and (
+        not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0
+    ):
+        message = f"simulate needs seed, a whole number of zero or more, or a numpy.random.Generator; got {seed!r}"
+        raise InvalidQuery(message)
     plan = query.plan()
     made = simulated(
-        plan, count=count, generator=np.random.default_rng(seed), memory=parse_memory(correlation_time)
+        plan, count=int(count), generator=np.random.default_rng(seed), memory=parse_memory(correlation_time)
     )  # fmt: skip
     shown = to_dataset(query.question, plan.surface, Outcome(made[0].reshape(len(made[0]), -1)))["value"]
     attributes = {**shown.attrs, "long_name": f"simulated {shown.attrs['long_name']}, given the readings"}

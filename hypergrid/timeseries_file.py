@@ -54,8 +54,11 @@ def read_timeseries(
     NotFound
         There is no such file, variable or station.
     InvalidQuery
-        It is no series of stations, its stations move, or none is in the box.
+        It is no series of stations, its stations move, none is in the box, or the box is in another order.
     """
+    if within is not None and not (within[0] < within[2] and within[1] < within[3]):
+        message = f"within needs west below east and south below north (west south east north, degree); got {within}"
+        raise InvalidQuery(message)
     if not path.is_file():
         message = f"there is no file {path}"
         raise NotFound(message)

@@ -145,8 +145,9 @@ def parse_number(value: object, unit: str, *, who: str) -> float:
             if np.isfinite(converted):
                 return converted
     except (ValueError, OverflowError) as error:
-        if isinstance(error, InvalidUnit):
+        if isinstance(error, InvalidUnit) and unit not in ("", "1"):
             message = f"{who}: {error}"
             raise InvalidUnit(message) from error
-    message = f"{who} needs a number in {unit or '1'}, or text such as '12 {unit or '1'}'; got {value!r}"
+    wanted = "a plain number" if unit in ("", "1") else f"a number in {unit}, or text such as '12 {unit}'"
+    message = f"{who} needs {wanted}; got {value!r}"
     raise InvalidUnit(message)

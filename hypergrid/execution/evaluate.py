@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
-from hypergrid.execution.grids import aggregate_cells, cover_space, space_keys
+from hypergrid.execution.grids import SpaceCover, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.places import Covariate, covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.stations import aggregate_readings
 from hypergrid.kriging import Field, Targets
+from hypergrid.kriging.conditioning import least_stations
 from hypergrid.kriging.detrended import Detrended, DetrendedKriging
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.local import LocalField
+from hypergrid.kriging.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.functions import AGGREGATES
 from hypergrid.perspective.placing import place
@@ -45,9 +47,13 @@ class Evaluator:
         """Which correlation between slices the variance of a mean took, for people."""
         self._errors: dict[str, MeanErrors] = {}
         self.extrapolated: dict[str, NDArray[np.bool_]] = {}
-        """By grid, which cells lie outside the stations' range of elevation, where a trend is interpolated."""
+        """By grid, which cells lie outside the stations' range of elevation, wholly or in part, where it is used."""
+        self._heights_m: dict[str, tuple[float, float]] = {}
+        """By field, lowest and highest elevation of its stations, where it is used."""
         self._said: dict[str, str] = {}
         self._unknown_cells = 0
+        self._unreached: dict[str, NDArray[np.int64]] = {}
+        """By field, in how many slices each cell has too few stations of those that report; -1 where not yet known."""
 
     def surface(self, here: Perspective, cells: NDArray[np.intp], *, out: NDArray[np.float64] | None = None) -> Cells:
         """Return what `block` does, and the variances where the query asks for them."""
@@ -174,17 +180,18 @@ class Evaluator:
     ) -> Cells:
         field, metres, stations = self._field(here, operator)
         targets, known = self._targets(here, operator, metres, cells)
-        if isinstance(field, Detrended):
-            self._mark(_grid(here), cells[known], field.outside(targets))
+        self._mark(here, operator, cells[known], targets)
         possible = np.array([[stations]], dtype=np.int64)
+        counts = _counts(field, targets)
+        self._tell_unreached(here, operator, field, cells[known], counts)
         if known.all():
             into = {"out": out} if isinstance(field, KrigingField | LocalField) and out is not None else {}
             value = field.at(targets, **into)
-            return Cells(value, _counts(field, targets), possible, field.variance(targets) if variance else None)
+            return Cells(value, counts, possible, field.variance(targets) if variance else None)
         # Where a covariate is unknown, so is the estimate.
         shape = (here.topology.time.count, len(cells))
         value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
-        value[:, known], count[:, known] = field.at(targets), _counts(field, targets)
+        value[:, known], count[:, known] = field.at(targets), counts
         errors = None
         if variance:
             errors = np.full(shape, np.nan)
@@ -236,10 +243,55 @@ class Evaluator:
             self._say("cells", f"{self._unknown_cells} cells without {' or '.join(names)} are missing")
         return targets, known
 
-    def _mark(self, grid: Grid, cells: NDArray[np.intp], outside: NDArray[np.bool_]) -> None:
+    def _mark(self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets) -> None:
         """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
-        marks = self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))
-        marks[cells] |= outside
+        key = _key(here, operator)
+        field = self._fields[key][0]
+        if isinstance(field, Detrended):
+            outside = field.outside(targets)
+        elif key in self._heights_m:
+            low, high = self._heights_m[key]
+            parts = targets.covariates[ELEVATION].reshape(targets.count, targets.parts)
+            outside = np.any((parts < low) | (parts > high), axis=1)
+        else:
+            return
+        grid = _grid(here)
+        self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))[cells] |= outside
+
+    def _carry_marks(self, source: Grid, target: Grid, cells: NDArray[np.intp], space: SpaceCover) -> None:
+        """Mark the cells of a coarser grid that cover a marked one."""
+        marks = self.extrapolated.get(source.token())
+        if marks is not None:
+            before = np.append(0, np.cumsum(marks[space.needed][space.members]))
+            coarser = self.extrapolated.setdefault(target.token(), np.zeros(target.count, dtype=bool))
+            coarser[cells] |= before[space.stop] > before[space.first]
+
+    def _tell_unreached(
+        self,
+        here: Perspective,
+        operator: Interpolate,
+        field: Field,
+        cells: NDArray[np.intp],
+        counts: NDArray[np.int64],
+    ) -> None:
+        """Say how many estimates are missing because too few of the stations that report are within the radius."""
+        radius_m = operator.given.get("radius_m")
+        if radius_m is None or counts.shape[1] != len(cells):
+            return
+        key = here.token + repr(operator.content())
+        found = self._unreached.setdefault(key, np.full(_grid(here).count, -1, dtype=np.int64))
+        heard = field.counts > 0
+        # Set and not added: a cell may be asked for more than once.
+        found[cells] = np.count_nonzero(counts[heard] == 0, axis=0)
+        known = found[found >= 0]
+        if known.any():
+            needed = least_stations(field)
+            what = f"{needed} station{'s' if needed > 1 else ''} that report{'' if needed > 1 else 's'}"
+            note = (
+                f"{known.sum():,} of {known.size * len(counts):,} estimates ({np.count_nonzero(known):,} of "
+                f"{known.size:,} cells in some slice) are missing: fewer than {what} within radius_m = {radius_m:g} m"
+            )
+            self._say(f"unreached {key}", note)
 
     def _say(self, about: str, note: str) -> None:
         """Tell a reader of the result something, instead of what was said about the same before."""
@@ -247,7 +299,7 @@ class Evaluator:
         self.notes[:] = self._said.values()
 
     def _field(self, here: Perspective, operator: Interpolate) -> tuple[Field, Metres, int]:
-        key = here.source.token + repr(operator.content())
+        key = _key(here, operator)
         if key not in self._fields:
             axis = here.source.topology.space
             if not isinstance(axis, SeriesAxis):
@@ -270,6 +322,9 @@ class Evaluator:
                 if left_out:
                     self._say(what, f"stations {what} are not used: {', '.join(left_out)}")
             used = np.flatnonzero(placing.near & heard & known)
+            if ELEVATION in covariates and len(used):
+                heights_m = covariates[ELEVATION][used]
+                self._heights_m[key] = float(heights_m.min()), float(heights_m.max())
             metres = placing.metres
             prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
             for note in (*placing.notes, *(_of_what(here.source) + note for note in prepared.notes)):
@@ -295,6 +350,8 @@ class Evaluator:
                 return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
         block = self.block(here.source, needed)
+        if space is not None and isinstance(source.space, Grid) and isinstance(target, Grid):
+            self._carry_marks(source.space, target, cells, space)
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys)
 
     def _carry(
@@ -311,8 +368,7 @@ class Evaluator:
         if not isinstance(field, KrigingField | DetrendedKriging) or (field.mean and operator.function != "mean"):
             return None
         targets, known = self._targets(source, source.operator, metres, cells)
-        if isinstance(field, Detrended):
-            self._mark(source.topology.space, cells[known], field.outside(targets))
+        self._mark(source, source.operator, cells[known], targets)
         key = source.token + repr(operator.content()) + repr(times[1])
         if key not in self._carried:
             keys = np.empty(0, dtype=np.uint64)
@@ -326,6 +382,11 @@ class Evaluator:
         value = np.full((len(count), len(cells)), np.nan)
         value[:, known] = field.carry(dual, targets)
         return Cells(value, np.where(known, count, 0), folded.possible)
+
+
+def _key(here: Perspective, operator: Interpolate) -> str:
+    """Return what a field depends on."""
+    return here.source.token + repr(operator.content())
 
 
 def _of_what(here: Perspective) -> str:

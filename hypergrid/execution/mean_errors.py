@@ -6,13 +6,14 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution.shares import cells_below, refuse_mixed, shares_in_space, shares_in_time
 from hypergrid.kriging import Targets
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.residual_correlation import estimate_correlation, standardised_residuals
-from hypergrid.kriging.temporal import ALIKE, INDEPENDENT, Combination, Correlation
+from hypergrid.kriging.temporal import ALIKE, INDEPENDENT, Combination, Correlation, ladder
 from hypergrid.kriging.uncertainty import combinations_of, mean_variance, regions_of, slice_variance
 from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.perspective.uncertain import Memory
@@ -27,6 +28,11 @@ KEPT_BYTES: Final = 128 * 2**20
 
 UNKNOWN: Final = (
     "not known: slices taken as fully correlated, the pessimistic end; variance_low takes them as independent"
+)
+LADDER: Final = (
+    "not known: the greatest variance, the pessimistic end, of those with {count} e-folding times from 0 s "
+    "(independent slices) over {first} to {last} and infinite (fully correlated), because stations change between "
+    "slices; variance_low is the least"
 )
 
 
@@ -62,10 +68,17 @@ class MeanErrors:
         self.correlation = known.text
         """Which correlation between slices was used, for people; empty where no mean is over time."""
         self._between = known.between
+        if len(known.between) > 1 and (rungs := rungs_of(field, self._in_time.weights, self._times_s)):
+            self._between = rungs
+            first, last = (format_duration(round(rungs[at].e_folding_s) * SECOND_NS) for at in (1, -2))
+            self.correlation = LADDER.format(count=len(rungs), first=first, last=last)
         self._kept: dict[Correlation, list[Combination | None]] = {}
 
     def of(self, cells: NDArray[np.intp]) -> tuple[Floats, Floats | None]:
-        """Return the variances of some cells, shape (time, cells), and the low end where they are the high one."""
+        """Return the variances of some cells, shape (time, cells), and the low end where they are the high one.
+
+        The two ends are the least and the greatest over all correlations that are looked at, cell by cell.
+        """
         needed, covers = cells_below(self._aggregates, cells)
         targets, known = self._targets_of(needed)
         in_space = shares_in_space(self._aggregates, covers, known)
@@ -77,25 +90,50 @@ class MeanErrors:
                 self.notes.append(note)
         missing = np.diff(in_space.weights.indptr) == 0
         if not self._between:
-            found = [slice_variance(self._field, regions)]
-        else:
-            found = [mean_variance(self._combinations(between), regions) for between in self._between]
-        for variance in found:
+            variance = slice_variance(self._field, regions)
             variance[:, missing] = np.nan
-        if len(found) == 1:
-            return found[0], None
-        low, high = found
-        return np.fmax(low, high), np.fmin(low, high)
+            return variance, None
+        low = high = mean_variance(self._combinations(self._between[0]), regions)
+        for between in self._between[1:]:
+            found = mean_variance(self._combinations(between), regions)
+            low, high = np.minimum(low, found), np.maximum(high, found)
+        low[:, missing] = high[:, missing] = np.nan
+        return high, low if len(self._between) > 1 else None
 
     def _combinations(self, between: Correlation) -> Sequence[Combination | None]:
         weights = self._in_time.weights
         if between not in self._kept:
             made = combinations_of(self._field, weights, times_s=self._times_s, correlation=between)
             stations = self._field.system.stations.count
-            if weights.shape[0] * stations**2 * 16 > KEPT_BYTES:
+            if len(self._between) * weights.shape[0] * stations**2 * 16 > KEPT_BYTES:
                 return made
             self._kept[between] = made
         return self._kept[between]
+
+
+def rungs_of(field: KrigingField, weights: sparse.csr_array, times_s: Floats) -> tuple[Correlation, ...]:
+    """Return the correlations at which means over slices are to be looked at; none where its two ends bound them all.
+
+    They do where each mean is of slices to which the same stations report.
+
+    Parameters
+    ----------
+    field
+        The kriged field.
+    weights
+        Of the slices in each mean, shape (means, slices).
+    times_s
+        Of the slices, increasing [s].
+    """
+    used = sparse.csr_array((np.ones(len(weights.data)), weights.indices, weights.indptr), weights.shape)
+    slices = used.sum(axis=1)
+    reporting = used @ field.present.astype(np.float64)
+    changing = ((reporting > 0) & (reporting < slices[:, None])).any(axis=1)
+    if not changing.any():
+        return ()
+    inside = [times_s[used.indices[used.indptr[mean] : used.indptr[mean + 1]]] for mean in np.flatnonzero(changing)]
+    step_s = min(float(np.diff(np.sort(times)).min()) for times in inside)
+    return ladder(step_s, max(float(np.ptp(times)) for times in inside))
 
 
 @dataclass(frozen=True)
@@ -103,7 +141,7 @@ class Known:
     """What is known of the correlation between slices."""
 
     between: tuple[Correlation, ...]
-    """The correlation; or the two between which it lies, the optimistic first."""
+    """The correlation; or the two ends between which it lies, independent slices first."""
     text: str
     """The same for people."""
     notes: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.kriging import Field, Stations, Targets, Variogram
-from hypergrid.kriging.conditioning import conditioning_note
+from hypergrid.kriging.conditioning import conditioning_note, models_of
 from hypergrid.kriging.selection import PARAMETERS, treat_coincident
 from hypergrid.kriging.validity import check_validity
 from hypergrid.perspective import Interpolate
@@ -66,14 +66,34 @@ def prepare(operator: Interpolate, stations: Stations, values: Floats) -> Prepar
     used, values, notes = treat_coincident(who, stations, values, given)
     model = given.get("variogram")
     if isinstance(model, Variogram):
+        # Before anything is solved: the remedy of a system that cannot be is another one.
         notes += check_validity(who, model, used.positions_m)
     own = {name: value for name, value in given.items() if name not in {item.name for item in PARAMETERS}}
     field = operator.row.prepare(used, values, own)
     notes += tuple(getattr(field, "notes", ()))
+    models = models_of(field)
+    if not isinstance(model, Variogram):
+        # What was fitted is known only now.
+        notes += tuple(dict.fromkeys(note for each in models for note in check_validity(who, each, used.positions_m)))
+    if given.get("variance_of") == "noise-free":
+        notes += _noise_notes(models)
     notes += conditioning_note(who, field)
     if used.count and not np.ptp(used.positions_m, axis=0).any():
         notes += ("all stations that are used are in one place: where the field is known it is the same everywhere",)
     return Prepared(field, stations.count - used.count, notes)
+
+
+def _noise_notes(models: tuple[Variogram, ...]) -> tuple[str, ...]:
+    """Return a note where a noise-free variance was asked for and there is no noise to leave out."""
+    if not models or any(model.nugget > 0 and model.nugget_is == "measurement error" for model in models):
+        return ()
+    why = (
+        "the nugget is micro-scale, a part of the field; give the variogram nugget_is='measurement error' (also beside "
+        "'fit') where it is the instruments' noise"
+        if any(model.nugget > 0 for model in models)
+        else "the variogram has no nugget"
+    )
+    return (f"variance_of='noise-free' changes nothing: {why}",)
 
 
 def targets_of(

@@ -110,6 +110,7 @@ def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
         largest = max(_place_bytes(item, final, carried=item in carried) for item in chain if _is_grid(item))
         # What cuts itself, or is carried from the stations, is put where the surface is without being held as a whole.
         block = space if carried or _cuts_itself(final) else max(1, min(space, BLOCK_BYTES // largest))
+        block = min([block, *(_cells_of_parts(item, final) for item in chain if _parts(item) > 1)])
         # Equal blocks: a small last one would not be worth the compiled loops that the others run.
         block = -(-space // -(-space // block))
     if refining and _is_grid(final):
@@ -138,9 +139,39 @@ def _place_bytes(here: Perspective, final: Perspective, *, carried: bool) -> int
     Where slices are `carried` from the stations they take nothing: they are put where the surface is, or never made.
     """
     stations = here.source.topology.space.count if isinstance(here.operator, Interpolate) else 0
+    parts = _parts(here)
     if carried:
-        return 8 * (2 * stations + 1)
-    return 8 * _places(here, final) * (3 * here.topology.time.count + 6 * stations)
+        return 8 * (2 * stations * parts + 1)
+    pairs = stations * parts + _pairs_within(here)
+    return 8 * _places(here, final) * (3 * here.topology.time.count + 6 * pairs)
+
+
+def _parts(here: Perspective) -> int:
+    """Return how many points stand for a cell of a step: more than one where the mean of a block is wanted."""
+    operator = here.operator
+    is_block = isinstance(operator, Interpolate) and operator.given.get("support") == "block"
+    return int(operator.given.get("quadrature", 4)) ** 2 if is_block else 1  # type: ignore[union-attr]
+
+
+def _pairs_within(here: Perspective) -> int:
+    """Return the pairs of points inside a block that its own variance takes; none for a point."""
+    parts = _parts(here)
+    return parts**2 if parts > 1 and here.operator.variance else 0  # type: ignore[union-attr]
+
+
+def _cells_of_parts(here: Perspective, final: Perspective) -> int:
+    """Return how many cells of the surface have right-hand sides for the points of their blocks that are held at once.
+
+    Enough that compiled loops make them also where the surface is cut into equal blocks.
+    """
+    return max(1, 2 * WORTH_COMPILED // (max(_near(here), 1) * _parts(here) * _places(here, final)))
+
+
+def _near(here: Perspective) -> int:
+    """Return how many stations of an interpolation have a weight in an estimate, at most."""
+    stations = _stations(here)
+    given = here.operator.given.get("neighbours") if isinstance(here.operator, Interpolate) else None
+    return min(given or stations, stations)
 
 
 def _carried(final: Perspective) -> tuple[Perspective, ...]:
@@ -191,17 +222,25 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
             held += _values(here.source, block) * 8 * 3
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
-        near = min(operator.given.get("neighbours") or stations, stations)
-        held += (stations + 1) ** 2 * 8 * 6
+        near = _near(here)
+        # With a variogram by slice each slice keeps the inverse of its own system.
+        by_slice = getattr(operator.given.get("variogram"), "by", "all") == "slice"
+        held += (stations + 1) ** 2 * 8 * (6 + (topology.time.count if by_slice else 0))
+        points = block * _parts(here)
         if operator.uses_all(stations) or not operator.row.has_variance:
-            pairs = stations * block
-            held += 8 * 6 * (min(pairs, max(WORTH_COMPILED, 2 * PIECE_PAIRS)) if carried else pairs)
+            pairs = stations * points
+            # Points of blocks are not cut where the cells themselves are few.
+            whole = not carried or points > block
+            held += 8 * 6 * (pairs if whole else min(pairs, max(WORTH_COMPILED, 2 * PIECE_PAIRS)))
+            held += 8 * 6 * block * _pairs_within(here)
             # Positions of the block's cells, and what is made on the way to them.
-            held += block * 8 * 8
+            held += points * 8 * 8
         else:
             # Two threads at most have factors of neighbour sets, and lists of candidates.
             factors = min(FACTOR_BYTES, 16 * near * (2 * near + 16) * block * topology.time.count)
-            held += 2 * (factors + min(CHUNK_BYTES, 64 * (2 * near + 24) * block))
+            # The points of blocks have arrays of distances and of covariances beside those that a chunk is cut by.
+            chunk = min(CHUNK_BYTES, 64 * (2 * near + 24) * points) * (3 if points > block else 1)
+            held += 2 * (factors + chunk) + points * 8 * 8
         if operator.variance:
             held += values * 8 * 2
         work *= near

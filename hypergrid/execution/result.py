@@ -48,7 +48,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
         attributes = variance_attributes(surface, outcome.correlation)
         data["variance"] = (dims, outcome.variance.reshape(shape), attributes)
     if outcome.variance_low is not None:
-        attributes = variance_attributes(surface, "independent slices, the optimistic end; variance is the other")
+        attributes = variance_attributes(surface, "not known: the optimistic end; variance is the other")
         data["variance_low"] = (dims, outcome.variance_low.reshape(shape), attributes)
     if outcome.extrapolated is not None:
         flags: dict[str, Any] = {
@@ -127,18 +127,19 @@ def _value_attributes(question: Question, surface: Perspective) -> dict[str, str
     if known and known.standard_name and not merged and surface.unit == known.unit:
         attributes["standard_name"] = known.standard_name
     methods = [text for item in surface.chain() if (text := _cell_method(item))]
-    if surface.is_interpolated:
-        methods.append("area: point (comment: estimate at the cell's centre)")
     if methods:
-        attributes["cell_methods"] = " ".join(methods)
+        # What the branches of a recipe have in common is said once.
+        attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
     return attributes
 
 
 def _cell_method(item: Perspective) -> str:
-    """Return what a step does to the cells, as CF writes it; nothing for those that keep them or change the space."""
+    """Return what a step does to the cells, as CF writes it; nothing for those that keep them."""
     operator = item.operator
     if isinstance(operator, InterpolateInTime):
         return f"time: point (comment: {operator.method})"
+    if isinstance(operator, Interpolate):
+        return _support(operator)
     if not isinstance(operator, Aggregate):
         return ""
     dimensions = " ".join(f"{dimension}:" for dimension in operator.dimensions)
@@ -153,7 +154,24 @@ def _cell_length(item: Perspective) -> str:
         or "time" not in item.operator.dimensions
     ):
         return ""
-    return f" (comment: cells of {format_duration(time.length)})"
+    return f" (comment: cells of {format_duration(_readable(time.length))})"
+
+
+def _readable(length_ns: int) -> int:
+    """Return a length as people say it: cells over all instants of an array end a nanosecond after the last."""
+    if length_ns % 1_000 == 1 and length_ns > 1_000:
+        return length_ns - 1
+    is_odd = length_ns % 1_000 and length_ns > 60 * SECOND_NS
+    return round(length_ns / SECOND_NS) * SECOND_NS if is_odd else length_ns
+
+
+def _support(operator: Interpolate) -> str:
+    """Return what an estimate is of in space, as CF writes it."""
+    given = operator.given
+    if given.get("support") != "block":
+        return "area: point (comment: estimate at the cell's centre)"
+    side = given.get("quadrature", 4)
+    return f"area: mean (comment: block of {side} by {side} Gauss-Legendre points)"
 
 
 def _cf_method(function: str) -> str:

@@ -32,7 +32,7 @@ class Outcome:
     computed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Which places are done, shape (places,)."""
     extrapolated: NDArray[np.bool_] | None = None
-    """Which places lie outside the elevations of the stations, where a trend was interpolated; shape (places,)."""
+    """Which places lie outside the stations' elevations, wholly or in part, where these are used; shape (places,)."""
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     correlation: str = ""

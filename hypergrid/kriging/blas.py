@@ -4,6 +4,7 @@ A product on all threads waits for the last of them; where another process, or a
 processors, that wait is longer than the product: 2,000 stations took 13 s in place of 2 on a busy machine.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,12 +40,22 @@ class _Limit:
     def leave(self) -> None:
         """Take it back, unless somebody else relies on it."""
         with self._lock:
-            self._inside -= 1
+            # A child that was forked in here relies on nothing any more.
+            self._inside = max(self._inside - 1, 0)
             if not self._inside:
                 self._held.restore_original_limits()
 
+    def begin_in_child(self) -> None:
+        """Begin anew after a fork: the threads that held the lock or relied on the limit are not in this process."""
+        self._lock = threading.Lock()
+        if self._inside:
+            self._held.restore_original_limits()
+        self._inside = 0
+
 
 _limit = _Limit()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_limit.begin_in_child)
 
 
 @contextmanager

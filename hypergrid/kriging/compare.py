@@ -43,6 +43,18 @@ class Comparison:
     """Score on the values that every method could estimate: what the order goes by."""
     problem: str | None = None
     """Why the method could not be used."""
+    notes: tuple[str, ...] = ()
+    """What speaks against the variogram that it was used with."""
+
+    @property
+    def scored_on(self) -> str:
+        """On how many of the values the order goes by; empty where the method could not be used."""
+        if self.common is None or self.validation is None:
+            return ""
+        count, values = self.common.count, self.validation.score.count + self.validation.score.missed
+        if count == values:
+            return f"scored on all {values:,} values"
+        return f"scored on the {count:,} of {values:,} values that every method estimates"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -50,6 +62,8 @@ class Comparison:
             "label": self.label,
             "method": self.method,
             "problem": self.problem,
+            "notes": list(self.notes),
+            "scored_on": self.scored_on,
             "common": None if self.common is None else self.common.to_json(),
             "validation": None if self.validation is None else self.validation.to_json(),
         }
@@ -62,6 +76,8 @@ def compare_methods(
     *,
     methods: Candidates | None = None,
     variogram: Variogram | None = None,
+    doubts: tuple[str, ...] = (),
+    no_variogram: str | None = None,
     names: tuple[str, ...] | None = None,
     unit: str = "",
     by: By = "station",
@@ -81,6 +97,10 @@ def compare_methods(
         Candidates by label; `candidates(variogram)` where absent.
     variogram
         Of the values, for the methods that need one.
+    doubts
+        What speaks against that variogram: a note of each method that is used with it.
+    no_variogram
+        Why there is none: the problem of each method that needs one, where no candidates are named.
     names, unit
         Of the stations, and of the values.
     by
@@ -100,20 +120,29 @@ def compare_methods(
             found.append(Comparison(label, method, None, None, str(error)))
             continue
         if validation.score.count:
-            found.append(Comparison(label, method, validation, None))
+            fitted = variogram is not None and parameters.get("variogram") is variogram
+            found.append(Comparison(label, method, validation, None, notes=doubts if fitted else ()))
         else:
             found.append(Comparison(label, method, None, None, f"{method} estimates none of the values left out"))
+    if methods is None and variogram is None and no_variogram is not None:
+        found += [Comparison(label, name, None, None, no_variogram) for label, name in _kriging().items()]
     return _ordered(found)
 
 
 def candidates(variogram: Variogram | None) -> Candidates:
     """Return what is compared where nothing is named: with a variogram also every method that needs nothing else."""
-    kriging = {
-        row.name.replace("_", " "): (row.name, {"variogram": variogram})
+    if variogram is None:
+        return QUICK
+    return {**QUICK, **{label: (name, {"variogram": variogram}) for label, name in _kriging().items()}}
+
+
+def _kriging() -> dict[str, str]:
+    """Return the methods that need a variogram and nothing else, by label."""
+    return {
+        row.name.replace("_", " "): row.name
         for row in METHODS.values()
-        if variogram is not None and {item.name for item in row.parameters if item.required} == {"variogram"}
+        if {item.name for item in row.parameters if item.required} == {"variogram"}
     }
-    return {**QUICK, **kriging}
 
 
 def _ordered(found: list[Comparison]) -> list[Comparison]:

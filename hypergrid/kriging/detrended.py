@@ -34,6 +34,11 @@ class Detrended:
         return self._inner.counts
 
     @property
+    def inner_fields(self) -> tuple[Field, ...]:
+        """The field of what the trend leaves."""
+        return (self._inner,)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know."""
         return (*self._trend.notes, *getattr(self._inner, "notes", ()))

@@ -19,6 +19,13 @@ Floats = NDArray[np.float64]
 FLAT = 1e-9
 """Least over greatest eigenvalue of the drift functions' products below which stations do not tell them apart."""
 
+ALIKE = 1e-6
+"""Spread of a covariate over its own size (or of x and y over the wider of the two) below which it is constant.
+
+What is left of a constant by bilinear shares is some 1e-16 of it, and 6e-8 where a layer is kept in 32 bits; scaled to
+one, that rounding would be a drift function like any other.
+"""
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -51,9 +58,12 @@ class Drift:
         raw = [positions[:, i] for i in range(positions.shape[1] if self.degree else 0)]
         raw += [stations.covariates[name] for name in self.covariates]
         middle = tuple(float(values.mean()) if len(values) else 0.0 for values in raw)
-        size = tuple(
-            float(np.abs(values - mid).max(initial=0.0)) or 1.0 for values, mid in zip(raw, middle, strict=True)
-        )
+        spread = [float(np.abs(values - mid).max(initial=0.0)) for values, mid in zip(raw, middle, strict=True)]
+        # Positions count from an origin of their own: a line of stations is constant beside its length.
+        along = len(raw) - len(self.covariates)
+        whole = [max(spread[:along], default=0.0)] * along
+        whole += [float(np.abs(values).max(initial=0.0)) for values in raw[along:]]
+        size = tuple(part if part > ALIKE * all_ else np.inf for part, all_ in zip(spread, whole, strict=True))
         return PlacedDrift(self, middle, size)
 
 
@@ -63,7 +73,9 @@ class PlacedDrift:
 
     drift: Drift
     middle: tuple[float, ...]
+    """Of x, y and the covariates over the stations."""
     size: tuple[float, ...]
+    """How far stations are from the middle; infinite where they are all in it, so that the function is exactly 0."""
 
     def columns(self, places: Stations | Targets) -> Floats:
         """Return the drift functions at places, shape (places, functions); means over the parts of each target."""
@@ -99,7 +111,8 @@ class PlacedDrift:
                 f"{stations.count}; select more stations, a longer time, or ordinary_kriging"
             )
             raise InvalidQuery(message)
-        if self.determined(self.columns(stations)[None])[0]:
+        columns = self.columns(stations)
+        if self.determined(columns[None])[0] and not self._hangs_on_rounding(columns, stations):
             return
         named = [*(["x and y"] if self.drift.degree else []), *self.drift.covariates]
         message = (
@@ -108,6 +121,18 @@ class PlacedDrift:
             "out, select other stations, or use ordinary_kriging"
         )
         raise SingularSystem(message)
+
+    def _hangs_on_rounding(self, columns: Floats, stations: Stations) -> bool:
+        """Return whether a covariate differs from what the other functions make of it by its rounding alone."""
+        first = 1 + (2 if self.drift.degree else 0)
+        for place, name in enumerate(self.drift.covariates if self.drift.count() else (), start=first):
+            others = np.delete(columns, place, axis=1)
+            left = columns[:, place] - others @ np.linalg.lstsq(others, columns[:, place], rcond=None)[0]
+            rounding = ALIKE * np.abs(stations.covariates[name]).max() / self.size[place - 1]
+            # As many functions as stations leave nothing of anything.
+            if stations.count > columns.shape[1] and np.abs(left).max() <= rounding:
+                return True
+        return False
 
     def determined(self, columns: Floats) -> NDArray[np.bool_]:
         """Return whether stations determine the coefficients, shape (sets,).

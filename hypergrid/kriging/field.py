@@ -116,7 +116,7 @@ class KrigingField:
         stations = self.system.stations.count
         step = max(1, PIECE_PAIRS // (stations * targets.parts))
         pieces = [slice(start, min(start + step, targets.count)) for start in range(0, targets.count, step)]
-        if len(pieces) > 1 and self._job_pairs > WORTH_COMPILED:
+        if len(pieces) > 1 and self._job_pairs * targets.parts > WORTH_COMPILED:
             # Each thread makes right-hand sides and uses them while they are in its cache. A job this large loads the
             # compiled loops anyway.
             from hypergrid.kriging.threads import share  # noqa: PLC0415

@@ -8,25 +8,29 @@ a nugget, of a third of the network's extent.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from dataclasses import field as member
+from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.errors import InvalidQuery, NotFound, SingularSystem
+from hypergrid.kriging.conditioning import is_singular
 from hypergrid.kriging.fit import fit_variogram
 from hypergrid.kriging.methods import Field
 from hypergrid.kriging.models import MODELS
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.trend import ROUNDING, less
-from hypergrid.kriging.variogram import Variogram, parse_variogram
+from hypergrid.kriging.validity import check_validity
+from hypergrid.kriging.variogram import NuggetIs, Variogram, parse_variogram
 
 Floats = NDArray[np.float64]
 Build = Callable[[Variogram, slice], Field]
 """Variogram and which slices to their field."""
 
 BY: Final = ("all", "slice")
+KEYS: Final = ("fit", "by", "nugget_is")
 FITTED_MODEL: Final = "exponential"
 LEAST_STATIONS: Final = 5
 """Stations in one slice from which a variogram of its own is fitted to it; below, it has the pooled one."""
@@ -38,18 +42,24 @@ class ToFit:
 
     model: str = FITTED_MODEL
     by: Literal["all", "slice"] = "all"
+    # A token leaves it out where it is not used.
+    nugget_is: NuggetIs = member(default="micro-scale", metadata={"omit_default": True})
 
     def __str__(self) -> str:
         """Return it as people read it."""
-        return f"{self.model} fitted {'by slice' if self.by == 'slice' else 'once'}"
+        nugget = "" if self.nugget_is == "micro-scale" else f", its nugget {self.nugget_is}"
+        return f"{self.model} fitted {'by slice' if self.by == 'slice' else 'once'}{nugget}"
 
     def to_json(self) -> dict[str, str]:
         """Return the form that `parse_model` reads."""
-        return {"fit": self.model, "by": self.by}
+        document = {"fit": self.model, "by": self.by}
+        return document if self.nugget_is == "micro-scale" else {**document, "nugget_is": self.nugget_is}
 
 
 def parse_model(value: object) -> Variogram | ToFit:
-    """Return a variogram as it is given, or what is to be fitted: "fit", "fit_by_slice", {"fit": model, "by": "slice"}.
+    """Return a variogram as it is given, or what is to be fitted.
+
+    That is "fit", "fit_by_slice", or {"fit": model, "by": "all" or "slice", "nugget_is": "measurement error"}.
 
     Raises
     ------
@@ -66,12 +76,14 @@ def parse_model(value: object) -> Variogram | ToFit:
     if not isinstance(value, Mapping) or "fit" not in value:
         return parse_variogram(value)
     for key in value:
-        if key not in ("fit", "by"):
-            raise NotFound.among(kind="key of a variogram that is fitted", given=key, existing=("fit", "by"))
-    by = value.get("by", "all")
+        if key not in KEYS:
+            raise NotFound.among(kind="key of a variogram that is fitted", given=key, existing=KEYS)
+    by, nugget_is = value.get("by", "all"), value.get("nugget_is", "micro-scale")
     if by not in BY:
         raise NotFound.among(kind="way to fit a variogram", given=by, existing=BY)
-    return ToFit(_known(value["fit"]), by)
+    if nugget_is not in get_args(NuggetIs):
+        raise NotFound.among(kind="meaning of a nugget (nugget_is)", given=nugget_is, existing=get_args(NuggetIs))
+    return ToFit(_known(value["fit"]), by, nugget_is)
 
 
 def _known(model: object) -> str:
@@ -106,8 +118,9 @@ def resolve_variogram(wanted: ToFit, stations: Stations, values: Floats) -> Reso
     except InvalidQuery as error:
         found = _fallback(stations, values)
         return Resolved(found, (f"variogram not fitted ({error}); taken instead: {_words(found)}",))
-    notes = (f"variogram fitted to {len(values)} slices of {stations.count} stations: {_words(fit.variogram)}",)
-    return Resolved(fit.variogram, notes + ((fit.warning,) if fit.poor else ()))
+    found = replace(fit.variogram, nugget_is=wanted.nugget_is)
+    notes = (f"variogram fitted to {len(values)} slices of {stations.count} stations: {_words(found)}",)
+    return Resolved(found, notes + ((fit.warning,) if fit.poor else ()))
 
 
 def _varies(values: Floats) -> bool:
@@ -141,6 +154,11 @@ class BySlice:
         """What a reader of the result should know."""
 
     @property
+    def inner_fields(self) -> tuple[Field, ...]:
+        """The field of each slice."""
+        return tuple(self._fields)
+
+    @property
     def counts(self) -> NDArray[np.int32]:
         """Stations used in each slice, shape (slices,)."""
         return np.concatenate([field.counts for field in self._fields])
@@ -163,20 +181,41 @@ class BySlice:
 
 
 def field_by_slice(wanted: ToFit, stations: Stations, values: Floats, build: Build) -> BySlice:
-    """Return a field in which each slice has a variogram of its own, where enough of its stations report."""
+    """Return a field in which each slice has a variogram of its own, where one can be fitted to it and used.
+
+    Raises
+    ------
+    InvalidQuery, SingularSystem
+        The variogram of all slices cannot be used either.
+    """
     pooled = resolve_variogram(wanted, stations, values)
-    fields, own = [], 0
+    fields, own, unusable = [], 0, 0
     for number in range(len(values)):
         rows = slice(number, number + 1)
-        model = pooled.variogram
+        field = None
         if np.isfinite(values[rows]).sum() >= LEAST_STATIONS:
             # Values of one slice that do not vary, say, have no variogram.
             with suppress(InvalidQuery):
                 model = fit_variogram(stations.positions_m, values[rows], model=wanted.model).variogram
-                own += 1
-        fields.append(build(model, rows))
+                field = _usable(replace(model, nugget_is=wanted.nugget_is), rows, stations, build)
+                own += field is not None
+                unusable += field is None
+        fields.append(build(pooled.variogram, rows) if field is None else field)
     note = f"variogram fitted by slice in {own} of {len(values)} slices; in the others, the one of all slices"
+    if unusable:
+        note += f" (in {unusable} of them the variogram of the slice itself gives a system without a unique solution)"
     return BySlice(fields, (note, *pooled.notes))
+
+
+def _usable(model: Variogram, rows: slice, stations: Stations, build: Build) -> Field | None:
+    """Return the field of a slice under its own variogram; None where that has no unique solution, or is invalid."""
+    try:
+        check_validity("variogram", model, stations.positions_m)
+        field = build(model, rows)
+    except (InvalidQuery, SingularSystem):
+        return None
+    # Kriging from near stations is solved when it is asked: too late for another variogram.
+    return None if is_singular(field) else field
 
 
 def build_fitted(model: ToFit, stations: Stations, values: Floats, build: Build) -> Field:

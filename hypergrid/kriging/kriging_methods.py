@@ -69,6 +69,12 @@ def _parse(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["quadrature"] > LARGEST_QUADRATURE:
         message = f"kriging needs 'quadrature' of at most {LARGEST_QUADRATURE} points a side; got {given['quadrature']}"
         raise InvalidQuery(message)
+    if given["support"] == "block" and given["quadrature"] < 2:
+        message = (
+            f"kriging needs 'quadrature' of at least 2 points a side for support='block'; got {given['quadrature']}: "
+            "one point is support='point'"
+        )
+        raise InvalidQuery(message)
     if given["radius_m"] is not None and not given["radius_m"] > 0:
         message = f"kriging needs 'radius_m' above zero; got {given['radius_m']:g}"
         raise InvalidQuery(message)

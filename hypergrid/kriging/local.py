@@ -24,7 +24,7 @@ from hypergrid.kriging.local_task import (
     task_of,
 )
 from hypergrid.kriging.masks import groups
-from hypergrid.kriging.neighbourhood import MORE_CANDIDATES, Neighbourhood, Selection, picked, side_by_side
+from hypergrid.kriging.neighbourhood import MORE_CANDIDATES, Chunk, Neighbourhood, Selection, picked, side_by_side
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.system import System
 from hypergrid.kriging.variogram import Variogram
@@ -64,30 +64,33 @@ class LocalField:
         self.system.drift.refuse_undetermined(who, stations)
         self._who = who
         self._noise_free = noise_free
-        self._selection = Selection(min(neighbours, stations.count), radius_m, octants)
-        self._needed = self.system.drift.drift.needed()
-        if self._selection.most < self._needed:
+        self.selection = Selection(min(neighbours, stations.count), radius_m, octants)
+        """Which stations each target is kriged from."""
+        self.needed = self.system.drift.drift.needed()
+        """Stations that an estimate needs at least."""
+        if self.selection.most < self.needed:
             message = (
-                f"{who} needs at least {self._needed} stations for each estimate; got neighbours={neighbours} and "
+                f"{who} needs at least {self.needed} stations for each estimate; got neighbours={neighbours} and "
                 f"octants={octants}; raise them"
             )
             raise InvalidQuery(message)
         self._mean = self.system.drift.drift.mean or 0.0
         self._present = np.isfinite(values)
         self._values = np.where(self._present, np.asarray(values, dtype=np.float64) - self._mean, 0.0)
-        self._shift = self._positive()
+        self.shift = self._positive()
+        """What is added to each covariance so that the matrix of a set is positive definite."""
 
     @property
     def counts(self) -> NDArray[np.int32]:
         """Stations used at most in each slice, shape (slices,)."""
         present = self._present.sum(axis=1)
-        used = np.where(present < self._needed, 0, np.minimum(present, self._selection.most))
+        used = np.where(present < self.needed, 0, np.minimum(present, self.selection.most))
         return np.asarray(used, dtype=np.int32)
 
     @property
     def counts_are_even(self) -> bool:
         """Whether every target of a slice has as many stations as `counts` says: no need to look at each."""
-        return self._selection.radius_m is None and self._selection.octants is None and self._needed == 1
+        return self.selection.radius_m is None and self.selection.octants is None and self.needed == 1
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return the stations used, shape (slices, targets); 0 where they do not determine an estimate."""
@@ -137,7 +140,7 @@ class LocalField:
         out.fill(missing)
         for numbers, task in self._tasks(what):
             if targets.count:
-                _Run(Neighbourhood(self.system, numbers, self._selection), task, targets, out, self._who).do()
+                _Run(Neighbourhood(self.system, numbers, self.selection), task, targets, out, self._who).do()
         return out
 
     def _tasks(self, what: int) -> Iterator[tuple[NDArray[np.intp], Task]]:
@@ -145,7 +148,7 @@ class LocalField:
 
         Apart, a slice in which few stations report does not lengthen the lists of candidates of all the others.
         """
-        found = [(mask, slices) for mask, slices in groups(self._present) if mask.sum() >= self._needed]
+        found = [(mask, slices) for mask, slices in groups(self._present) if mask.sum() >= self.needed]
         # In order of time: outages last, so that the next mask differs little from this one.
         found.sort(key=lambda pair: int(pair[1][0]))
         most = max((int(mask.sum()) for mask, _ in found), default=1)
@@ -153,8 +156,8 @@ class LocalField:
         for level in sorted(set(levels)):
             masks = [pair for pair, own in zip(found, levels, strict=True) if own == level]
             numbers = np.flatnonzero(np.any([mask for mask, _ in masks], axis=0))
-            most = min(self._selection.most, len(numbers))
-            yield numbers, task_of(what, masks, self._values, self._shift, most, self._selection.octants or 0)
+            most = min(self.selection.most, len(numbers))
+            yield numbers, task_of(what, masks, self._values, self.shift, most, self.selection.octants or 0)
 
 
 class _Run:
@@ -207,6 +210,8 @@ class _Run:
         from hypergrid.kriging import local_kernels  # noqa: PLC0415
 
         chunk = self._around.chunk(picked(self._targets, numbers), width)
+        if not len(chunk.numbers):
+            return _unreached(chunk, numbers)
         task = self._task.of(chunk.numbers)
         status = np.full(len(numbers), SOLVED, dtype=np.int8)
         floats = (task.most + chunk.functions.shape[1]) * (2 * task.most + 16)
@@ -220,6 +225,13 @@ class _Run:
 
     def _attempt_batches(self, numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
         chunk = self._around.chunk(picked(self._targets, numbers), width)
+        if not len(chunk.numbers):
+            return _unreached(chunk, numbers)
         status = np.full(len(numbers), SOLVED, dtype=np.int8)
         local_batches.run(chunk, self._task.of(chunk.numbers), self._out, numbers, status, who=self._who)
         return np.compress(status != SOLVED, numbers)
+
+
+def _unreached(chunk: Chunk, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return which targets without any candidate may have one farther away; the others stay missing."""
+    return np.compress(~chunk.complete, numbers)

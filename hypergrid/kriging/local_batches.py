@@ -31,20 +31,30 @@ def run(
     masks_at_once = max(1, BATCH_FLOATS // max(1, targets * width))
     for first in range(0, len(task.reporting), masks_at_once):
         masks = slice(first, min(first + masks_at_once, len(task.reporting)))
-        chosen = _choose(chunk, task, masks)
+        chosen = choose(chunk, task.reporting[masks], task.most, task.octants)
         lacking = (chosen.sum(axis=2) < task.most) & ~chunk.complete
         status[lacking.any(axis=0)] = TOO_FEW_CANDIDATES
         _run_masks(chunk, task, masks, chosen, out, columns, who=who)
 
 
-def _choose(chunk: Chunk, task: Task, masks: slice) -> NDArray[np.bool_]:
-    """Return which candidates are used, shape (masks, targets, candidates)."""
-    chosen = task.reporting[masks][:, chunk.candidates]
-    if task.octants:
+def choose(chunk: Chunk, reporting: NDArray[np.bool_], most: int, octants: int) -> NDArray[np.bool_]:
+    """Return which candidates are used, shape (masks, targets, candidates).
+
+    Parameters
+    ----------
+    chunk
+        Targets with their candidates.
+    reporting
+        Which stations report, shape (masks, stations + 1); the last stands for no station.
+    most, octants
+        Stations used at most, in all and in each sector; 0 where any number may be in a sector.
+    """
+    chosen = reporting[:, chunk.candidates]
+    if octants:
         for sector in range(SECTORS):
             inside = chosen & (chunk.sectors == sector)
-            chosen &= ~inside | (np.cumsum(inside, axis=2) <= task.octants)
-    chosen &= np.cumsum(chosen, axis=2) <= task.most
+            chosen &= ~inside | (np.cumsum(inside, axis=2) <= octants)
+    chosen &= np.cumsum(chosen, axis=2) <= most
     return np.asarray(chosen)
 
 

@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 from hypergrid.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.kriging.distance import on_sphere, straight_radius
 from hypergrid.kriging.places import Stations
+from hypergrid.kriging.system import COINCIDENT_M
 from hypergrid.parameters import Parameter
 from hypergrid.sphere import RADIUS_M
 
@@ -19,9 +20,6 @@ Floats = NDArray[np.float64]
 
 Coincident = Literal["refuse", "merge", "keep"]
 """What becomes of stations in one place."""
-
-ONE_PLACE_M = 1e-10
-"""Stations nearer to each other than this [m] are in one place."""
 
 FAR_DIAGONALS, FAR_RANGES, FAR_MEDIANS = 10.0, 5.0, 10.0
 """A station is far beyond all three: diagonals of the grid, ranges of the variogram, medians of the network.
@@ -112,7 +110,7 @@ def treat_coincident(
     """
     within_m = given.get("merge_within_m")
     asked = given.get("coincident") or ("merge" if within_m is not None else None)
-    labels = _places(stations, max(within_m or 0.0, ONE_PLACE_M))
+    labels = _places(stations, max(within_m or 0.0, COINCIDENT_M))
     together = [np.flatnonzero(labels == label) for label in np.flatnonzero(np.bincount(labels) > 1)]
     if not together:
         return stations, values, ()
@@ -137,7 +135,7 @@ def _places(stations: Stations, within_m: float) -> NDArray[np.intp]:
     count = stations.count
     if not count:
         return np.zeros(0, dtype=np.intp)
-    reach = max(straight_radius(within_m, stations.positions_m), ONE_PLACE_M)
+    reach = max(straight_radius(within_m, stations.positions_m), COINCIDENT_M)
     pairs = cKDTree(stations.positions_m).query_pairs(reach, output_type="ndarray")
     if not len(pairs):
         return np.arange(count)

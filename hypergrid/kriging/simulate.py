@@ -16,6 +16,7 @@ from scipy.spatial import cKDTree
 from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.kriging.distance import separations
 from hypergrid.kriging.places import Stations, Targets
+from hypergrid.kriging.system import COINCIDENT_M
 from hypergrid.kriging.temporal import Correlation
 from hypergrid.kriging.variogram import Variogram
 
@@ -23,8 +24,6 @@ Floats = NDArray[np.float64]
 
 MOST_PLACES: Final = 8_000
 """Places of one simulation: their covariances take 512 MB, and factoring them some seconds."""
-SAME_M: Final = 1e-10
-"""Below this distance [m] two places are one."""
 ROUNDING: Final = 1e-10
 """Share of the variance by which a covariance matrix may be off from being one."""
 
@@ -157,8 +156,8 @@ def _correlated(fields: Floats, times_s: Floats, correlation: Correlation) -> Fl
 
 
 def _same(places_m: Floats) -> NDArray[np.intp]:
-    """Return a number of each place, equal where places are the same to `SAME_M`; shape (places,)."""
-    pairs = cKDTree(places_m).query_pairs(SAME_M, output_type="ndarray")
+    """Return a number of each place, equal where places are the same to `COINCIDENT_M`; shape (places,)."""
+    pairs = cKDTree(places_m).query_pairs(COINCIDENT_M, output_type="ndarray")
     linked = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(places_m),) * 2)
     return np.asarray(sparse.csgraph.connected_components(linked, directed=False)[1], dtype=np.intp)
 

@@ -19,8 +19,11 @@ from hypergrid.kriging.variogram import Variogram
 
 Floats = NDArray[np.float64]
 
-COINCIDENT_M = 1e-10
-"""Below this distance [m] an estimate is at its station (PyKrige's tolerance)."""
+COINCIDENT_M = 1e-6
+"""Up to this distance [m] two places are one: an estimate is at its station, two stations are at one mast.
+
+Degrees in 64 bits projected to metres, or put on the sphere, are off by some 1e-9 m; PyKrige takes 1e-10 m, in metres.
+"""
 UNIQUE_TO = 1e-6
 """How far a system times its inverse may be from one; beyond, its solution has lost all but a few digits."""
 

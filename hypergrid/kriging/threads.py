@@ -86,12 +86,30 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores(), thread_name_prefix="kriging")
+class _Threads:
+    """The threads of this process, and whose turn it is to use them."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin without threads, free for anybody, as a process must that was forked: no thread of its parent is in it.
+
+        With the parent's pool, or with its lock where another thread held it, a child would wait for ever.
+        """
+        self.turn = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def pool(self) -> ThreadPoolExecutor:
+        """Return the pool, made where there is none; only for whose turn it is."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(cores(), thread_name_prefix="kriging")
+        return self._pool
 
 
-_one_at_a_time = threading.Lock()
+_threads = _Threads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.begin)
 
 
 def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
@@ -99,14 +117,15 @@ def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
 
     An error of one piece is raised after those before it are done; pieces must not depend on each other's results.
     """
-    listed = list(pieces)
-    if len(listed) < 2 or cores() < 2 or not _one_at_a_time.acquire(blocking=False):
+    listed, turn = list(pieces), _threads.turn
+    if len(listed) < 2 or cores() < 2 or not turn.acquire(blocking=False):
         for piece in listed:
             work(piece)
         return
     try:
         with one_thread():
-            futures = [_pool().submit(work, piece) for piece in listed]
+            pool = _threads.pool()
+            futures = [pool.submit(work, piece) for piece in listed]
             try:
                 for future in futures:
                     future.result()
@@ -116,4 +135,4 @@ def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
                     if not future.cancel():
                         future.exception()
     finally:
-        _one_at_a_time.release()
+        turn.release()

@@ -35,7 +35,7 @@ FEWEST_ON_LATTICE = 1_000
 EVEN = 1e-9
 """Share of a step by which places of a lattice may be off."""
 SIDES_BYTES = 32 * 2**20
-"""What the right-hand sides of cells may take together; of more cells they are made in turn."""
+"""What the right-hand sides of cells, and of the points of their blocks, may take together; more are made in turn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def regions_of(field: KrigingField, targets: Targets, weights: sparse.csr_array)
     stations, size = field.system.stations.count, field.system.size
     sides = np.zeros((weights.shape[0], size))
     columns = weights.tocsc()
-    step = max(1, SIDES_BYTES // (size * 8))
+    step = max(1, SIDES_BYTES // (size * targets.parts * 8))
     for start in range(0, targets.count, step):
         block = slice(start, min(start + step, targets.count))
         sides += columns[:, block] @ field.sides(targets.take(block))

@@ -52,6 +52,25 @@ class CrossValidation:
     bands: pd.DataFrame
     """Score of each band of elevation."""
 
+    def __repr__(self) -> str:
+        """Return the scores in a line, and those of the bands of elevation below it."""
+        total = self.score
+        unit = f" {self.samples.unit}" if self.samples.unit else ""
+        parts = [
+            f"CrossValidation of {self.method} by {self.by}: {total.count:,} of {total.count + total.missed:,} values",
+            f"RMSE {total.rmse:.4g}{unit}",
+            f"bias {total.bias:+.3g}{unit}",
+        ]
+        if np.isfinite(total.coverage_95):
+            parts.append(f"{total.coverage_95:.1%} in the 95 % interval")
+        lines = [", ".join(parts)]
+        for low, high, count, rmse, bias in self.bands[["low_m", "high_m", "count", "rmse", "bias"]].itertuples(
+            index=False
+        ):
+            band = f"{low:,.0f} to {high:,.0f} m" if np.isfinite(low) else "elevation unknown"
+            lines.append(f"  {band}: {count:,} values, RMSE {rmse:.4g}{unit}, bias {bias:+.3g}{unit}")
+        return "\n".join(lines)
+
     def to_dataset(self) -> xr.Dataset:
         """Return value, estimate, error (estimate minus value) and variance; dimensions slice and station."""
         dims, unit = ("slice", "station"), {"units": self.samples.unit}

@@ -158,6 +158,9 @@ def variogram(
     return parse_variogram({"model": model, "psill": psill, "range_m": range_m, "nugget": nugget, **more})
 
 
+SQUARED = " (in the square of the variable's unit)"
+"""What the number of a sill or a nugget is in: the unit is the variable's, so that text cannot give another."""
+
 _TERM_KEYS = {"model", "psill", "range_m", "smoothness", "exponent"}
 
 
@@ -181,7 +184,7 @@ def parse_variogram(value: object) -> Variogram:
         raise InvalidQuery(message)
     return Variogram(
         **asdict(term),
-        nugget=parse_number(given.get("nugget", 0.0), "", who="nugget of a variogram"),
+        nugget=parse_number(given.get("nugget", 0.0), "", who=f"nugget of a variogram{SQUARED}"),
         anisotropy=_parse_anisotropy(given.get("anisotropy")),
         nugget_is=given.get("nugget_is", "micro-scale"),
         nested=tuple(_parse_term(each, "a nested term of a variogram", _TERM_KEYS) for each in nested),
@@ -200,8 +203,10 @@ def _parse_term(value: object, who: str, known: set[str]) -> Structure:
         raise InvalidQuery(message)
     # The nugget model has no distance; one metre stands in for it.
     numbers = {"psill": 0.0, "range_m": 1.0} | {k: given[k] for k in _TERM_KEYS - {"model"} if k in given}
-    units = {"range_m": "m"}
-    parsed = {k: parse_number(v, units.get(k, ""), who=f"{k} of a variogram") for k, v in numbers.items()}
+    units, squared = {"range_m": "m"}, {"psill": SQUARED}
+    parsed = {
+        k: parse_number(v, units.get(k, ""), who=f"{k} of a variogram{squared.get(k, '')}") for k, v in numbers.items()
+    }
     return Structure(given["model"], **parsed)
 
 

@@ -1,10 +1,11 @@
-"""What kriging made once and may need again: inverted systems and the weights of neighbours, in bounded memory.
+"""What kriging made once and may need again, in bounded memory: inverted systems, and right-hand sides of few targets.
 
-They depend on where the stations are, on the variogram and on the targets, never on values, so that a second query over
-the same network (the next slice of a standing query, another time of a page) starts with them.
+They depend on where the stations and targets are, on their covariates and on the variogram, never on values, so that a
+second query over the same network (the next slice of a standing query, another time of a page) starts with them.
 """
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -85,9 +86,17 @@ class WeightCache:
             self._arrays.clear()
             self._held_bytes = 0
 
+    def start_anew(self) -> None:
+        """Forget who holds what, in a forked child: another thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+        self.clear()
+
 
 WEIGHTS = WeightCache()
 """The cache of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WEIGHTS.start_anew)
 
 
 def key_of(*parts: object) -> bytes:

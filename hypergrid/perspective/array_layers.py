@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, InvalidUnit
 from hypergrid.topology import Layer, make_layer
 from hypergrid.topology.space import System
 
@@ -50,12 +50,17 @@ def _layer(name: str, field: object, system: System) -> Layer:
             f"{tuple(map(str, field.dims))} with {sorted(map(str, field.coords))}; rename, squeeze or reproject it"
         )
         raise InvalidQuery(message)
-    return make_layer(
-        name,
-        x=field[column].to_numpy().astype(np.float64),
-        y=field[row].to_numpy().astype(np.float64),
-        values=field.transpose(row, column).to_numpy().astype(np.float64),
-        unit=str(field.attrs["units"]) if "units" in field.attrs else None,
-        system=system,
-        description="array",
-    )
+    try:
+        return make_layer(
+            name,
+            x=field[column].to_numpy().astype(np.float64),
+            y=field[row].to_numpy().astype(np.float64),
+            values=field.transpose(row, column).to_numpy().astype(np.float64),
+            unit=str(field.attrs["units"]) if "units" in field.attrs else None,
+            system=system,
+            description="array",
+        )
+    except InvalidUnit as error:
+        remedy = ", or give the layer another name: 'elevation' is kept in metres" if name == "elevation" else ""
+        message = f"layer {name!r}: {error}; set its attrs['units'] to the unit of its values{remedy}"
+        raise InvalidUnit(message) from error

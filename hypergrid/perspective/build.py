@@ -27,7 +27,7 @@ from hypergrid.perspective.surface import Clip, Surface
 from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
 from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
-from hypergrid.topology import Grid, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
+from hypergrid.topology import Grid, Layer, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
 from hypergrid.units import parse_number
 
 Lookup = Callable[[Question], Source]
@@ -95,7 +95,7 @@ class _Builder:
         for number, step in enumerate(question.steps, start=1):
             try:
                 if step.is_in_time:
-                    _refuse_directions(step.name, here)
+                    _refuse_directions(f"interpolating directions by {step.name}", here)
                     here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
                 else:
                     here = self.step(step, here, whole, bounded=bounded and number > last_in_time)
@@ -200,7 +200,7 @@ def _aggregate(step: Step, here: Perspective, whole: Window) -> Perspective:
         raise InvalidQuery(message)
     _refuse_extremes(operator, here)
     if operator.row.linear:
-        _refuse_directions(step.name, here)
+        _refuse_directions(f"a {step.name} of directions", here)
     if "time" in cells and here.holds_readings:
         _refuse_short(time, here)
     operator = Aggregate(step.name, tuple(cells), _coverage(coverage, operator, here))
@@ -243,7 +243,7 @@ def _refuse_extremes(operator: Aggregate, here: Perspective) -> None:
 def _refuse_directions(what: str, here: Perspective) -> None:
     if here.unit == "degree":
         message = (
-            f"a {what} of directions has no meaning: 350 and 10 degree would give 180; "
+            f"{what} has no meaning: 350 and 10 degree would give 180; "
             "use sample, first or last, and look at single instants"
         )
         raise InvalidQuery(message)
@@ -288,8 +288,8 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memor
     _refuse_alike(stations)
     if here.unit == "degree":
         message = (
-            f"a {step.name} of directions has no meaning: 350 and 10 degree would give 180; interpolate('recipe', …) "
-            "takes the components of the wind"
+            f"interpolating directions by {step.name} has no meaning: 350 and 10 degree would give 180; "
+            "interpolate('recipe', …) takes the components of the wind"
         )
         raise InvalidQuery(message)
     if stations.moved:
@@ -324,14 +324,17 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memor
     reach = reach_of(stations, cells, parameters)
     source = here.bases()[0].operator.source  # type: ignore[union-attr]
     try:
-        layers = tuple((name, source.layer(name).token) for name in row.covariates(parameters))
+        covariates = [source.layer(name) for name in row.covariates(parameters)]
     except NotFound as error:
         if trend_of(parameters) is None:
             raise
         message = f"{error}; a trend needs the elevation of the cells: without it, use trend='none'"
         raise NotFound(message) from error
+    layers = tuple(zip(row.covariates(parameters), (layer.token for layer in covariates), strict=True))
     operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, far=reach.far, memory=memory)
     _refuse_far(cells, stations, operator, reach)
+    for name, layer in zip(row.covariates(parameters), covariates, strict=True):
+        _refuse_elsewhere(name, layer, cells)
     return Perspective((here,), Topology(here.topology.time, cells), operator, here.unit)
 
 
@@ -358,6 +361,19 @@ def _refuse_far(cells: Grid, stations: SeriesAxis, operator: Interpolate, reach:
         message = (
             f"the grid misses all {int(known.sum())} stations: the nearest is {nearest / 1000:,.1f} km away; stations "
             f"lie within {_span(stations.x[known])}, {_span(stations.y[known])} ({names})"
+        )
+        raise InvalidQuery(message)
+
+
+def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
+    """Refuse a layer in which no cell lies: every estimate would be missing."""
+    if layer.system == cells.system and not layer.covers(x=cells.x.centres, y=cells.y.centres):
+        west, south, east, north = layer.bounds
+        names = ("lon", "lat") if cells.system == "lonlat" else ("x", "y")
+        message = (
+            f"layer {name!r} covers no cell of the grid: it lies within {west:.6g} to {east:.6g}, {south:.6g} to "
+            f"{north:.6g}, the centres of the grid's cells within {_span(cells.x.centres)}, {_span(cells.y.centres)} "
+            f"({', '.join(names)}); give a layer of the grid's area, or move the grid"
         )
         raise InvalidQuery(message)
 

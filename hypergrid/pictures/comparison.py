@@ -1,5 +1,6 @@
 """The best method's map with its uncertainty beside it, from a comparison of methods at the stations."""
 
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from hypergrid.pictures.plot import FIELD_COLOURS, HALO
 from hypergrid.pictures.variogram import described
 from hypergrid.query import Query, base
 from hypergrid.study import at_stations
+from hypergrid.times import format_instant
 from hypergrid.topology import Grid, Layer, grid
 
 ERROR_COLOURS = "magma_r"
@@ -26,6 +28,9 @@ ERROR_COLOURS = "magma_r"
 
 CELLS = 300
 """Cells along the longer side of the map."""
+
+NOTE_WIDTH = 140
+"""Letters after which a note below the picture is broken."""
 
 MARGIN = 0.04
 """Share of the stations' extent that the map goes beyond it on every side."""
@@ -167,9 +172,10 @@ def _told(best: BestMap, unit: str) -> str:
     covered = f"; its 95 % intervals hold {score.coverage_95:.1%}" if np.isfinite(score.coverage_95) else ""
     model = best.chosen.validation.given[0].get("variogram") if best.chosen.validation else None
     fitted = f"\nVariogram fitted to all slices: {described(model, *_scale(model))}" if model is not None else ""
+    doubts = "".join("\n" + textwrap.fill(f"Note: {note}", NOTE_WIDTH) for note in best.chosen.notes)
     return (
-        f"Leave-one-out by station, {score.count:,} values: root-mean-square error {score.rmse:.3g} {unit}{covered}. "
-        f"Rank {best.rank} of {best.compared} methods{why}.{fitted}"
+        f"Leave-one-out by station, {best.chosen.scored_on}: root-mean-square error {score.rmse:.3g} {unit}{covered}.\n"
+        f"Rank {best.rank} of {best.compared} methods{why}.{fitted}{doubts}"
     )
 
 
@@ -197,7 +203,8 @@ def _time_of(values: xr.DataArray, time: str | None) -> int:
         raise InvalidQuery(message) from error
     found = np.flatnonzero(times == wanted)
     if not len(found):
-        message = f"there is no time cell {time}; they go from {times[0]} to {times[-1]}"
+        first, last = (format_instant(int(each.astype("datetime64[ns]").astype(np.int64))) for each in times[[0, -1]])
+        message = f"there is no time cell {time}; they go from {first} to {last}"
         raise InvalidQuery(message)
     return int(found[0])
 

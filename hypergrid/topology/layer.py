@@ -113,7 +113,8 @@ class Layer:
     def at(self, points: ArrayLike) -> Floats:
         """Return the values at places, bilinear between the centres of the cells.
 
-        Within half a cell outside the outermost centres the value is that of the edge.
+        Within half a cell outside the outermost centres the value is that of the edge; a layer of all longitudes has no
+        such edge in the east and the west.
 
         Parameters
         ----------
@@ -128,15 +129,30 @@ class Layer:
         """
         places = np.asarray(points, np.float64).reshape(-1, 2)
         places = np.where(np.isfinite(places), places, np.nan)
-        x = places[:, 0]
+        column, row = self._columns(places[:, 0]), self._rows(places[:, 1])
+        return bilinear(self.values, row=row, column=column, closes=self._closes)
+
+    def covers(self, *, x: Floats, y: Floats) -> bool:
+        """Return whether any place, of each x with each y [degree or m], lies in the cells, known there or not."""
+        inside = (_between(self._columns(x), len(self.x) - 1)[2], _between(self._rows(y), len(self.y) - 1)[2])
+        return bool(inside[0].any() and inside[1].any())
+
+    def _columns(self, x: Floats) -> Floats:
         if self.system == "lonlat":
             x = x - 360.0 * np.rint((x - (self.x[0] + self.x[-1]) / 2) / 360.0)
-        column = (x - self.x[0]) / self.step[0]
-        row = (places[:, 1] - self.y[0]) / self.step[1]
-        return bilinear(self.values, row=row, column=column)
+        return np.asarray((x - self.x[0]) / self.step[0])
+
+    def _rows(self, y: Floats) -> Floats:
+        return np.asarray((y - self.y[0]) / self.step[1])
+
+    @property
+    def _closes(self) -> bool:
+        """Whether the cells go once around the earth, so that the first column follows the last."""
+        across = self.step[0]
+        return self.system == "lonlat" and abs(len(self.x) * across - 360.0) <= _UNEVEN * across
 
 
-def bilinear(values: Floats, *, row: Floats, column: Floats) -> Floats:
+def bilinear(values: Floats, *, row: Floats, column: Floats, closes: bool = False) -> Floats:
     """Return a field between the centres of its cells.
 
     Parameters
@@ -145,6 +161,8 @@ def bilinear(values: Floats, *, row: Floats, column: Floats) -> Floats:
         Shape (rows, columns), two or more of each, NaN where unknown.
     row, column
         Places, counted in cells from the centre of the first one, shape (places,).
+    closes
+        Whether the first column follows the last: then no column is outside.
 
     Returns
     -------
@@ -152,13 +170,14 @@ def bilinear(values: Floats, *, row: Floats, column: Floats) -> Floats:
     where any of the four centres around a place that has a weight is NaN.
     """
     below, above, inside_rows = _between(row, values.shape[0] - 1)
-    left, right, inside_columns = _between(column, values.shape[1] - 1)
+    columns = values.shape[1]
+    left, right, inside_columns = _between(column % columns if closes else column, columns - (0 if closes else 1))
     found = np.zeros(row.shape)
     for corner_row, row_share in ((below, 1.0 - above), (below + 1, above)):
         for corner_column, column_share in ((left, 1.0 - right), (left + 1, right)):
             share = row_share * column_share
             # A corner without a weight may be missing.
-            found += np.where(share > 0.0, share * values[corner_row, corner_column], 0.0)
+            found += np.where(share > 0.0, share * values[corner_row, corner_column % columns], 0.0)
     return np.where(inside_rows & inside_columns, found, np.nan)
 
 

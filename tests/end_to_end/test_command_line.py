@@ -76,6 +76,26 @@ def test_json_summary_names_the_snapshot(root: Path, archive: Path, tmp_path: Pa
         assert dataset.attrs["hypergrid_token"] == summary["token"]
 
 
+def test_a_result_is_told_with_its_notes_a_line_each(root: Path, archive: Path, tmp_path: Path) -> None:
+    document = json.loads((root / "station_data/queries/q1.json").read_text())
+    interpolation = next(step for step in document["steps"] if step["op"] == "interpolate")
+    interpolation["params"] = {"variogram": "fit"}
+    path = tmp_path / "query.json"
+    path.write_text(json.dumps({**document, "variance": True}))
+    told = {}
+    for ending in (".nc", ".png"):
+        done = hypergrid("query", path, "--archive", archive, "-o", tmp_path / f"out{ending}", "--json")
+        assert done.returncode == 0, done.stderr
+        told[ending] = [" ".join(line.split()) for line in done.stderr.splitlines()]
+        notes = json.loads(done.stdout)["notes"]
+        assert any(note.startswith("variogram fitted to") for note in notes)
+        assert [line for line in told[ending] if line.startswith("note: ")] == [f"note: {note}" for note in notes]
+    with xr.open_dataset(tmp_path / "out.nc") as dataset:
+        assert dataset.attrs["comment"] == "; ".join(notes)
+    unseen = "the picture does not show the variance; .nc and .zarr hold it"
+    assert [unseen in told[ending] for ending in told] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -91,6 +91,8 @@ def test_wrong_use_is_told_and_commits_nothing(archive: Path, tmp_path: Path) ->
         (("add", tmp_path / "text.tif", "--archive", archive), "cannot be read as a raster"),
         (("add", terrain, "--archive", archive, "--unit", "blorp"), "unknown unit 'blorp'"),
         (("add", terrain, "--archive", archive, "--unit", "degC"), "measure different things"),
+        (("add", terrain, "--archive", archive, "--unit", "degC"), "layer 'elevation' with --unit degC: 'degC'"),
+        (("add", terrain, "--archive", archive, "--unit", "degC"), "another layer takes --name"),
         (("add", terrain, "--archive", archive, "--band", "2"), "unknown band '2'"),
         (("add", terrain, "--archive", archive, "--name", ""), "needs a name"),
         (("add", terrain, "--archive", tmp_path / "nowhere"), "does not exist"),

@@ -4,12 +4,18 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import xarray as xr
+
+import hypergrid as hg
+from hypergrid.rasters import read_raster
+from hypergrid.times import parse_instant
+from station_data.raster import write_terrain
 
 
 def blocks(readme: Path, language: str) -> list[str]:
@@ -63,3 +69,23 @@ def test_first_screen_says_what_it_is_and_gives_the_two_commands(root: Path) -> 
     text = "\n".join(first)
     for needed in ("stations", "make demo", "make test", ".png"):
         assert needed in text
+
+
+def test_python_example_of_kriging_runs_exactly_as_printed(
+    root: Path, five_days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (example,) = blocks(root / "hypergrid/kriging/README.md", "python")
+    shutil.copytree(five_days / "build/demo/archive", tmp_path / "build/demo/archive")
+    terrain = read_raster(write_terrain(tmp_path / "terrain.tif"), name="elevation")
+    hg.open(tmp_path / "build/demo/archive").store.add_layer(terrain, now_ns=parse_instant("2007-10-05"))
+    monkeypatch.chdir(tmp_path)
+    printed, made = io.StringIO(), {}
+    with contextlib.redirect_stdout(printed):
+        exec(compile(example, "README.md", "exec"), made)
+    error, means = printed.getvalue().splitlines()
+    assert 0 < float(error) < 1
+    mean, variance = map(float, means.split())
+    assert -10 < mean < 15
+    assert 0 < variance < 1
+    assert dict(made["fields"].sizes) == {"realisation": 5, "time": 1, "lat": 23, "lon": 23}
+    assert made["by_region"].score.rmse > float(error)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from hypergrid.console import show_json
+from hypergrid.console import Footnotes, notes_in, show_json
 
 
 def test_what_json_does_not_have_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,3 +22,16 @@ def test_what_json_does_not_have_becomes_null(capsys: pytest.CaptureFixture[str]
 def test_a_list_of_records_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     show_json([{"elevation_m": math.nan}])
     assert json.loads(capsys.readouterr().out) == [{"elevation_m": None}]
+
+
+def test_footnotes_are_numbered_and_equal_ones_are_one(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = Footnotes()
+    assert [notes.number(texts) for texts in (["a"], [], ["b", "a"])] == ["1", "", "2, 1"]
+    notes.show()
+    assert capsys.readouterr().out == "1: a\n2: b\n"
+
+
+def test_a_comment_is_its_notes_whole() -> None:
+    comment = "not fitted (no pairs; raise cutoff_m (now 5)); taken instead; 3 of 4 cells"
+    assert notes_in(comment) == ["not fitted (no pairs; raise cutoff_m (now 5))", "taken instead", "3 of 4 cells"]
+    assert notes_in("") == []

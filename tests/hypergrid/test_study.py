@@ -8,7 +8,10 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, InvalidUnit, NotFound
+from hypergrid.kriging.empirical import Binning
+from hypergrid.kriging.fit import VariogramFit
+from hypergrid.pictures import plot_variogram
 
 VARIOGRAM = {"model": "exponential", "psill": 1.0, "range_m": 400.0, "nugget": 0.05}
 
@@ -93,3 +96,111 @@ def test_times_left_out_are_kriged_with_a_variogram_of_the_others(readings: xr.D
     assert found.score.rmse < hg.cross_validate(readings, "nearest").score.rmse
     with pytest.raises(InvalidQuery, match="nearest fits nothing"):
         hg.cross_validate(readings, "nearest", by="time_block")
+
+
+def test_a_fit_takes_the_bins_that_its_messages_speak_of(readings: xr.DataArray) -> None:
+    found = hg.fit_variogram(readings, cutoff_m="0.6 km", bins=8, model="spherical")
+    assert found.bins.cutoff_m == 600.0
+    assert len(found.bins.pairs) == 8
+    assert found.variogram == hg.fit_variogram(readings, binning=Binning(600.0, 8), model="spherical").variogram
+    assert plot_variogram(found, unit="degC").axes
+    for options, kind, words in (
+        ({"cutof_m": 600}, NotFound, "option of fit_variogram"),
+        ({"cutoff_m": "far"}, InvalidUnit, "cutoff_m of fit_variogram needs a number in m"),
+        ({"bins": 2.5}, InvalidQuery, "bins of fit_variogram needs a whole number"),
+        ({"bins": 5, "binning": Binning()}, InvalidQuery, "takes binning, or bins"),
+    ):
+        with pytest.raises(kind, match=words):
+            hg.fit_variogram(readings, **options)
+
+
+def assert_alike(found: VariogramFit, wanted: VariogramFit) -> None:
+    distance = np.linspace(1.0, 500.0, 20)
+    wanted_there = wanted.variogram.semivariance(distance)
+    np.testing.assert_allclose(found.variogram.semivariance(distance), wanted_there, rtol=1e-6)
+    assert found.bins.pairs.tolist() == wanted.bins.pairs.tolist()
+
+
+def test_a_fit_by_group_is_that_of_the_groups_slices(readings: xr.DataArray) -> None:
+    found = hg.fit_variogram_by_group(readings, by="hour", cutoff_m=500)
+    assert list(found) == [0, 1, 2, 3, 4, 5, 6]
+    second = readings.isel(time=readings["time"].dt.hour == 1)
+    assert_alike(found[1], hg.fit_variogram(second, cutoff_m=500))
+    yearly = readings.assign_coords(time=pd.date_range("2007-11-15", periods=40, freq="30D"))
+    seasons = hg.fit_variogram_by_group(yearly, by="season")
+    assert set(seasons) == {"DJF", "MAM", "JJA", "SON"}
+    winter = yearly.isel(time=yearly["time"].dt.season == "DJF")
+    assert_alike(seasons["DJF"], hg.fit_variogram(winter))
+    months = hg.fit_variogram_by_group(yearly, by="month")
+    may = yearly.isel(time=yearly["time"].dt.month == 5)
+    assert_alike(months[5], hg.fit_variogram(may))
+    own = hg.fit_variogram_by_group(readings, by=np.arange(40) // 20)
+    assert_alike(own[1], hg.fit_variogram(readings[20:]))
+    with pytest.raises(NotFound, match="way to group slices"):
+        hg.fit_variogram_by_group(readings, by="week")
+
+
+def test_a_validation_is_told_in_a_few_lines(readings: xr.DataArray) -> None:
+    high = readings.assign_coords(elevation=("station", np.linspace(1000.0, 2000.0, 30)))
+    found = hg.cross_validate(high, "ordinary_kriging", parameters={"variogram": VARIOGRAM})
+    first, *bands = repr(found).splitlines()
+    assert first.startswith("CrossValidation of ordinary_kriging by station: ")
+    assert f"RMSE {found.score.rmse:.4g} degC" in first
+    assert "95 % interval" in first
+    assert len(bands) == 4
+    assert bands[0].startswith("  1,000 to ")
+    assert "elevation unknown" in repr(hg.cross_validate(readings, "nearest"))
+    assert len(repr(hg.compare_methods(readings)[0])) < 2000
+    assert repr(hg.base(readings).aggregate("mean", time="1h")) == "Query(t > mean)"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_stations_too_few_for_a_variogram_are_compared_without_one(readings: xr.DataArray, count: int) -> None:
+    found = {each.method: each for each in hg.compare_methods(readings[:, :count])}
+    kriging = found["ordinary_kriging"]
+    assert kriging.validation is None
+    assert (kriging.problem or "").startswith("no variogram can be fitted: ")
+    assert (found["nearest"].common is not None) == (count == 2)
+
+
+def test_a_comparison_says_what_it_is_scored_on(readings: xr.DataArray) -> None:
+    compared = hg.compare_methods(readings)
+    values, first = int(np.isfinite(readings).sum()), compared[0]
+    assert first.common is not None
+    linear = next(each for each in compared if each.method == "linear")
+    assert linear.validation is not None
+    assert first.common.count == linear.validation.score.count < values, "the linear surface ends at the hull"
+    words = f"scored on the {first.common.count:,} of {values:,} values that every method estimates"
+    assert {each.scored_on for each in compared if each.common} == {words}
+    assert first.to_json()["scored_on"] == words
+
+
+def test_a_comparison_says_what_speaks_against_its_variogram(readings: xr.DataArray) -> None:
+    random = np.random.default_rng(8)
+    noise = readings[:1].copy(data=random.normal(size=(1, 30)))
+    noisy = {each.label: each for each in hg.compare_methods(noise)}
+    assert noisy["ordinary kriging"].notes == (hg.fit_variogram(noise).warning,)
+    assert "fewer than 30 pairs" in noisy["ordinary kriging"].to_json()["notes"][0]
+    assert noisy["nearest"].notes == ()
+    tilted = readings.copy(data=np.broadcast_to(readings["x"] / 100, readings.shape).copy())
+    notes = next(each.notes for each in hg.compare_methods(tilted) if each.label == "ordinary kriging")
+    assert "times the network's extent" in notes[-1]
+
+
+def test_directions_are_not_studied(readings: xr.DataArray) -> None:
+    directions = readings.assign_attrs(units="degree")
+    for study in (hg.compare_methods, hg.fit_variogram, lambda data: hg.cross_validate(data, "nearest")):
+        with pytest.raises(InvalidQuery, match=r"directions has no meaning.*eastward_wind"):
+            study(directions)
+
+
+def test_a_simulation_needs_whole_numbers(readings: xr.DataArray) -> None:
+    grid = hg.grid(x=0, y=0, step=100, shape=(3, 3))
+    query = hg.base(readings[:1]).interpolate("ordinary_kriging", grid=grid, variogram=VARIOGRAM)
+    for count in ("3", 2.0, 0, True):
+        with pytest.raises(InvalidQuery, match="needs count, a whole number"):
+            hg.simulate(query, count=count, seed=1)  # type: ignore[arg-type]
+    for seed in ("a", -1, None, 1.5):
+        with pytest.raises(InvalidQuery, match="needs seed, a whole number"):
+            hg.simulate(query, count=1, seed=seed)  # type: ignore[arg-type]
+    assert hg.simulate(query, count=np.int64(2), seed=np.random.default_rng(1)).sizes["realisation"] == 2

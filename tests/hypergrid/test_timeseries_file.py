@@ -79,3 +79,9 @@ def test_a_station_that_moves_is_refused(tmp_path: Path) -> None:
     moving[2, 0] = 5.2
     with pytest.raises(InvalidQuery, match=r"moves by 0\.2 degree in lon"):
         read_timeseries(written(tmp_path, lon=(("time", "station"), moving, {"standard_name": "longitude"})), "ta")
+
+
+def test_a_box_in_another_order_is_refused(tmp_path: Path) -> None:
+    for box in ((7.3, 50.7, 3.4, 53.45), (3.4, 53.45, 7.3, 50.7)):
+        with pytest.raises(InvalidQuery, match="west below east and south below north"):
+            read_timeseries(written(tmp_path), "ta", within=box)

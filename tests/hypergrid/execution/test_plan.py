@@ -35,6 +35,12 @@ def on_grid(query: Query, side: int, neighbours: int | None = None) -> Query:
     return query.interpolate("ordinary_kriging", grid=grid, variogram=MODEL, **given)
 
 
+def blocks(query: Query, side: int, **given: object) -> Query:
+    grid = hg.grid(x=(0, 2000), y=(0, 2000), step=2000 / side)
+    wanted = {"variogram": MODEL, "support": "block", "quadrature": 8, **given}
+    return query.interpolate("ordinary_kriging", grid=grid, **wanted)
+
+
 QUERIES = {
     "small map": lambda: on_grid(network(20, 10), 20),
     "many slices": lambda: on_grid(network(2000, 24), 23).aggregate("mean", time="all"),
@@ -47,6 +53,14 @@ QUERIES = {
     "coarser maps": lambda: on_grid(network(200, 24), 100).aggregate("max", time="1h", x=100, y=100),
     "ranges of maps": lambda: on_grid(network(300, 24), 60).convert("valid_range", low=0, high=9).aggregate(
         "mean", time={"length": "1h", "step": "20min"}),
+    "blocks": lambda: blocks(network(20, 100), 60),
+    "blocks in one mean": lambda: blocks(network(100, 100), 60).aggregate("mean", time="all"),
+    "blocks with variance": lambda: blocks(network(20, 100), 25).with_variance(),
+    "blocks of few stations with variance": lambda: blocks(network(20, 12), 40).with_variance(),
+    "blocks of nearest": lambda: blocks(network(20, 100), 60, neighbours=12),
+    "blocks of a region": lambda: blocks(network(20, 100), 60, quadrature=4).aggregate("mean", x="all", y="all"),
+    "blocks of a region with variance": lambda: blocks(network(20, 100), 20, quadrature=4).aggregate(
+        "mean", x="all", y="all").with_variance(),
     "series": lambda: network(20_000, 50).aggregate("mean", time="1h"),
     "sampled series": lambda: network(20_000, 50).aggregate("sample", time="1h"),
     "difference of maps": lambda: on_grid(network(60, 24), 60).merge(
@@ -67,6 +81,15 @@ def test_the_peak_stays_below_the_projection(name: str) -> None:
     assert peak < projected + 2**20, f"{peak / 2**20:.1f} MiB of {projected / 2**20:.1f} MiB projected"
     assert projected < 60 * max(peak, 2**20), "a projection that refuses everything is none"
     assert dataset["value"].size == query.plan().cells
+
+
+def test_a_variogram_a_slice_keeps_a_system_a_slice() -> None:
+    grid = hg.grid(x=(0, 2000), y=(0, 2000), step=200)
+    once, by_slice = (
+        network(1000, 80).interpolate("ordinary_kriging", grid=grid, **given).plan().projected_bytes
+        for given in ({"variogram": MODEL, "neighbours": 79}, {"variogram": "fit_by_slice"})
+    )
+    assert by_slice - once >= 1000 * 80**2 * 8
 
 
 def test_an_archives_peak_stays_below_the_projection(tmp_path: Path) -> None:

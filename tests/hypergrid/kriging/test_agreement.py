@@ -242,6 +242,7 @@ def test_a_slice_that_does_not_determine_the_drift_is_missing_and_counts_none() 
         ("external_drift_kriging", {"drift": ["elevation", "elevation"]}, InvalidQuery, "each covariate once"),
         ("external_drift_kriging", {"drift": []}, InvalidQuery, "needs a list of names"),
         ("ordinary_kriging", {"quadrature": 99}, InvalidQuery, "at most 16 points a side; got 99"),
+        ("ordinary_kriging", {"support": "block", "quadrature": 1}, InvalidQuery, "at least 2 points a side .*; got 1"),
         ("ordinary_kriging", {"radius_m": -1}, InvalidQuery, "'radius_m' above zero; got -1"),
     ],
 )

@@ -106,6 +106,59 @@ class TestSingularSystems:
         assert ("ill-conditioned under this gaussian model (condition number" in comment) == noted
         assert np.isfinite(found["value"]).all()
 
+    def test_a_smooth_one_that_enlarges_noise_says_its_condition_number(self) -> None:
+        places = scattered(24) * 2 / 3
+        selections: tuple[dict[str, Any], ...] = ({}, {"neighbours": 20})
+        for given in selections:
+            smooth = hg.variogram("gaussian", psill=1.2, range_m=600.0)
+            comment = surface(network(places), variogram=smooth, **given).attrs["comment"]
+            assert "ill-conditioned under this gaussian model (" in comment
+            assert "condition number " in comment
+            assert "times as large" in comment
+
+
+class TestReach:
+    @pytest.mark.parametrize("given", [{}, {"neighbours": 3}, {"octants": 2}])
+    @pytest.mark.parametrize("method", ["ordinary_kriging", "universal_kriging"])
+    def test_a_radius_that_reaches_no_station_leaves_all_missing_with_a_note(
+        self, method: str, given: dict[str, int]
+    ) -> None:
+        query = hg.base(network(scattered())).interpolate(method, grid=GRID, variogram=NOISY, radius_m=0.01, **given)
+        found = query.with_variance().compute()
+        assert found["value"].isnull().all()
+        assert found["variance"].isnull().all()
+        assert (found["count"] == 0).all()
+        fewer = "1 station that reports" if method == "ordinary_kriging" else "3 stations that report"
+        says = f"27 of 27 estimates (9 of 9 cells in some slice) are missing: fewer than {fewer} within radius_m = 0.01"
+        assert says in found.attrs["comment"]
+
+    @pytest.mark.parametrize("method", ["ordinary_kriging", "inverse_distance"])
+    def test_estimates_out_of_reach_are_counted_but_not_where_no_station_reports(self, method: str) -> None:
+        values = np.random.default_rng(1).normal(10, 2, (3, 12))
+        values[1] = np.nan
+        found = surface(network(scattered(), values), method, radius_m=150.0)
+        missing = int(found["value"][[0, 2]].isnull().sum())
+        assert 0 < missing < 18
+        assert f"{missing} of 27 estimates (" in found.attrs["comment"]
+        assert "are missing" not in surface(network(scattered()), method, radius_m=5000.0).attrs.get("comment", "")
+
+
+class TestNoise:
+    @pytest.mark.parametrize(
+        ("nugget", "meaning", "says"),
+        [(0.1, "micro-scale", "the nugget is micro-scale"), (0.0, "micro-scale", "the variogram has no nugget")],
+    )
+    def test_noise_free_of_no_noise_says_that_it_changes_nothing(self, nugget: float, meaning: str, says: str) -> None:
+        model = {"model": "exponential", "psill": 1.0, "range_m": 400.0, "nugget": nugget, "nugget_is": meaning}
+        comment = surface(network(scattered()), variogram=model, variance_of="noise-free").attrs["comment"]
+        assert f"variance_of='noise-free' changes nothing: {says}" in comment
+
+    def test_noise_is_left_out_without_a_note(self) -> None:
+        model = {"model": "exponential", "psill": 1.0, "range_m": 400.0, "nugget": 0.1}
+        noisy = {**model, "nugget_is": "measurement error"}
+        found = surface(network(scattered()), variogram=noisy, variance_of="noise-free")
+        assert "changes nothing" not in found.attrs.get("comment", "")
+
 
 class TestFewStations:
     @pytest.mark.parametrize("method", NEEDS_THREE)
@@ -272,7 +325,7 @@ class TestWideNetworks:
     def test_methods_of_a_plane_refuse_and_can_be_asked_for_one(self, method: str) -> None:
         readings = network(WIDE[:4], names=("lon", "lat"))
         europe = hg.grid(lon=(0, 20), lat=(45, 60), step=5)
-        given = {"grid": europe}
+        given: dict[str, Any] = {"grid": europe}
         if method == "universal_kriging":
             given["variogram"] = hg.variogram("exponential", psill=1.0, range_m=1e6)
         with pytest.raises(InvalidQuery, match="plane"):
@@ -288,6 +341,15 @@ class TestWideNetworks:
             surface(readings, grid=WORLD, variogram=smooth)
         short = hg.variogram("gaussian", psill=1.0, range_m=1e6, nugget=0.1)
         assert "no valid variogram of great-circle distances" in surface(readings, grid=WORLD, variogram=short).comment
+
+    @pytest.mark.parametrize("by", ["all", "slice"])
+    def test_a_fitted_one_is_looked_at_as_well(self, by: str) -> None:
+        rng = np.random.default_rng(1)
+        latitude = np.degrees(np.arcsin(rng.uniform(-1, 1, 60)))
+        places = np.stack([rng.uniform(-180, 180, 60), latitude], axis=1)
+        readings = network(places, np.sin(np.radians(latitude))[None] * [[1.0], [2.0]], names=("lon", "lat"))
+        with pytest.raises(InvalidQuery, match=r"gaussian model with great-circle.* the variance -[0-9.e-]+ "):
+            surface(readings, grid=WORLD, variogram={"fit": "gaussian", "by": by})
 
 
 def test_every_method_over_space_is_tried_here() -> None:

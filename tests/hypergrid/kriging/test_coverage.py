@@ -74,6 +74,36 @@ def test_intervals_of_points_and_regions_hold_the_truth(model: Variogram) -> Non
     assert 0.93 <= inside((estimate - truth) @ share.T, slice_variance(field, regions)) <= 0.97
 
 
+def test_intervals_of_observable_values_hold_what_an_instrument_would_read() -> None:
+    model = MODELS[2]
+    stations, targets = network(15)
+    values, truth = readings(stations, targets, model, times_s=np.zeros(1), count=FIELDS, correlation=INDEPENDENT)
+    read = truth + math.sqrt(model.nugget) * np.random.default_rng(9).standard_normal(truth.shape)
+    field = KrigingField(stations, values, model=model)
+    estimate, variance = field.at(targets), field.variance(targets)
+    assert 0.93 <= inside(estimate - read, variance) <= 0.97
+    assert inside(estimate - truth, variance) > 0.98
+    share = np.concatenate([np.eye(100)[[0, 55]], np.eye(100)[[3, 4]].mean(axis=0)[None]])
+    regions = regions_of(field, targets, sparse.csr_array(share))
+    assert 0.93 <= inside((estimate - read) @ share.T, slice_variance(field, regions)) <= 0.97
+
+
+def test_intervals_of_means_of_observable_values_hold_means_of_readings() -> None:
+    model, slices, correlation = MODELS[2], 4, Correlation(3600.0)
+    stations, targets = network(12)
+    targets = targets.take(slice(30, 50))
+    times_s = np.arange(slices) * 1800.0
+    values, truth = readings(stations, targets, model, times_s=times_s, count=FIELDS, correlation=correlation)
+    read = truth + math.sqrt(model.nugget) * np.random.default_rng(9).standard_normal(truth.shape)
+    field = KrigingField(stations, values, model=model)
+    averaged = sparse.csr_array(np.kron(np.eye(FIELDS), np.full((1, slices), 1 / slices)))
+    regions = regions_of(field, targets, sparse.csr_array(np.eye(20)))
+    clock_s = np.tile(times_s, FIELDS)
+    found = mean_variance(combinations_of(field, averaged, times_s=clock_s, correlation=correlation), regions)
+    assert 0.93 <= inside(averaged @ (field.at(targets) - read), found) <= 0.97
+    assert inside(averaged @ (field.at(targets) - truth), found) > 0.96
+
+
 @pytest.mark.parametrize("hours", [0.0, 1.0, 6.0])
 @pytest.mark.parametrize("model", MODELS[::2], ids=["no nugget", "measurement error"])
 def test_intervals_of_means_over_time_hold_the_truth(model: Variogram, hours: float) -> None:

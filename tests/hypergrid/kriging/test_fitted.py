@@ -1,13 +1,17 @@
 """Variograms fitted to the values that are interpolated."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.kriging import METHODS, Field, Stations, Targets, variogram
+from hypergrid.kriging.conditioning import models_of
 from hypergrid.kriging.fit import fit_variogram
 from hypergrid.kriging.fitted import ToFit, parse_model, residuals, resolve_variogram
+from hypergrid.tokens import token
 
 Floats = NDArray[np.float64]
 
@@ -58,6 +62,46 @@ def test_by_slice_is_kriging_each_slice_with_its_own_fit() -> None:
         assert found.variance(PLACES)[number] == pytest.approx(alone.variance(PLACES)[0], abs=1e-10)
     assert found.counts.tolist() == [25, 25, 25, 25, 3, 25]
     assert found.notes[0].startswith("variogram fitted by slice in 5 of 6 slices")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("selection", [{}, {"neighbours": 45}])
+def test_a_slice_whose_own_variogram_is_singular_has_the_pooled_one_and_is_counted(selection: dict[str, Any]) -> None:
+    stations = network(50)
+    x, y = stations.positions_m.T / 1000.0
+    values = np.random.default_rng(3).normal(0.0, 1.0, (6, 50))
+    values[2] = np.sin(x) + np.cos(y)  # so smooth that a Gaussian without a nugget fits it
+    alone = fit_variogram(stations.positions_m, values[2:3], model="gaussian").variogram
+    with pytest.raises(SingularSystem):
+        field(stations, values[2:3], alone).at(PLACES)
+    found = field(stations, values, {"fit": "gaussian", "by": "slice"}, **selection)
+    pooled = fit_variogram(stations.positions_m, values, model="gaussian").variogram
+    wanted = field(stations, values[2:3], pooled, **selection)
+    assert found.at(PLACES)[2] == pytest.approx(wanted.at(PLACES)[0], abs=1e-10)
+    note = found.notes[0]  # type: ignore[attr-defined]
+    assert note.startswith("variogram fitted by slice in 5 of 6 slices")
+    assert "(in 1 of them the variogram of the slice itself gives a system without a unique solution)" in note
+
+
+@pytest.mark.parametrize("by", ["all", "slice"])
+def test_a_fitted_nugget_can_be_measurement_error(by: str) -> None:
+    stations = network()
+    values = waves(stations) + np.random.default_rng(5).normal(0.0, 0.5, (6, 25))
+    observable, noise_free = (
+        field(stations, values, {"fit": "exponential", "by": by, "nugget_is": "measurement error"}, variance_of=what)
+        for what in ("observable", "noise-free")
+    )
+    nuggets = [model.nugget for model in models_of(observable)]
+    assert {model.nugget_is for model in models_of(observable)} == {"measurement error"}
+    assert max(nuggets) > 0.05
+    gap = observable.variance(PLACES) - noise_free.variance(PLACES)
+    assert gap.max() == pytest.approx(max(nuggets))
+
+
+def test_what_a_nugget_is_changes_the_token_only_where_it_is_given() -> None:
+    plain = token(ToFit("exponential"))
+    assert token(parse_model({"fit": "exponential", "nugget_is": "micro-scale"})) == plain
+    assert token(parse_model({"fit": "exponential", "nugget_is": "measurement error"})) != plain
+    assert ToFit("exponential").to_json() == {"fit": "exponential", "by": "all"}
 
 
 def test_around_a_trend_it_is_fitted_to_what_is_left() -> None:
@@ -111,6 +155,7 @@ def test_another_model_can_be_fitted() -> None:
         ("fit_by_slice", ToFit(by="slice")),
         ({"fit": "gaussian"}, ToFit("gaussian")),
         ({"fit": "gaussian", "by": "slice"}, ToFit("gaussian", "slice")),
+        ({"fit": "gaussian", "nugget_is": "measurement error"}, ToFit("gaussian", nugget_is="measurement error")),
     ],
 )
 def test_forms(written: object, read: ToFit) -> None:
@@ -132,6 +177,7 @@ def test_a_given_variogram_passes() -> None:
         ({"fit": "cubic"}, NotFound, "unknown variogram model 'cubic'"),
         ({"fit": "spherical", "by": "hour"}, NotFound, "unknown way to fit a variogram 'hour'"),
         ({"fit": "spherical", "model": "x"}, NotFound, "unknown key of a variogram that is fitted 'model'"),
+        ({"fit": "spherical", "nugget_is": "noise"}, NotFound, "unknown meaning of a nugget .nugget_is. 'noise'"),
         ({"fit": None}, NotFound, "unknown variogram model"),
         (None, InvalidQuery, "needs the keys model"),
     ],

@@ -161,3 +161,16 @@ def test_places_side_by_side_are_each_there_once_and_near_one_another(dimensions
     assert sorted(order.tolist()) == list(range(4096))
     steps = np.linalg.norm(np.diff(places[order], axis=0), axis=1)
     assert np.median(steps) < 0.15 * np.median(np.linalg.norm(np.diff(places, axis=0), axis=1))
+
+
+def test_a_radius_that_reaches_no_station_leaves_every_target_missing() -> None:
+    rng = np.random.default_rng(2)
+    stations = Stations(rng.uniform(0, 1000, (20, 2)), tuple(map(str, range(20))))
+    targets = Targets(rng.uniform(0, 1000, (50, 2)))
+    ellipse = {"angle_degree": 30.0, "ratio": 2.5}
+    for anisotropy in (None, ellipse):
+        model = variogram("exponential", psill=1.0, range_m=300.0, anisotropy=anisotropy)
+        found = LocalField(stations, rng.normal(0, 1, (3, 20)), neighbours=5, model=model, radius_m=0.01)
+        assert np.isnan(found.at(targets)).all()
+        assert np.isnan(found.variance(targets)).all()
+        assert (found.counts_at(targets) == 0).all()

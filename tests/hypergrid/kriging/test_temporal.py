@@ -14,7 +14,7 @@ from hypergrid.kriging import Variogram, variogram
 from hypergrid.kriging.drift import Drift
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.places import Stations, Targets
-from hypergrid.kriging.temporal import ALIKE, INDEPENDENT, Combination, Correlation, combine
+from hypergrid.kriging.temporal import ALIKE, INDEPENDENT, RUNG, Combination, Correlation, combine, ladder
 
 Floats = NDArray[np.float64]
 MEANINGS = ("micro-scale", "measurement error")
@@ -153,3 +153,15 @@ def test_slices_of_weight_zero_are_not_in_the_mean() -> None:
 def test_an_e_folding_time_is_zero_or_more(e_folding_s: float) -> None:
     with pytest.raises(InvalidQuery, match="zero or more"):
         Correlation(e_folding_s)
+
+
+@pytest.mark.parametrize(("step_s", "span_s"), [(600.0, 3000.0), (3600.0, 3e7), (10.0, 0.0)])
+def test_a_ladder_leads_from_independent_to_alike_in_small_steps(step_s: float, span_s: float) -> None:
+    first, *between, last = ladder(step_s, span_s)
+    assert (first, last) == (INDEPENDENT, ALIKE)
+    times_s = np.array([rung.e_folding_s for rung in between])
+    assert len(times_s) >= 8
+    assert between[0].at(np.array(step_s)) < 0.02
+    assert between[-1].at(np.array(span_s)) > 0.9
+    assert (times_s[1:] > times_s[:-1]).all()
+    assert (times_s[1:] <= times_s[:-1] * RUNG * (1 + 1e-12)).all()

@@ -210,8 +210,8 @@ def test_covariates_are_asked_for_where_there_is_a_trend() -> None:
         ("lapse", NotFound, "did you mean 'lapse_rate'"),
         (5, NotFound, "unknown trend '5'"),
         ({"rate": 1}, InvalidQuery, "one key lapse_rate"),
-        ({"lapse_rate": "steep"}, InvalidUnit, "lapse_rate of a trend needs a number"),
-        ({"lapse_rate": float("nan")}, InvalidUnit, "lapse_rate of a trend needs a number"),
+        ({"lapse_rate": "steep"}, InvalidUnit, "lapse_rate of a trend needs a plain number"),
+        ({"lapse_rate": float("nan")}, InvalidUnit, "lapse_rate of a trend needs a plain number"),
     ],
 )
 def test_what_is_no_trend_is_refused(given: object, error: type[Exception], says: str) -> None:

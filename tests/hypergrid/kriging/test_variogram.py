@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from hypergrid.errors import HyperGridError, InvalidQuery
+from hypergrid.errors import HyperGridError, InvalidQuery, InvalidUnit
 from hypergrid.kriging.models import MODELS, SHARE_AT_RANGE, matern_correlation, matern_factor
 from hypergrid.kriging.structure import Anisotropy, Structure
 from hypergrid.kriging.variogram import Variogram, parse_variogram, variogram
@@ -222,3 +222,14 @@ def test_any_value_anywhere_makes_a_variogram_or_a_refusal(document: dict[str, A
         return
     assert parse_variogram(model.to_json()) == model
     assert token(model)
+
+
+def test_a_sill_with_a_unit_of_its_own_is_refused_in_words() -> None:
+    for key in ("psill", "nugget"):
+        for text in ("1.2 K2", "1.2 degC2", "much"):
+            words = (
+                rf"^{key} of a variogram \(in the square of the variable's unit\) needs a plain number; got '{text}'$"
+            )
+            with pytest.raises(InvalidUnit, match=words):
+                parse_variogram({**EXAMPLES[0], key: text})
+    assert parse_variogram({**EXAMPLES[0], "psill": "1.2"}) == parse_variogram(EXAMPLES[0])

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from hypergrid.kriging import METHODS, WEIGHTS, Stations, Targets, variogram
+from hypergrid.kriging.drift import Drift
+from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.weights import WeightCache, key_of
 
 
@@ -89,3 +91,26 @@ def test_a_second_query_over_a_network_starts_with_its_system() -> None:
     np.testing.assert_array_equal(prepare(stations, values, given).at(targets), warm)
     other = {"variogram": variogram("exponential", psill=1, range_m=301)}
     assert np.abs(prepare(stations, values, other).at(targets) - warm).max() > 0
+
+
+def test_other_covariates_at_the_same_places_are_another_system_and_other_sides() -> None:
+    rng = np.random.default_rng(3)
+    positions_m, places_m = rng.uniform(0, 1000, (9, 2)), rng.uniform(0, 1000, (6, 2))
+    at_stations, at_targets = rng.uniform(0, 500, (2, 9)), rng.uniform(0, 500, (2, 6))
+    model = variogram("exponential", psill=1.0, range_m=400.0)
+
+    def ask(station: int, target: int) -> tuple[np.ndarray, np.ndarray]:
+        stations = Stations(positions_m, tuple("abcdefghi"), {"elevation": at_stations[station]})
+        field = KrigingField(stations, np.ones((1, 9)), model=model, drift=Drift(covariates=("elevation",)))
+        return field.inverse, field.sides(Targets(places_m, {"elevation": at_targets[target]}))
+
+    cases = [(0, 0), (1, 0), (0, 1)]
+    WEIGHTS.clear()
+    together = [ask(*case) for case in cases]
+    for (inverse, sides), case in zip(together, cases, strict=True):
+        WEIGHTS.clear()
+        alone = ask(*case)
+        np.testing.assert_array_equal(inverse, alone[0])
+        np.testing.assert_array_equal(sides, alone[1])
+    assert np.abs(together[0][0] - together[1][0]).max() > 0
+    assert np.abs(together[0][1] - together[2][1]).max() > 0

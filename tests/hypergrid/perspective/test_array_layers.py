@@ -76,3 +76,31 @@ def test_layers_are_part_of_what_a_query_is_about() -> None:
 def test_what_does_not_fit_is_refused(layers: Any, kind: type[Exception], words: str) -> None:  # noqa: ANN401
     with pytest.raises(kind, match=words):
         hg.base(readings(), layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [("external_drift_kriging", {"drift": ["elevation"]}), ("ordinary_kriging", {"trend": "lapse_rate"})],
+)
+def test_a_layer_that_covers_no_cell_is_refused_and_one_that_covers_some_is_not(
+    method: str, given: dict[str, Any]
+) -> None:
+    model = hg.variogram("exponential", psill=1.0, range_m=50.0)
+    query = hg.base(readings(), layers={"elevation": field(units="m")})
+    elsewhere = hg.grid(x=(20, 40), y=(-5, 15), step=5)
+    words = (
+        r"layer 'elevation' covers no cell of the grid: it lies within -2.5 to 12.5, -5 to 15, the centres of the "
+        r"grid's cells within 22.5 to 37.5, -2.5 to 12.5 \(x, y\); give a layer"
+    )
+    with pytest.raises(InvalidQuery, match=words):
+        query.interpolate(method, grid=elsewhere, variogram=model, **given).explain()
+    partly = hg.grid(x=(0, 40), y=(-5, 15), step=5)
+    assert query.interpolate(method, grid=partly, variogram=model, **given).explain()
+
+
+def test_an_elevation_in_degrees_celsius_is_refused_with_what_to_do() -> None:
+    with pytest.raises(
+        InvalidUnit, match=r"layer 'elevation': 'degC' does not convert to 'm'.*set its attrs\['units'\]"
+    ):
+        hg.base(readings(), layers={"elevation": field(units="degC")})
+    assert array_source(readings(), layers={"slope": field(units="degC")}).layer("slope").unit == "degC"

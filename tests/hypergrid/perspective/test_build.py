@@ -158,6 +158,8 @@ class TestInterpolation:
         directions = hg.base(array([[350.0, 10.0]], name="wind_direction", unit="degree"))
         with pytest.raises(InvalidQuery, match="mean of directions has no meaning"):
             directions.aggregate("mean", time="all").plan()
+        with pytest.raises(InvalidQuery, match="interpolating directions by linear has no meaning"):
+            directions.interpolate("linear", time="5min", max_gap="10min").plan()
 
     def test_refuses_a_system_that_has_lost_its_digits(self) -> None:
         random = np.random.default_rng(0)

@@ -312,7 +312,9 @@ class TestRefuses:
             query("air_temperature", WARM, "degC").interpolate("recipe", grid=GRID, **given).plan()
 
     def test_a_plain_kriging_of_directions_and_says_what_to_do(self) -> None:
-        with pytest.raises(InvalidQuery, match=r"directions has no meaning.*interpolate\('recipe', …\)"):
+        with pytest.raises(
+            InvalidQuery, match=r": interpolating directions by nearest has no meaning.*interpolate\('recipe', …\)"
+        ):
             query("wind_direction", np.full(24, 10.0), "degree").interpolate("nearest", grid=GRID).plan()
 
     def test_a_variance_around_a_fitted_trend(self) -> None:

@@ -1,5 +1,7 @@
 """The best method's map with its uncertainty: which method, which time, and what is drawn."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +57,8 @@ def test_the_map_is_that_of_the_best_method_with_a_variance(readings: xr.DataArr
 def test_a_time_is_named_or_refused(readings: xr.DataArray, compared: list[Any]) -> None:
     best = map_of_best(readings, compared, time="2022-12-31T01:00Z")
     assert best.dataset["time"].to_numpy()[0] == np.datetime64("2022-12-31T01:00")
-    with pytest.raises(InvalidQuery, match="there is no time cell 2022-12-31T01:05"):
+    times = "they go from 2022-12-31T00:00Z to 2022-12-31T01:50Z$"
+    with pytest.raises(InvalidQuery, match=f"there is no time cell 2022-12-31T01:05; {times}"):
         map_of_best(readings, compared, time="2022-12-31T01:05")
     with pytest.raises(InvalidQuery, match="is no instant"):
         map_of_best(readings, compared, time="noon")
@@ -80,4 +83,8 @@ def test_the_picture_has_both_maps_in_the_variables_unit(readings: xr.DataArray,
     middle = float(best.dataset["lat"].mean())
     assert left.get_aspect() == pytest.approx(1 / np.cos(np.radians(middle)), rel=1e-3)
     assert "2022-12-31 00:20 UTC" in figure.get_suptitle()
-    assert "Leave-one-out by station" in figure.get_supxlabel()
+    told = figure.get_supxlabel()
+    assert f"Leave-one-out by station, {compared[0].scored_on}: " in told
+    assert re.search(r"scored on the \d+ of 289 values that every method estimates", told)
+    doubted = replace(best, chosen=replace(best.chosen, notes=("the fit is poor: few bins",)))
+    assert "Note: the fit is poor: few bins" in plot_comparison(doubted).get_supxlabel()

@@ -86,6 +86,28 @@ def test_longitudes_count_from_either_side() -> None:
     assert np.isnan(layer.at([(180.0, 0.0)])).all()
 
 
+@pytest.mark.parametrize("first", [-180.0, 0.0, 5.0])
+def test_around_the_earth_there_is_no_edge(first: float) -> None:
+    x = first + np.arange(0.0, 360.0, 10.0)
+    layer = make_layer("ground", x=x, y=[0.0, 1.0], values=[np.arange(36.0)] * 2)
+    seam = first - np.array([10.0, 7.5, 5.0, 2.0, 0.0, -5.0])
+    expected = [35.0, 0.75 * 35.0, 17.5, 7.0, 0.0, 0.5]
+    for turn in (-360.0, 0.0, 360.0):
+        np.testing.assert_allclose(layer.at(np.stack([seam + turn, np.full(6, 0.5)], axis=1)), expected, atol=1e-9)
+    assert np.isnan(layer.at([(first, 3.0), (NAN, 0.5)])).all()
+    part = make_layer("ground", x=x[:-1], y=[0.0, 1.0], values=[np.arange(35.0)] * 2)
+    assert part.at([(first - 2.0, 0.0)]) == 0.0
+    assert np.isnan(part.at([(first - 7.5, 0.0)]))
+
+
+def test_it_says_whether_any_place_is_in_it() -> None:
+    layer = make_layer("ground", x=[359.0, 360.0, 361.0], y=[0.0, 1.0], values=[[1.0, NAN, 3.0]] * 2)
+    inside = {"x": np.array([-2.0, 0.0]), "y": np.array([-9.0, 1.4])}
+    assert layer.covers(**inside)
+    assert not layer.covers(**{**inside, "x": np.array([-2.0, 2.0])})
+    assert not layer.covers(**{**inside, "y": np.array([-9.0, 1.6])})
+
+
 def test_no_place_has_no_value() -> None:
     assert small([[1.0, 2.0], [3.0, 4.0]]).at(np.empty((0, 2))).shape == (0,)
 
