@@ -1,18 +1,22 @@
 """How many threads the linear algebra below numpy uses.
 
 A product on all threads waits for the last of them; where another process, or a loop of ours, has one of the
-processors, that wait is longer than the product: 2,000 stations took 13 s in place of 2 on a busy machine.
+processors, that wait is longer than the product: 2,000 stations took 13 s in place of 2 on a busy machine. And its
+threads go on running for some 26 ms after a product, in case there is another (OPENBLAS_THREAD_TIMEOUT): a product of
+one millisecond on two threads took 40 ms from the quarter of a second of our own threads after it.
 """
 
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+TINY_PRODUCT = 2**18
+"""Multiplications up to which OpenBLAS takes one thread by itself; to ask for it costs longer than the product."""
 SMALL_PRODUCT = 1e8
 """Multiplications up to which one thread is as fast as two (some milliseconds)."""
 
@@ -66,3 +70,8 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         _limit.leave()
+
+
+def threads_for(multiplications: float) -> AbstractContextManager[None]:
+    """Let a product inside have as many threads as are worth it: one if it is small, else what BLAS takes."""
+    return one_thread() if TINY_PRODUCT < multiplications <= SMALL_PRODUCT else nullcontext()

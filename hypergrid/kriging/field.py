@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.kriging.blas import SMALL_PRODUCT, one_thread
+from hypergrid.kriging.blas import threads_for
 from hypergrid.kriging.drift import Drift
 from hypergrid.kriging.kernels import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.kriging.masks import groups
@@ -30,8 +30,8 @@ BATCH_FLOATS = 2**21
 """Numbers in one batch of small systems (16 MiB)."""
 FEW_PAIRS = 2**16
 """Pairs of a target and a station (512 kB) up to which calling costs more than computing."""
-PIECE_PAIRS = 500_000
-"""Pairs of a target and a station whose right-hand sides are made and used at once (4 MB)."""
+PIECE_PAIRS = 2_000_000
+"""Pairs of a target and a station whose right-hand sides are made and used at once (16 MB)."""
 TARGETS_AT_ONCE = 2048
 """Targets whose variances are grown together: their weights for some tens of stations stay in the cache."""
 
@@ -94,7 +94,8 @@ class KrigingField:
             `complete`, or weighted means of it over slices: shape (slices, stations), a row NaN as a whole or not at
             all.
         """
-        return np.asarray(self.inverse[:, : self.system.stations.count] @ (values - self.mean).T)
+        with threads_for(self.inverse.size * len(values)):
+            return np.asarray(self.inverse[:, : self.system.stations.count] @ (values - self.mean).T)
 
     def carry(self, dual: Floats, targets: Targets, *, out: Floats | None = None) -> Floats:
         """Return the estimates of a dual form, shape (slices, targets)."""
@@ -102,7 +103,7 @@ class KrigingField:
             result = self.system.carried(dual, targets, job_pairs=self._job_pairs)
         else:
             result = np.empty((dual.shape[1], targets.count)) if out is None else out
-            self._multiply(dual.T, targets, result)
+            self._multiply(np.ascontiguousarray(dual.T), targets, result)
         if self.mean:
             result += self.mean
         return result
@@ -122,11 +123,9 @@ class KrigingField:
             from hypergrid.kriging.threads import share  # noqa: PLC0415
 
             share(piece, pieces)
-        elif stations * result.size <= SMALL_PRODUCT:
-            with one_thread():
-                piece(slice(0, targets.count))
         else:
-            piece(slice(0, targets.count))
+            with threads_for(stations * result.size):
+                piece(slice(0, targets.count))
 
     def sides(self, targets: Targets) -> Floats:
         """Return the right-hand sides of targets, shape (targets, stations + functions); nobody may write to them.
@@ -216,25 +215,50 @@ class KrigingField:
                     self.present[slices] = False
 
     def _fill(self, values: Floats) -> Floats:
-        """Krige the missing stations of each slice from those present.
-
-        Slices with equally many missing stations are solved in one batch: at 200 stations, 1,000 slices and 700 masks
-        a loop over masks took 70 ms, most of it outside LAPACK.
-        """
-        stations = values.shape[1]
-        filled = np.where(self.present, values, 0.0)
-        core = self.inverse[:stations, :stations]
-        carried = filled @ core
-        lacking = stations - self.present.sum(axis=1)
-        for count in np.unique(lacking):
-            slices = np.flatnonzero(lacking == count)
-            if count == stations:
-                filled[slices] = np.nan
-            elif count:
-                step = max(1, BATCH_FLOATS // int(count) ** 2)
-                for start in range(0, len(slices), step):
-                    self._fill_batch(filled, carried, core, slices[start : start + step], int(count))
+        """Krige the missing stations of each slice from those present."""
+        filled = np.ascontiguousarray(np.where(self.present, values, 0.0))
+        heard = self.present.any(axis=1)
+        filled[~heard] = np.nan
+        todo = heard & ~self.present.all(axis=1)
+        if self._job_pairs > WORTH_COMPILED and todo.any():
+            todo = np.logical_and(todo, ~self._fill_compiled(filled))
+        self._fill_batches(filled, todo)
         return filled
+
+    def _fill_compiled(self, filled: Floats) -> NDArray[np.bool_]:
+        """Do it one slice after the other, a third of the time of batches; return which slices are done."""
+        from hypergrid.kriging import gap_loops  # noqa: PLC0415
+        from hypergrid.kriging.threads import share  # noqa: PLC0415
+
+        stations = filled.shape[1]
+        core = np.ascontiguousarray(self.inverse[:stations, :stations])
+        present = np.ascontiguousarray(self.present)
+        solved = np.zeros(len(filled), dtype=bool)
+        edges = np.linspace(0, len(filled), 5).astype(int).tolist()
+
+        def piece(rows: slice) -> None:
+            gap_loops.fill(core, present, filled, solved, rows.start, rows.stop)
+
+        share(piece, [slice(first, stop) for first, stop in zip(edges[:-1], edges[1:], strict=True)])
+        return solved
+
+    def _fill_batches(self, filled: Floats, todo: NDArray[np.bool_]) -> None:
+        """Do it in batches of slices with equally many missing stations.
+
+        At 200 stations, 1,000 slices and 700 masks a loop over masks took 70 ms, most of it outside LAPACK.
+        """
+        if not todo.any():
+            return
+        stations = filled.shape[1]
+        core = self.inverse[:stations, :stations]
+        with threads_for(core.size * len(filled)):
+            carried = filled @ core
+        lacking = stations - self.present.sum(axis=1)
+        for count in np.unique(lacking[todo]):
+            slices = np.flatnonzero(todo & (lacking == count))
+            step = max(1, BATCH_FLOATS // int(count) ** 2)
+            for start in range(0, len(slices), step):
+                self._fill_batch(filled, carried, core, slices[start : start + step], int(count))
 
     def _fill_batch(self, filled: Floats, carried: Floats, core: Floats, slices: NDArray[np.intp], count: int) -> None:
         missing = np.nonzero(~self.present[slices])[1].reshape(len(slices), count)

@@ -31,6 +31,8 @@ STARTS = 24
 POLISHED = 4
 """How many of the best starts are followed to the end."""
 
+ALIKE = 1e-9
+"""Share of their mean up to which the bins' differences are rounding."""
 REWEIGHTED = 50
 """Rounds at most in which weights that depend on the fit are renewed."""
 
@@ -229,7 +231,8 @@ def fit_bins(
     residual = float(weight @ misfit**2)
     centre = float(weight @ bins.semivariance / weight.sum())
     variation = float(weight @ (bins.semivariance - centre) ** 2)
-    explained = 1.0 - residual / variation if variation > 0 else 0.0
+    # Bins that are alike but for rounding do not differ: how well that is met says nothing, and changes by machine.
+    explained = 1.0 - residual / variation if variation > ALIKE**2 * centre**2 * weight.sum() else 0.0
     reasons = reasons_for_doubt(found, bins, explained=explained, weight=weight, free=problem.parameters)
     return VariogramFit(found, bins, weights, residual, explained, reasons)
 

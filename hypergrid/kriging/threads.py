@@ -32,7 +32,7 @@ Piece = TypeVar("Piece")
 HERE = Path(__file__).parent
 SOURCES = (
     *(HERE / f"{name}.py" for name in ("kernel_loops", "kernels", "local_kernels", "local_task", "neighbourhood")),
-    *(HERE / f"{name}.py" for name in ("small_systems", "threads")),
+    *(HERE / f"{name}.py" for name in ("gap_loops", "small_systems", "threads")),
     HERE.parent / "sphere.py",
 )
 """What compiled functions are made of: their files, and those that their constants and records come from."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hypergrid.kriging import kernel_loops, local_kernels
+from hypergrid.kriging import gap_loops, kernel_loops, local_kernels
 from hypergrid.kriging.drift import Drift
 from hypergrid.kriging.local_task import ESTIMATES, task_of
 from hypergrid.kriging.neighbourhood import Neighbourhood, Selection
@@ -25,6 +25,7 @@ def warm() -> None:
     points, terms, wide = np.ascontiguousarray(places_m.T), np.array([[0.0, 1.0, 3.0]]), np.empty((3, 4))
     for sides in (wide, wide[:, :3]):
         kernel_loops.fill(points, points, terms, 0.0, 0.0, -1.0, sides, 0, 3)
+    gap_loops.fill(np.eye(3), np.ones((1, 3), dtype=bool), np.ones((1, 3)), np.empty(1, dtype=bool), 0, 1)
     kernel_loops.carry(points, points, terms, 0.0, 0.0, -1.0, np.ones((1, 3)), np.empty((1, 3)), 0, 3)
 
 

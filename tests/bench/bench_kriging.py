@@ -8,6 +8,7 @@ each call; *first call* in a fresh process, with what numba compiled on disk, or
 import gc
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
@@ -23,6 +24,9 @@ from tests.bench.kriging_figures import COLUMNS, Figure, Tell, Timings, faster, 
 from tests.bench.kriging_fresh import fresh
 from tests.bench.kriging_ours import all_slices, all_variances, forget, kernel, time_mean
 from tests.bench.kriging_peer import peer_slice
+
+IDLE_S = 3.0
+"""Rest after which a virtual machine has given its free memory back to its host [s], where it does that at all."""
 
 Works = dict[str, Callable[[int], object]]
 
@@ -103,30 +107,45 @@ def _ref(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Fig
 
 
 def _mid(case: Case, readings: xr.DataArray, pairs: int, tell: Tell) -> list[Figure]:
-    works: Works = {
+    peers = _peers(case, readings)
+    quick: Works = {
         "all slices": lambda _: all_slices(case, readings),
+        "peer": peers["peer"],
         "time mean": lambda _: time_mean(case, readings),
         **_products(case),
-        "k nearest": lambda _: all_slices(case, readings, neighbours=case.neighbours),
-        "variances": lambda _: all_variances(case, readings),
-        **_peers(case, readings),
     }
-    seconds = _scaled(case, interleaved(works, pairs, tell=tell, stage="mid, warm", warm_up=True))
-    quick: Works = {name: _forgetful(works[name]) for name in ("all slices", "time mean")}
-    cold = interleaved(quick, pairs, tell=tell, stage="mid, cold weights")
+    # By themselves: what they hold and leave behind would fall on the quick ones.
+    slow: Works = {
+        "values": quick["all slices"],
+        "variances": lambda _: all_variances(case, readings),
+        "k nearest": lambda _: all_slices(case, readings, neighbours=case.neighbours),
+        "peer, k nearest": peers["peer, k nearest"],
+    }
+    cold: Works = {f"{name}, cold": _forgetful(quick[name]) for name in ("all slices", "time mean")}
+    one, two = case.output_bytes, 2 * case.output_bytes
+    timed = interleaved(quick, pairs, tell=tell, stage="mid, warm", warm_up=True, held_bytes=one)
+    timed |= interleaved(cold, pairs, tell=tell, stage="mid, cold weights", held_bytes=one)
+    timed |= interleaved(slow, pairs, tell=tell, stage="mid, variances and k nearest", warm_up=True, held_bytes=two)
+    timed |= interleaved(_after_idle(case, readings), pairs, tell=tell, stage="mid, after a rest")
+    seconds = _scaled(case, timed)
     values, share = seconds["all slices"], "product of the same matrices / all slices"
     told = _extrapolated(case)
     return [
         faster("all slices, warm", values, seconds["peer"], goal=1000.0, extrapolated=told),
-        faster("all slices, cold weights", cold["all slices"], seconds["peer"], extrapolated=told),
+        faster("all slices, cold weights", seconds["all slices, cold"], seconds["peer"], extrapolated=told),
+        faster(
+            "all slices, free memory back at the host", seconds["all slices, rested"], seconds["peer"],
+            extrapolated=told,
+        ),
+        slower("touching as much memory then", seconds["touch"], seconds["touch again"], what="then / once more"),
         faster("time mean, warm", seconds["time mean"], seconds["peer"], goal=5000.0, extrapolated=told),
-        faster("time mean, cold weights", cold["time mean"], seconds["peer"], extrapolated=told),
+        faster("time mean, cold weights", seconds["time mean, cold"], seconds["peer"], extrapolated=told),
         faster(
             f"k = {case.neighbours} nearest, warm", seconds["k nearest"], seconds["peer, k nearest"], goal=30.0,
             extrapolated=told,
         ),
         slower(
-            "variances of all masks, warm", seconds["variances"], values, goal=30.0,
+            "variances of all masks, warm", seconds["variances"], seconds["values"], goal=30.0,
             what="with variances / all slices",
         ),
         faster(
@@ -208,6 +227,25 @@ def _warm_and_cold(works: Works, pairs: int, *, tell: Tell, stage: str) -> tuple
     forgetful = {name: work if name.startswith("peer") else _forgetful(work) for name, work in works.items()}
     cold = interleaved(forgetful, pairs, tell=tell, stage=f"{stage}, cold weights", warm_up=True)
     return interleaved(works, pairs, tell=tell, stage=f"{stage}, warm", warm_up=True), cold
+
+
+def _after_idle(case: Case, readings: xr.DataArray) -> Works:
+    """Return all slices, and touching as much memory, after rests in which a host takes free memory back."""
+
+    def touch(_number: int) -> object:
+        return np.ones(case.output_bytes // 8)
+
+    return {
+        "rest": _rest,
+        "all slices, rested": lambda _: all_slices(case, readings),
+        "rest again": _rest,
+        "touch": touch,
+        "touch again": touch,
+    }
+
+
+def _rest(_number: int) -> None:
+    time.sleep(IDLE_S)
 
 
 def _forgetful(work: Callable[[int], object]) -> Callable[[int], object]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 Tell = Callable[[str, float], None]
 """Told a stage's name and the fraction of it that is done."""
 
@@ -66,8 +68,34 @@ class Figure:
         return {**plain, "ratio_range": [_short(value) for value in self.ratio_range], "met": self.met}
 
 
+REST_S = 0.1
+"""Pause before each work [s]: threads of linear algebra go on running for some 26 ms after a product."""
+
+
+def settle(held_bytes: int) -> None:
+    """Put the machine into one state before each work, ours and the peer's alike.
+
+    A virtual machine may give memory that is free for two seconds back to its host (free page reporting). To touch 320
+    MB of it again took 0.3 to 0.6 s where it took 0.04 s right after it was freed: more than what is measured, and
+    charged to whoever comes after a long work. So the memory is fetched before the clock starts.
+
+    Parameters
+    ----------
+    held_bytes
+        What the greediest work holds at once.
+    """
+    time.sleep(REST_S)
+    np.ones(held_bytes // 8)
+
+
 def interleaved(
-    works: Mapping[str, Callable[[int], object]], rounds: int, *, tell: Tell, stage: str, warm_up: bool = False
+    works: Mapping[str, Callable[[int], object]],
+    rounds: int,
+    *,
+    tell: Tell,
+    stage: str,
+    warm_up: bool = False,
+    held_bytes: int = 0,
 ) -> Timings:
     """Time each work once a round, one after the other, so that whatever else the machine does falls on all of them.
 
@@ -81,12 +109,17 @@ def interleaved(
         Who is told how far it is, under which name.
     warm_up
         Whether each is called once before, untimed.
+    held_bytes
+        What the greediest of them holds at once, as for `settle`; works of a few milliseconds leave it at none and
+        follow one another at once, as a rest would cool the caches.
     """
     seconds: Timings = {name: [] for name in works}
     first = -1 if warm_up else 0
     steps = (rounds - first) * len(works)
     for done, (number, name) in enumerate((n, name) for n in range(first, rounds) for name in works):
         tell(stage, done / steps)
+        if held_bytes:
+            settle(held_bytes)
         taken = seconds_of(works[name], number)
         if number >= 0:
             seconds[name].append(taken)

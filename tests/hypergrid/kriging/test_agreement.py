@@ -114,10 +114,12 @@ def test_agrees_with_gstools(kind: str, seed: int, name: str, nugget: float, ani
     method, more = PARAMETERS.get(kind, ("simple_kriging", {"mean": 9.0}))
     field = case.field(method, variogram=model, **more)
     value, variance, within = field.at(case.targets), field.variance(case.targets), tolerance(field)
-    built = reduce(add, [getattr(gstools, name)(**keywords) for name, keywords in to_gstools(model)])
+    # In kilometres, also of elevation, as for PyKrige: it does not scale its drift either.
+    shorter = replace(model, range_m=model.range_m / 1000)
+    built = reduce(add, [getattr(gstools, name)(**keywords) for name, keywords in to_gstools(shorter)])
     for number, line in enumerate(case.values):
         present = np.isfinite(line)
-        at = (case.places[present].T, line[present])
+        at = (case.places[present].T / 1000, line[present])
         exact: dict[str, Any] = {"exact": True, "pseudo_inv": False}
         asked = {}
         if kind == "simple":
@@ -128,9 +130,9 @@ def test_agrees_with_gstools(kind: str, seed: int, name: str, nugget: float, ani
             kriging = gstools.krige.Universal(built, *at, "linear", **exact)
         else:
             both = {"drift_functions": "linear"} if kind == "both" else {}
-            kriging = gstools.krige.Krige(built, *at, ext_drift=case.elevation[present], **both, **exact)
-            asked["ext_drift"] = case.heights
-        seen, doubt = kriging(case.points.T, **asked)
+            kriging = gstools.krige.Krige(built, *at, ext_drift=case.elevation[present] / 1000, **both, **exact)
+            asked["ext_drift"] = case.heights / 1000
+        seen, doubt = kriging(case.points.T / 1000, **asked)
         np.testing.assert_allclose(value[number], seen, rtol=within, atol=10 * within)
         np.testing.assert_allclose(variance[number], np.maximum(doubt, 0), rtol=within, atol=10 * within)
 
