@@ -219,10 +219,10 @@ class KrigingField:
         filled = np.ascontiguousarray(np.where(self.present, values, 0.0))
         heard = self.present.any(axis=1)
         filled[~heard] = np.nan
-        todo = heard & ~self.present.all(axis=1)
-        if self._job_pairs > WORTH_COMPILED and todo.any():
-            todo = np.logical_and(todo, ~self._fill_compiled(filled))
-        self._fill_batches(filled, todo)
+        left = np.flatnonzero(heard & ~self.present.all(axis=1))
+        if self._job_pairs > WORTH_COMPILED and len(left):
+            left = left[~self._fill_compiled(filled)[left]]
+        self._fill_batches(filled, left)
         return filled
 
     def _fill_compiled(self, filled: Floats) -> NDArray[np.bool_]:
@@ -242,23 +242,23 @@ class KrigingField:
         share(piece, [slice(first, stop) for first, stop in zip(edges[:-1], edges[1:], strict=True)])
         return solved
 
-    def _fill_batches(self, filled: Floats, todo: NDArray[np.bool_]) -> None:
+    def _fill_batches(self, filled: Floats, slices: NDArray[np.intp]) -> None:
         """Do it in batches of slices with equally many missing stations.
 
         At 200 stations, 1,000 slices and 700 masks a loop over masks took 70 ms, most of it outside LAPACK.
         """
-        if not todo.any():
+        if not len(slices):
             return
         stations = filled.shape[1]
         core = self.inverse[:stations, :stations]
         with threads_for(core.size * len(filled)):
             carried = filled @ core
-        lacking = stations - self.present.sum(axis=1)
-        for count in np.unique(lacking[todo]):
-            slices = np.flatnonzero(todo & (lacking == count))
+        lacking = stations - self.present[slices].sum(axis=1)
+        for count in np.unique(lacking):
+            alike = slices[lacking == count]
             step = max(1, BATCH_FLOATS // int(count) ** 2)
-            for start in range(0, len(slices), step):
-                self._fill_batch(filled, carried, core, slices[start : start + step], int(count))
+            for start in range(0, len(alike), step):
+                self._fill_batch(filled, carried, core, alike[start : start + step], int(count))
 
     def _fill_batch(self, filled: Floats, carried: Floats, core: Floats, slices: NDArray[np.intp], count: int) -> None:
         missing = np.nonzero(~self.present[slices])[1].reshape(len(slices), count)
