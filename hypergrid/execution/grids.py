@@ -77,7 +77,8 @@ def aggregate_cells(
         value, count = source.value, np.isfinite(source.value).astype(np.int64)
         folded = value if row.part is None else np.where(count > 0, value, row.part.empty)
     else:
-        folded, count = fold_values(row, source.value, ranges.first, ranges.stop)
+        values = source.value if ranges.members is None else source.value[ranges.members]
+        folded, count = fold_values(row, values, ranges.first, ranges.stop)
         possible = possible * possible_slices(*times) if times else possible
     if space is not None:
         count = np.broadcast_to(count, folded.shape)
@@ -95,10 +96,11 @@ def _choose(
         message = f"{operator.function} chooses a value in time"
         raise TypeError(message)
     ranges = cover(*times)
-    offsets = np.arange(source.value.shape[1], dtype=np.int64) * source.value.shape[0]
+    values = source.value if ranges.members is None else source.value[ranges.members]
+    offsets = np.arange(values.shape[1], dtype=np.int64) * values.shape[0]
     first, stop = ranges.first[:, None] + offsets, ranges.stop[:, None] + offsets
     hashes = cell_hashes(times[1].corners, keys)
-    value, count = choose_ranges(operator.row, source.value.T.ravel(), first, stop, hashes)
+    value, count = choose_ranges(operator.row, values.T.ravel(), first, stop, hashes)
     possible = possible_slices(*times)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
 

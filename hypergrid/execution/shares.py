@@ -44,10 +44,9 @@ def shares_in_time(aggregates: Sequence[Perspective], present: NDArray[np.bool_]
             least.append(1.0)
             continue
         ranges = cover(source, target)
-        sizes = ranges.stop - ranges.first
-        members = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - ranges.first, sizes)
+        members = ranges.listed()
         sums = sparse.csr_array(
-            (np.ones(len(members)), members, np.append(0, np.cumsum(sizes))), (target.count, len(known))
+            (np.ones(len(members)), members, np.append(0, np.cumsum(ranges.sizes))), (target.count, len(known))
         )
         possible = possible_slices(source, target)[:, 0]
         weights, known, share = _above(sums, weights, known, operator, possible)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from hypergrid.errors import InvalidQuery, SingularSystem
+from hypergrid.kriging.blas import threads_for
 from hypergrid.kriging.distance import separations
 from hypergrid.kriging.drift import Drift, PlacedDrift
 from hypergrid.kriging.kernels import carried, negative_semivariance
@@ -147,14 +148,15 @@ def inverse(matrix: Floats, *, who: str = "ordinary_kriging") -> Floats:
     SingularSystem
         The system has no unique solution.
     """
-    try:
-        inverted = np.linalg.inv(matrix)
-    except np.linalg.LinAlgError:
-        inverted = np.full_like(matrix, np.nan)
-    if not np.isfinite(inverted).all():
-        off = np.inf
-    else:
-        off = float(np.abs(matrix @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
+    with threads_for(matrix.size * matrix.shape[-1]):
+        try:
+            inverted = np.linalg.inv(matrix)
+        except np.linalg.LinAlgError:
+            inverted = np.full_like(matrix, np.nan)
+        if not np.isfinite(inverted).all():
+            off = np.inf
+        else:
+            off = float(np.abs(matrix @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
     if not off <= UNIQUE_TO:
         condition = float(np.max(np.linalg.cond(matrix)))
         message = (

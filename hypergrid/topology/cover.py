@@ -12,12 +12,47 @@ from hypergrid.topology.axes import Instants, Regular
 
 @dataclass(frozen=True, eq=False)
 class Cover:
-    """For each target cell the half-open range of source cells inside it; an empty range where there is none."""
+    """For each target cell the source cells inside it: a half-open range, empty where there is none."""
 
     first: NDArray[np.int64]
-    """First source cell, shape (target cells,)."""
+    """First source cell, or first of `members`; shape (target cells,)."""
     stop: NDArray[np.int64]
-    """After the last source cell, shape (target cells,)."""
+    """After the last one, shape (target cells,)."""
+    members: NDArray[np.intp] | None = None
+    """Source cells target by target, each target's in order, where a target is several blocks; None: ranges count
+    source cells themselves."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many source cells each target cell covers, shape (target cells,)."""
+        return self.stop - self.first
+
+    def listed(self) -> NDArray[np.intp]:
+        """Return the source cells of all target cells, target by target, shape (sum of sizes,)."""
+        sizes = self.sizes
+        places = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - self.first, sizes)
+        return places if self.members is None else self.members[places]
+
+    def of(self, targets: NDArray[np.intp] | slice) -> "tuple[NDArray[np.intp], Cover]":
+        """Return what some target cells cover.
+
+        Parameters
+        ----------
+        targets
+            Target cells, shape (chosen,).
+
+        Returns
+        -------
+        The source cells that they need, each once, in order, shape (needed,); and their cover, which counts these.
+        """
+        chosen = Cover(self.first[targets], self.stop[targets], self.members)
+        needed, places = np.unique(chosen.listed(), return_inverse=True)
+        if self.members is None:
+            # Whatever lies between a target's first and last source cell is needed by it, so a range stays a range.
+            begin = np.searchsorted(needed, chosen.first)
+            return needed, Cover(begin, begin + chosen.sizes)
+        stop = np.cumsum(chosen.sizes)
+        return needed, Cover(stop - chosen.sizes, stop, places)
 
 
 def is_location_consistent(source: Regular | Instants, target: Regular) -> bool:
