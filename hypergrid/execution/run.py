@@ -11,6 +11,7 @@ from scipy import ndimage
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
+from hypergrid.execution.memory import empty
 from hypergrid.execution.orders import ORDERS, Order
 from hypergrid.execution.plan import Plan
 from hypergrid.topology import Grid
@@ -183,7 +184,7 @@ def _blocks(plan: Plan, order: Order, *, watched: bool, clock: Callable[[], floa
     permutation = order(surface.topology.space.shape)
     in_order = bool((permutation[1:] > permutation[:-1]).all())
     # Touching 320 MB of new memory took longer than computing 1,000 slices of 200 x 200 cells: do it once.
-    value = np.empty((surface.topology.time.count, surface.topology.space.count))
+    value = empty((surface.topology.time.count, surface.topology.space.count))
     if watched:
         value.fill(np.nan)
     outcome = Outcome(

@@ -1,0 +1,81 @@
+"""Memory of large results, used again."""
+
+import gc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from hypergrid.execution import memory
+from hypergrid.execution.memory import KEPT, LARGE_BYTES, MOST_BYTES, empty
+
+LARGE = (LARGE_BYTES // 8,)
+
+pytestmark = pytest.mark.skipif(not hasattr(memory.mmap, "MADV_FREE"), reason="this system cannot lend memory back")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    gc.collect()
+    KEPT.drop()
+    yield
+    gc.collect()
+    KEPT.drop()
+
+
+def place(array: np.ndarray) -> int:
+    return int(array.ctypes.data)
+
+
+def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
+    first = empty(LARGE).reshape(2, -1)
+    first[:] = 1.0
+    here, view = place(first), first[1, 5:9]
+    del first
+    assert KEPT.sizes == ()
+    second = empty(LARGE)
+    assert place(second) != here
+    assert view.tolist() == [1.0] * 4
+    del view
+    assert KEPT.sizes == (LARGE_BYTES,)
+    assert place(empty(LARGE)) == here
+
+
+def test_only_memory_of_the_same_size_is_taken() -> None:
+    del_me = empty(LARGE)
+    del del_me
+    other = empty((LARGE[0] + 8,))
+    other[:] = 2.0
+    assert KEPT.sizes == (LARGE_BYTES,)
+
+
+def test_small_arrays_are_the_allocator_s() -> None:
+    small = empty((10, 10))
+    assert small.shape == (10, 10)
+    del small
+    assert KEPT.sizes == ()
+
+
+def test_what_is_kept_is_bounded_and_the_oldest_goes() -> None:
+    count = MOST_BYTES // LARGE_BYTES
+    arrays = [empty((LARGE[0] + 8 * (number == 0),)) for number in range(count + 1)]
+    while arrays:
+        arrays.pop(0)
+    assert sum(KEPT.sizes) <= MOST_BYTES
+    assert LARGE_BYTES + 64 not in KEPT.sizes
+
+
+def test_threads_never_share_a_piece() -> None:
+    def work(number: int) -> bool:
+        for _ in range(20):
+            mine = empty(LARGE)
+            mine[::512] = number
+            if not (mine[::512] == number).all():
+                return False
+            del mine
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+    assert len(KEPT.sizes) <= 4
