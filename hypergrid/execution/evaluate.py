@@ -344,7 +344,7 @@ class Evaluator:
             needed = space.needed
             full = (target.y.length // source.space.y.step) * (target.x.length // source.space.x.step)
         times = (source.time, time) if "time" in operator.dimensions and isinstance(time, Regular) else None
-        if times is not None and space is None and operator.row.linear:
+        if times is not None and operator.at_stations:
             commuted = self._carry(here.source, operator, times, needed)
             if commuted is not None:
                 return commuted

@@ -10,10 +10,9 @@ from hypergrid.topology import Grid, Regular
 def explain(surface: Surface) -> str:
     """Return the original chain, the rules that fired, and the final plan with cells, bytes and tabled costs."""
     plan = make_plan(surface)
-    lines = ["Query, from the base to the surface:"]
-    lines += [f"  {number}. {_line(item)}" for number, item in enumerate(surface.perspective.chain())]
-    lines += _clip_line(surface)
-    lines += ["Rewritten by: " + (", ".join(plan.rewritten.fired) or "no rule")]
+    lines = ["Query, from the base to the surface:", *chain_lines(surface)]
+    fired = [f"  {fired.rule}: {fired.why}" for fired in plan.rewritten.fired]
+    lines += ["Rewritten by:", *fired] if fired else ["Rewritten by: no rule"]
     lines += ["Plan (top-down, in blocks):", *_table(plan)]
     blocks = -(-plan.surface.topology.space.count // plan.block_cells)
     in_blocks = f"{blocks} block{'s' if blocks > 1 else ''} of up to {plan.block_cells:,} places"
@@ -22,6 +21,12 @@ def explain(surface: Surface) -> str:
         f"Projected: {_size(plan.projected_bytes)}, {plan.projected_s:.2g} s by tabled unit costs",
     ]
     return "\n".join(lines)
+
+
+def chain_lines(surface: Surface) -> list[str]:
+    """Return a line for each perspective from the base to the surface, and one for its clip."""
+    lines = [f"  {number}. {_line(item)}" for number, item in enumerate(surface.perspective.chain())]
+    return lines + _clip_line(surface)
 
 
 def _line(item: Perspective) -> str:

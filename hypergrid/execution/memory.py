@@ -1,7 +1,7 @@
 """Memory of large results, used again once nobody holds the result any more.
 
-New memory is paid for at its first touch: the system clears it (17 ms for 320 MB), and a virtual machine whose host took
-its free memory back fetches it anew (0.3 to 0.6 s: more than to krige 1,000 slices of 200 x 200 cells). So what a
+New memory is paid for at its first touch: the system clears it (17 ms for 320 MB), and a virtual machine whose host
+took its free memory back fetches it anew (0.3 to 0.6 s: more than to krige 1,000 slices of 200 x 200 cells). So what a
 large result lay in is kept for the next one. The system is told that it may have it (MADV_FREE) and takes it where
 memory is short, so that keeping it takes nothing from anybody.
 """

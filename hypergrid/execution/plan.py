@@ -13,7 +13,7 @@ from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
 from hypergrid.perspective.uncertain import averaged
-from hypergrid.rewrite import Rewritten, rewrite
+from hypergrid.rewrite import RULES, Rewritten, Rule, rewrite
 from hypergrid.topology import Grid, SeriesAxis
 
 BLOCK_BYTES: Final = 32 * 2**20
@@ -91,7 +91,7 @@ def free_bytes() -> int:
         return 4 * 2**30
 
 
-def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
+def make_plan(surface: Surface, *, refining: bool = False, rules: tuple[Rule, ...] = RULES) -> Plan:
     """Return the plan of a surface: rewritten, cut into blocks, costed.
 
     Parameters
@@ -100,8 +100,10 @@ def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
         What is asked for.
     refining
         Whether the answer is watched while it is computed, so that it comes in more and smaller blocks.
+    rules
+        Rewrite rules; fewer show what each of them is worth.
     """
-    rewritten = rewrite(surface)
+    rewritten = rewrite(surface, rules)
     final = rewritten.surface.perspective
     chain = final.chain()
     space = final.topology.space.count
@@ -176,9 +178,7 @@ def _near(here: Perspective) -> int:
 
 def _carried(final: Perspective) -> tuple[Perspective, ...]:
     """Return the steps at the end of a chain that are one product with what the stations hold."""
-    below = final
-    if isinstance(final.operator, Aggregate) and final.operator.row.linear:
-        below = final.source if final.topology.space == final.source.topology.space else final
+    below = final.source if isinstance(final.operator, Aggregate) and final.operator.at_stations else final
     operator = below.operator
     if not isinstance(operator, Interpolate) or operator.variance or not operator.uses_all(_stations(below)):
         return ()

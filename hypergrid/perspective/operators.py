@@ -130,6 +130,8 @@ class Aggregate:
     dimensions: tuple[str, ...]
     """Dimensions whose cells change."""
     min_coverage: float
+    at_stations: bool = False
+    """Whether it is taken of the stations before the interpolation below it: the two are linear, and commute."""
 
     @property
     def row(self) -> AggregateRow:
@@ -138,11 +140,14 @@ class Aggregate:
 
     def content(self) -> object:
         """Plain content, for the token."""
-        return ("aggregate", self.function, self.dimensions, self.min_coverage)
+        content = ("aggregate", self.function, self.dimensions, self.min_coverage)
+        return (*content, "at stations") if self.at_stations else content
 
     def describe(self) -> str:
         """One line for people."""
-        return f"aggregate {self.function} over {', '.join(self.dimensions)}, coverage at least {self.min_coverage:g}"
+        over = f"aggregate {self.function} over {', '.join(self.dimensions)}"
+        where = ", taken at the stations" if self.at_stations else ""
+        return f"{over}, coverage at least {self.min_coverage:g}{where}"
 
 
 @dataclass(frozen=True)
@@ -172,8 +177,12 @@ class Interpolate:
 
     def uses_all(self, stations: int) -> bool:
         """Return whether every slice is one linear map of all its stations, completed: kriging that selects none."""
+        return self.given.get("trend") is None and self.is_linear(stations)
+
+    def is_linear(self, stations: int) -> bool:
+        """Return whether every slice is one linear map of all its stations, completed, perhaps around a trend."""
         given = self.given
-        selects = any(given.get(name) is not None for name in ("radius_m", "octants", "trend"))
+        selects = any(given.get(name) is not None for name in ("radius_m", "octants"))
         nearest = (given.get("neighbours") or stations) < stations
         once = getattr(given.get("variogram"), "by", "all") == "all"
         return self.row.has_variance and not selects and not nearest and once

@@ -8,7 +8,7 @@ from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.surface import Surface
 
 
-def push_clip(surface: Surface) -> Surface:
+def push_clip(surface: Surface) -> tuple[Surface, str]:
     """Return the surface of the selected cells, without a clip.
 
     ::
@@ -16,5 +16,10 @@ def push_clip(surface: Surface) -> Surface:
         base 28 days > aggregate 5min > clip 3 days   becomes   base 3 days > aggregate 5min
     """
     if surface.clip.is_open:
-        return surface
-    return Surface(restrict(surface.perspective, *selected(surface.perspective.topology, surface.clip)))
+        return surface, ""
+    whole = surface.perspective
+    part = restrict(whole, *selected(whole.topology, surface.clip))
+    here, all_ = part.topology.count, whole.topology.count
+    below = sum(item.topology.count for item in part.bases()), sum(item.topology.count for item in whole.bases())
+    why = f"{here:,} of {all_:,} cells are wanted, which need {below[0]:,} of {below[1]:,} cells of the base"
+    return Surface(part), why

@@ -5,12 +5,23 @@ from dataclasses import dataclass
 
 from hypergrid.perspective.surface import Surface
 from hypergrid.rewrite.coalesce import coalesce
+from hypergrid.rewrite.commute import commute
+from hypergrid.rewrite.drop_idle import drop_idle
 from hypergrid.rewrite.push_clip import push_clip
 
-Rule = Callable[[Surface], Surface]
+Rule = Callable[[Surface], tuple[Surface, str]]
+"""From a surface to an equal one, and why that may be done and is worth it; empty where nothing changed."""
 
-RULES: tuple[Rule, ...] = (push_clip, coalesce)
-"""The clip first, while every perspective still has its own step, then fewer steps over what is left."""
+RULES: tuple[Rule, ...] = (push_clip, drop_idle, coalesce, commute)
+"""The clip first, while every perspective still has its own step, then fewer steps, then their order."""
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A rule that changed a surface."""
+
+    rule: str
+    why: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,15 +29,15 @@ class Rewritten:
     """A surface, and which rules changed it."""
 
     surface: Surface
-    fired: tuple[str, ...]
+    fired: tuple[Fired, ...]
 
 
 def rewrite(surface: Surface, rules: tuple[Rule, ...] = RULES) -> Rewritten:
     """Return the surface after every rule; the cells that it holds and their values are the same."""
     fired = []
     for rule in rules:
-        changed = rule(surface)
+        changed, why = rule(surface)
         if changed.token != surface.token:
-            fired.append(rule.__name__)
+            fired.append(Fired(rule.__name__, why))
         surface = changed
     return Rewritten(surface, tuple(fired))
