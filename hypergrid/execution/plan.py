@@ -12,6 +12,7 @@ from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
+from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.rewrite import Rewritten, rewrite
 from hypergrid.topology import Grid, SeriesAxis
@@ -220,6 +221,8 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
         if not here.source.holds_readings and not carried:
             # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
             held += _values(here.source, block) * 8 * 3
+        if not operator.row.parts and operator.row.rank is None:
+            held += _listed_bytes(here, block)
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
         near = _near(here)
@@ -251,6 +254,15 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
         held += known * 64 + max(min(CELLS_AT_ONCE, values), topology.time.count) * 8 * 16
     seconds = work * UNIT_COST_NS[kind]
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
+
+
+def _listed_bytes(here: Perspective, block: int) -> int:
+    """Return what listing the values of cells takes [bytes]: ten arrays of a part, or of the largest cell."""
+    source, times = here.source, here.topology.time.count
+    readings = source.holds_readings
+    values = _possible_readings(source) if readings else _values(source, block)
+    largest = values // times if readings or _at_stations(here) else values // (times * max(block, 1))
+    return 8 * 10 * min(values, max(LISTED_AT_ONCE, largest))
 
 
 def _values(here: Perspective, block: int) -> int:

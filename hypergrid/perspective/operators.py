@@ -130,19 +130,36 @@ class Aggregate:
     dimensions: tuple[str, ...]
     """Dimensions whose cells change."""
     min_coverage: float
+    parameters: tuple[tuple[str, Any], ...] = ()
+    """The function's, checked, in the order of their names."""
+    since_ns: int | None = None
+    """Readings before it [ns since 1970 UTC] are in no cell, and only known to those that look back; None: all are."""
 
     @property
     def row(self) -> AggregateRow:
         """The function's row."""
         return AGGREGATES[self.function]
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Parameters by name."""
+        return dict(self.parameters)
+
+    @property
+    def reach_ns(self) -> int:
+        """How far before a cell values have a say in it [ns]."""
+        return self.row.reach_ns(self.given) if self.row.reach_ns else 0
+
     def content(self) -> object:
         """Plain content, for the token."""
-        return ("aggregate", self.function, self.dimensions, self.min_coverage)
+        known = ("aggregate", self.function, self.dimensions, self.min_coverage)
+        own = (*known, self.parameters) if self.parameters else known
+        return own if self.since_ns is None else (*own, ("since", self.since_ns))
 
     def describe(self) -> str:
         """One line for people."""
-        return f"aggregate {self.function} over {', '.join(self.dimensions)}, coverage at least {self.min_coverage:g}"
+        called = Call(self.function, self.parameters).describe() if self.parameters else self.function
+        return f"aggregate {called} over {', '.join(self.dimensions)}, coverage at least {self.min_coverage:g}"
 
 
 @dataclass(frozen=True)
