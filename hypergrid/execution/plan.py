@@ -12,6 +12,7 @@ from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
+from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.rewrite import Rewritten, rewrite
@@ -220,9 +221,9 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
         work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
         if not here.source.holds_readings and not carried:
             # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
-            held += _values(here.source, block) * 8 * 3
-        if not operator.row.parts and operator.row.rank is None:
-            held += _listed_bytes(here, block)
+            held += _values(here.source, block * _places(here.source, here)) * 8 * 3
+        if operator.row.prepare is not None or not (operator.row.parts or operator.row.rank):
+            held += _listed_bytes(here, operator.row, block)
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
         near = _near(here)
@@ -256,13 +257,17 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
 
 
-def _listed_bytes(here: Perspective, block: int) -> int:
-    """Return what listing the values of cells takes [bytes]: ten arrays of a part, or of the largest cell."""
-    source, times = here.source, here.topology.time.count
-    readings = source.holds_readings
-    values = _possible_readings(source) if readings else _values(source, block)
-    largest = values // times if readings or _at_stations(here) else values // (times * max(block, 1))
-    return 8 * 10 * min(values, max(LISTED_AT_ONCE, largest))
+def _listed_bytes(here: Perspective, row: AggregateRow, block: int) -> int:
+    """Return what listing the values of cells takes [bytes]: ten arrays of a part of them, or of the largest cell."""
+    source, below = here.source, block * _places(here.source, here)
+    values = _possible_readings(source) if source.holds_readings else _values(source, below)
+    largest = values // max(_values(here, block), 1)
+    listed = min(values, max(LISTED_AT_ONCE, largest))
+    if row.merge is not None and here.topology.space != source.topology.space:
+        # What is kept of each source cell once time is folded, merged over space at once.
+        listed += here.topology.time.count * below
+    # What is aggregated in place of a counter's values is made of them all.
+    return 8 * (10 * listed + (values if row.prepare is not None else 0))
 
 
 def _values(here: Perspective, block: int) -> int:

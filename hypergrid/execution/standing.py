@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.perspective.listing import Standing
+from hypergrid.perspective.listing import Standing, pieces
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.perspective.standing import reading_instants_ns, standing_ns
 from hypergrid.streams.elements import Readings
@@ -57,7 +57,10 @@ def prepared_cells(value: NDArray[np.float64], axis: TimeAxis, operator: Aggrega
     prepare = operator.row.prepare
     if prepare is None:
         return value
-    place, time = np.nonzero(np.isfinite(value.T))
+    corners, places = axis.corners, value.shape[1]
     found = np.full(value.shape, np.nan)
-    found[time, place] = prepare(value[time, place], axis.corners[time], place, operator.given)
+    for part in pieces(np.full(places, value.shape[0], dtype=np.int64)):
+        columns = value[:, part]
+        place, time = np.nonzero(np.isfinite(columns.T))
+        found[:, part][time, place] = prepare(columns[time, place], corners[time], place, operator.given)
     return found
