@@ -46,7 +46,10 @@ def is_fitted(operator: Interpolate) -> bool:
 
 def _covering(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
     """Return which cells of an aggregate over time cover something that changed."""
-    source, time = here.source, here.topology.time
+    source, time, operator = here.source, here.topology.time, here.operator
+    if isinstance(operator, Aggregate) and operator.reach_ns:
+        # What looks back is changed by what lies before it.
+        return _holding(time, [_longer(window, operator.reach_ns) for window in _windows(source, changes)])
     if source.holds_readings:
         return _holding(time, _of_readings(source, changes))
     if not isinstance(time, Regular):
@@ -71,12 +74,16 @@ def _of_readings(here: Perspective, changes: Changes) -> list[Window]:
 
 
 def _windows(here: Perspective, changes: Changes) -> list[Window]:
-    """Return the windows of what changed in the source of an interpolation in time."""
+    """Return the windows of what changed in the source of a step that looks around."""
     if here.holds_readings:
         return _of_readings(here, changes)
     time = here.topology.time
     length = time.length if isinstance(time, Regular) else 1
     return [Window(int(corner), int(corner) + length) for corner in time.corners[touched(here, changes)]]
+
+
+def _longer(window: Window, reach_ns: int) -> Window:
+    return Window(window.start_ns, window.stop_ns + reach_ns)
 
 
 def _wider(window: Window, reach_ns: int) -> Window:
