@@ -76,7 +76,9 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
         "at stations": archive["air_temperature"]
         .convert("valid_range", low=0.0, high=9.0)
         .aggregate("max", time="10min"),
-        "counter": archive["air_temperature"].aggregate("rain_accumulation", time="10min", min_coverage=0),
+        "counter": archive["air_temperature"].aggregate(
+            "rain_accumulation", time="10min", max_gap="6min", min_coverage=0
+        ),
         "greatest of cells": air.aggregate("max", time="12min", min_coverage=0),
         "merge": air.merge("difference", surface).interpolate("inverse_distance", grid=GRID),
         "instants": archive["air_temperature"].interpolate("linear", time="3min", max_gap="8min"),
