@@ -115,6 +115,7 @@ class Query:
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
         params
+            The function's own (`q` of a quantile, `threshold` of an exceedance; `perspective/aggregates.py`), and
             `min_coverage`: share of the possible readings below which a cell is missing.
         """
         cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y}
