@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 
 import hypergrid as hg
 from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
+from hypergrid.execution.evaluate import Evaluator
 from hypergrid.export import to_bytes
+from hypergrid.perspective import Perspective
+from hypergrid.perspective.restrict import restrict
 from hypergrid.pictures import plot
 from hypergrid.query import OpenArchive
 from hypergrid.streams.elements import Position, Series, Station
@@ -386,3 +389,35 @@ def test_what_cannot_follow_is_refused() -> None:
         hg.base(radiation).aggregate("mean", time="hour_of_day").convert("clear_sky_index").compute()
     monthly = hg.base(radiation).aggregate("mean", time="month").convert("clear_sky_index").compute()
     assert np.isfinite(monthly["value"].to_numpy()).all()
+
+
+def computed(perspective: Perspective) -> dict[str, np.ndarray[Any, Any]]:
+    block = Evaluator().surface(perspective, np.arange(perspective.topology.space.count))
+    shape = block.value.shape
+    return {"value": block.value, "count": block.count * np.ones(shape), "possible": block.possible * np.ones(shape)}
+
+
+@settings(max_examples=30)
+@given(
+    spec=st.sampled_from(["month", "hour_of_day", "day_of_year", {"step": "1day", "zone": ZURICH}]),
+    kriged=st.booleans(), first=st.integers(0, 400), count=st.integers(1, 30),
+    below=st.sampled_from([None, "1day", "1h"]),
+)  # fmt: skip
+def test_a_part_of_the_cells_is_that_part_of_the_surface(
+    spec: Any,  # noqa: ANN401 - a specification
+    kriged: bool,  # noqa: FBT001 - Hypothesis draws it
+    first: int,
+    count: int,
+    below: str | None,
+) -> None:
+    query = hg.base(array("2007-02-10", 24 * 60))
+    if below == "1h" or (below == "1day" and spec in ("month", "day_of_year")):
+        query = query.aggregate("mean", time=below)
+    if kriged:
+        query = query.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL, neighbours=3)
+    whole = query.aggregate("mean", time=spec).surface().perspective
+    first = min(first, whole.topology.time.count - 1)
+    stop = min(first + count, whole.topology.time.count)
+    expected, found = computed(whole), computed(restrict(whole, slice(first, stop)))
+    for name, whole_table in expected.items():
+        np.testing.assert_allclose(found[name], whole_table[first:stop], rtol=1e-12, err_msg=name)
