@@ -111,7 +111,13 @@ class Query:
         function
             Name of an aggregate.
         time
-            "10min", {"length": "15min", "step": "5min"}, or "all".
+            "10min", {"length": "15min", "step": "5min"}, or "all"; "month", "season", "year", "hydrological_year" (from
+            October on, {"hydrological_year": 9} from September on), {"edges": [instants…]}; a duration or a name with
+            an offset or a zone, {"step": "1day", "offset": "6h"}, {"step": "month", "zone": "Europe/Zurich"}. Cells
+            that come again: "hour_of_day", "day_of_week" (Monday is 1), "day_of_year" (29 February is 60, 1 March 61 in
+            every year), "month_of_year", "season_of_year" (DJF is 1); {"periodic": "hour_of_day", "zone": …} or
+            {…, "solar": True} (mean solar time of the stations' mean longitude); {"periodic": "6h", "within": "1day",
+            "phase": "3h"}. The dimension of the result has their name, and no aggregate over time can follow.
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
         params

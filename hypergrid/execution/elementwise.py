@@ -8,7 +8,7 @@ from hypergrid.kriging.trend import ELEVATION
 from hypergrid.perspective import Base, Convert, Merge, Perspective
 from hypergrid.perspective.functions import Where
 from hypergrid.perspective.matching import columns_of
-from hypergrid.topology import Grid, Regular, SeriesAxis
+from hypergrid.topology import Bins, Grid, Regular, SeriesAxis
 from hypergrid.units import convert
 
 Floats = NDArray[np.float64]
@@ -91,5 +91,7 @@ def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
         assumed = float(heights.mean()) if len(heights) else 0.0
         known = np.where(np.isnan(known), assumed, known)
         note = f"the clear sky is that of {assumed:.0f} m where the elevation is not known"
-    length = time.length if isinstance(time, Regular) else 0
+    length: int | NDArray[np.int64] = time.length if isinstance(time, Regular) else 0
+    if isinstance(time, Bins):
+        length = time.lengths
     return Where(time.corners, length, points[:, 0], points[:, 1], known), note

@@ -27,7 +27,8 @@ from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Interpo
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
-from hypergrid.topology import Grid, Metres, Regular, SeriesAxis, TimeAxis
+from hypergrid.tokens import token
+from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells
 
 
 class Evaluator:
@@ -113,7 +114,7 @@ class Evaluator:
                 else known_cells(self._stations(source), source.topology.time)
             )
             return at_instants(known, operator, time, axis)
-        if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
+        if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
             if here.source.holds_readings:
                 return aggregate_readings(self._read(here.source), time, axis, operator=operator)
             keys = space_keys(axis, np.arange(axis.count))
@@ -341,7 +342,7 @@ class Evaluator:
             space = cover_space(source.space, target, cells)
             needed = space.needed
             full = (target.y.length // source.space.y.step) * (target.x.length // source.space.x.step)
-        times = (source.time, time) if "time" in operator.dimensions and isinstance(time, Regular) else None
+        times = (source.time, time) if "time" in operator.dimensions and not isinstance(time, Instants) else None
         if times is not None and operator.at_stations:
             commuted = self._carry(here.source, operator, times, needed)
             if commuted is not None:
@@ -353,7 +354,7 @@ class Evaluator:
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys)
 
     def _carry(
-        self, source: Perspective, operator: Aggregate, times: tuple[TimeAxis, Regular], cells: NDArray[np.intp]
+        self, source: Perspective, operator: Aggregate, times: tuple[TimeAxis, TimeCells], cells: NDArray[np.intp]
     ) -> Cells | None:
         """Return a linear aggregate over time of interpolated slices as one interpolation of the aggregated stations.
 
@@ -367,7 +368,7 @@ class Evaluator:
             return None
         targets, known = self._targets(source, source.operator, metres, cells)
         self._mark(source, source.operator, cells[known], targets)
-        key = source.token + repr(operator.content()) + repr(times[1])
+        key = source.token + repr(operator.content()) + token(times[1])
         if key not in self._carried:
             keys = np.empty(0, dtype=np.uint64)
             stations = Cells(field.complete, np.ones((1, 1), np.int64), np.ones((1, 1), np.int64))

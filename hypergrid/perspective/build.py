@@ -15,6 +15,7 @@ from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
+from hypergrid.perspective.common_time import common_bins, common_cycle
 from hypergrid.perspective.fitting import check_aggregate, refuse_directions
 from hypergrid.perspective.functions import CONVERTS, MERGES, MergeRow
 from hypergrid.perspective.instants import interpolate_in_time
@@ -26,10 +27,24 @@ from hypergrid.perspective.recipes import expanded
 from hypergrid.perspective.restrict import narrowed, readings_from, restrict
 from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
+from hypergrid.perspective.time_specs import is_periodic
 from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
 from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
-from hypergrid.topology import Grid, Layer, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
+from hypergrid.topology import (
+    Bins,
+    Grid,
+    Instants,
+    Layer,
+    Periodic,
+    Regular,
+    SeriesAxis,
+    TimeAxis,
+    Topology,
+    grid,
+    quanta,
+    shortest_ns,
+)  # fmt: skip
 from hypergrid.units import parse_number
 
 Lookup = Callable[[Question], Source]
@@ -42,9 +57,9 @@ REACH_RANGES: Final = 3.0
 def build(question: Question, lookup: Lookup) -> Surface:
     """Return the surface that a question asks for.
 
-    A clip in time bounds the readings where the last aggregate is over "all"; elsewhere it selects cells by their
-    corner (design section 4). Where a step interpolates in time, it bounds the instants, and readings around them are
-    used.
+    A clip in time bounds the readings where the last aggregate is over "all" or cells that come again; elsewhere it
+    selects cells by their corner (design section 4). Where a step interpolates in time, it bounds the instants, and
+    readings around them are used.
 
     Raises
     ------
@@ -69,11 +84,11 @@ def _clip_window(question: Question) -> Window | None:
 
 
 def _is_over_all(question: Question) -> bool:
-    """Return whether the last aggregate over time is over all of it."""
+    """Return whether the last aggregate over time is over all of it, in one cell or in cells that come again."""
     for number, step in reversed(list(enumerate(question.steps))):
         cells = dict(step.cells) if step.op == "aggregate" else {}
         if "time" in cells:
-            return bool(cells["time"] == "all")
+            return bool(cells["time"] == "all") or is_periodic(cells["time"])
         if step.op == "merge":
             before = Question(question.variable, question.steps[:number])
             return all(_is_over_all(source) for source in (before, *step.others))
@@ -183,6 +198,12 @@ def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
     if here.holds_readings:
         message = f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first"
         raise InvalidQuery(message)
+    if isinstance(here.topology.time, Periodic):
+        message = (
+            f"{step.name} needs time cells that lie somewhere in time, to know where the sun is; its source is by "
+            f"{here.topology.time.describe()}: convert before that aggregate"
+        )
+        raise InvalidQuery(message)
     if isinstance(space, SeriesAxis) and space.system != "lonlat":
         message = f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
         raise InvalidQuery(message)
@@ -201,7 +222,9 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
     coverage, given = _parameters_of(step, row, here)
     time: TimeAxis = here.topology.time
     if "time" in cells:
-        time = time_cells(cells["time"], time, whole, exact=here.holds_readings)
+        stations = here.bases()[0].topology.space
+        named = stations if isinstance(stations, SeriesAxis) else None
+        time = time_cells(cells["time"], time, whole, exact=here.holds_readings, stations=named)
     space = here.topology.space
     along = {name: spec for name, spec in cells.items() if name != "time"}
     if along:
@@ -255,12 +278,13 @@ def _coverage(given: object, row: AggregateRow, here: Perspective) -> float:
 def _refuse_short(time: TimeAxis, here: Perspective) -> None:
     """Refuse cells shorter than the intervals that their readings stand for: each would claim the whole interval."""
     space = here.topology.space
-    if not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
+    if isinstance(time, Instants) or not isinstance(space, SeriesAxis):
         return
     longest = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
-    if longest * SECOND_NS > time.length:
+    length_ns = shortest_ns(time)
+    if longest * SECOND_NS > length_ns:
         message = (
-            f"time cells of {format_duration(time.length)} are shorter than the {longest:g} s that readings of "
+            f"time cells of {format_duration(length_ns)} are shorter than the {longest:g} s that readings of "
             f"{here.bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
         )
         raise InvalidQuery(message)
@@ -409,6 +433,8 @@ def _common_space(row: MergeRow, first: Perspective, second: Perspective) -> Ser
 
 
 def _within(axis: TimeAxis, part: TimeAxis) -> slice:
+    if isinstance(axis, Periodic):
+        return slice(0, axis.count)
     first = _index(axis, part.origin)
     return slice(first, first + part.count)
 
@@ -430,9 +456,13 @@ def _common_time(first: TimeAxis, second: TimeAxis) -> TimeAxis:
                 return Regular("time", start, first.step, (last - start) // first.step, first.length)
             message = "its sources have no time cell in common"
             raise InvalidQuery(message)
-    elif not isinstance(first, Regular) and not isinstance(second, Regular):
+    elif isinstance(first, Instants) and isinstance(second, Instants):
         if np.array_equal(first.times_ns, second.times_ns):
             return first
+    elif isinstance(first, Bins) and isinstance(second, Bins):
+        return common_bins(first, second)
+    elif isinstance(first, Periodic) and isinstance(second, Periodic) and first.cycle == second.cycle:
+        return common_cycle(first, second)
     message = "its sources have different time cells; aggregate both to the same step and length first"
     raise InvalidQuery(message)
 
@@ -481,7 +511,7 @@ def _index(axis: TimeAxis, bound: int) -> int:
     """Return the first cell whose corner is not below a bound; arithmetic, however many cells there are."""
     if isinstance(axis, Regular):
         return min(max(-(-(bound - axis.origin) // axis.step), 0), axis.count)
-    return int(np.searchsorted(axis.times_ns, bound))
+    return int(np.searchsorted(axis.corners, bound))
 
 
 def _range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:

@@ -26,8 +26,8 @@ class Where:
 
     start_ns: NDArray[np.int64]
     """Starts of the time cells (UTC) [ns since 1970], shape (time cells,)."""
-    length_ns: int
-    """Length of the time cells; 0 for instants."""
+    length_ns: int | NDArray[np.int64]
+    """Length of the time cells, one of all or shape (time cells,); 0 for instants."""
     lon: Floats
     """Longitude of the places [degree], shape (places,)."""
     lat: Floats
