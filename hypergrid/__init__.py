@@ -8,6 +8,13 @@
 """
 
 from hypergrid.kriging import Variogram, variogram
+from hypergrid.parameters import Parameter
+from hypergrid.perspective.user_functions import (
+    aggregate_function,
+    convert_function,
+    forget_function,
+    merge_function,
+)
 from hypergrid.query import OpenArchive, Query, Refinement, base
 from hypergrid.query import open_archive as open
 from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
@@ -15,6 +22,7 @@ from hypergrid.topology import Grid, grid
 from hypergrid.version import VERSION as __version__
 
 __all__ = [
-    "Grid", "OpenArchive", "Query", "Refinement", "Variogram", "__version__", "base", "compare_methods",
-    "cross_validate", "fit_variogram", "fit_variogram_by_group", "grid", "open", "simulate", "variogram",
+    "Grid", "OpenArchive", "Parameter", "Query", "Refinement", "Variogram", "__version__", "aggregate_function",
+    "base", "compare_methods", "convert_function", "cross_validate", "fit_variogram", "fit_variogram_by_group",
+    "forget_function", "grid", "merge_function", "open", "simulate", "variogram",
 ]  # fmt: skip

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_again, fold_values
+from hypergrid.execution.listed import of_products
 from hypergrid.execution.stations import series_keys
+from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.topology import Grid, Regular, Space, TimeAxis, cover
 
@@ -71,6 +73,8 @@ def aggregate_cells(
     row = operator.row
     possible = np.full((1, 1), full_space, dtype=np.int64)
     ranges = cover(*times) if times else None
+    if isinstance(row, ListedRow):
+        return _listed(source, row, times, space, (possible, operator.min_coverage))
     if row.rank is not None or row.finish is None:
         return _choose(source, operator, times, keys)
     if ranges is None:
@@ -87,6 +91,26 @@ def aggregate_cells(
     # Where nothing is missing the counts are one column, and so is what follows from counts alone.
     value = np.broadcast_to(row.finish(folded, count), folded.shape)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def _listed(
+    source: Cells,
+    row: ListedRow,
+    times: tuple[TimeAxis, Regular] | None,
+    space: SpaceCover | None,
+    coverage: tuple[NDArray[np.int64], float],
+) -> Cells:
+    """Return what a function makes of the values of each cell; over time and space at once, of all of them."""
+    values, possible = source.value, coverage[0]
+    each = np.arange(len(values))
+    along = each, each + 1
+    if times is not None:
+        ranges = cover(*times)
+        values = values if ranges.members is None else values[ranges.members]
+        along, possible = (ranges.first, ranges.stop), possible * possible_slices(*times)
+    places = None if space is None else (space.members, (space.first, space.stop))
+    value, count = of_products(row, values, along, places)
+    return Cells(covered(value, count, possible, coverage[1]), count, possible)
 
 
 def _choose(

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values
+from hypergrid.execution.listed import of_ranges
 from hypergrid.perspective.functions import AggregateRow
+from hypergrid.perspective.listed import ListedRow
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS
 from hypergrid.tokens import token
@@ -33,7 +35,10 @@ def aggregate_readings(
         The function, and the share of possible readings below which a cell is missing.
     """
     first, stop = _ranges(readings, target, axis.count)
-    if row.rank is None and row.finish is not None:
+    if isinstance(row, ListedRow):
+        value, count = of_ranges(row, readings.value, (first.ravel(), stop.ravel()))
+        value, count = value.reshape(first.shape), count.reshape(first.shape)
+    elif row.rank is None and row.finish is not None:
         # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
         # series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a year).
         folded, count = fold_values(row, readings.value, first.T.ravel(), stop.T.ravel())

@@ -26,5 +26,6 @@ def _coalesced(here: Perspective) -> Perspective:
         below = sources[0]
         calls = (*below.operator.calls, *here.operator.calls)  # type: ignore[union-attr]
         layers = tuple(dict.fromkeys((*below.operator.layers, *here.operator.layers)))  # type: ignore[union-attr]
-        return replace(here, sources=below.sources, operator=Convert(calls, layers))
+        steps = (*below.steps, *here.steps)
+        return replace(here, sources=below.sources, operator=Convert(calls, layers), steps=steps)
     return here if sources == here.sources else here.with_source(*sources)
