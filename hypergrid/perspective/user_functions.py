@@ -18,12 +18,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from types import FunctionType
 from typing import Any, Final, TypeVar, get_args
 
 from hypergrid.errors import InvalidFunction, InvalidUnit, NotFound
 from hypergrid.parameters import Kind as ParameterKind
 from hypergrid.parameters import Parameter
-from hypergrid.perspective.added import ADDED, Added, Kind, source_text
+from hypergrid.perspective.added import ADDED, Added, Kind, plain, source_text
 from hypergrid.perspective.calls import all_cells, cell_by_cell, elementwise
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS, ConvertRow
 from hypergrid.perspective.listed import ListedRow
@@ -65,8 +66,8 @@ def convert_function(
     takes
         Unit that the source must have; any where None.
     parameters
-        What a query may say. Where None, the function's own: a default that is a number or text says what it takes,
-        one without a default is a number that is needed.
+        What a query may say. Where None, the function's own arguments: a default that is a number or text says what
+        it takes, one without a default is a number that is needed, and all others keep their defaults.
     long_name, standard_name
         What the result is, for people, and the CF standard name of it.
     version
@@ -209,10 +210,10 @@ def merge_function(
             return elementwise(f"merge function {name!r}", function, arrays, {})
 
         # A name for people is not a template.
-        plain = long_name.replace("{", "{{").replace("}", "}}")
+        escaped = long_name.replace("{", "{{").replace("}", "}}")
         row = MergeRow(
             name, _summary(function), apply, unit_of, alike=False, takes=units, matched=matched, roles=roles,
-            long_name=plain, standard_name=standard_name,
+            long_name=escaped, standard_name=standard_name,
         )  # fmt: skip
         _add(Added("merge", name, function, version, declared, source_text("merge", name, function, version)), row)
         return function
@@ -351,7 +352,7 @@ def _parameters(
         own = [p for p in found[arrays:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         takes_any = any(p.kind is p.VAR_KEYWORD for p in found)
         if declared is None:
-            listed = tuple(_guessed(who, parameter) for parameter in own)
+            listed = tuple(_guessed(parameter) for parameter in own if _is_plain(function, parameter))
         missing = [p.name for p in own if p.default is p.empty and p.name not in {each.name for each in listed}]
         unknown = [p.name for p in listed if not takes_any and p.name not in {each.name for each in own}]
         if missing or unknown:
@@ -369,20 +370,20 @@ def _parameters(
     return listed
 
 
-def _guessed(who: str, parameter: inspect.Parameter) -> Parameter:
+def _is_plain(function: object, parameter: inspect.Parameter) -> bool:
+    """Return whether a query can say an argument that was not declared: those of numpy's own loops it cannot."""
+    default = parameter.default
+    known = default is parameter.empty or (isinstance(default, int | float | str) and not isinstance(default, bool))
+    return known and isinstance(plain(function), FunctionType)  # type: ignore[arg-type]
+
+
+def _guessed(parameter: inspect.Parameter) -> Parameter:
     """Return what a query may say for an argument: a number, or text where its default is that."""
     default, text = parameter.default, f"argument {parameter.name}"
     if default is parameter.empty:
         return Parameter(parameter.name, "number", text)
-    if isinstance(default, str):
-        return Parameter(parameter.name, "text", text, required=False, default=default)
-    if isinstance(default, int | float) and not isinstance(default, bool):
-        return Parameter(parameter.name, "number", text, required=False, default=float(default))
-    message = (
-        f"{who} has an argument {parameter.name}={default!r}, which is neither a number nor text; declare it with "
-        f"parameters=[hg.Parameter({parameter.name!r}, kind, summary, …)]"
-    )
-    raise InvalidFunction(message)
+    kind: ParameterKind = "text" if isinstance(default, str) else "number"
+    return Parameter(parameter.name, kind, text, required=False, default=default)
 
 
 def _roles(name: str, function: object) -> tuple[str, ...]:
