@@ -103,6 +103,6 @@ def _parts(cells: tuple[int, int], *, members: int) -> Iterator[tuple[slice, sli
 
 def _called(row: ListedRow, values: Floats, cells: NDArray[np.intp]) -> Floats:
     try:
-        return row.whole(values, row.bound)
+        return row.listed(values, row.bound)
     except Fault as fault:
         raise Fault(str(fault), None if fault.at is None else int(cells[fault.at])) from fault.__cause__

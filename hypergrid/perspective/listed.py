@@ -22,7 +22,7 @@ def _unset(values: Floats, given: Mapping[str, Any]) -> Floats:
 class ListedRow(AggregateRow):
     """One value for the values of a cell, given as a whole."""
 
-    whole: Callable[[Floats, Mapping[str, Any]], Floats] = _unset
+    listed: Callable[[Floats, Mapping[str, Any]], Floats] = _unset
     """Values, shape (members, cells), in order of time, NaN where there is none, and parameters, to shape (cells,).
 
     Every cell that it is given holds a value."""

@@ -145,11 +145,15 @@ def aggregate_function(
         if not 0 <= min_coverage <= 1:
             message = f"aggregate function {name!r} needs a min_coverage from 0 to 1; got {min_coverage!r}"
             raise InvalidFunction(message)
+
+        def unit_of(source: str, _given: Mapping[str, Any] | None = None) -> str:
+            return _unit_of("aggregate", name, unit, takes, source)
+
         whole = partial(all_cells if vectorised else cell_by_cell, f"aggregate function {name!r}", function)
         row = ListedRow(
             name=name, summary=_summary(function), min_coverage=float(min_coverage), part=None, finish=None, rank=None,
-            linear=False, of_extremes=of_extremes, whole=whole, parameters=listed,
-            unit=partial(_unit_of, "aggregate", name, unit, takes),
+            linear=False, of_extremes=of_extremes, listed=whole, parameters=listed,
+            unit=unit_of,
         )  # fmt: skip
         text = source_text("aggregate", name, function, version)
         _add(Added("aggregate", name, function, version, declared, text), row)
