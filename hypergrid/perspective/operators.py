@@ -150,7 +150,8 @@ class Aggregate:
 
     def describe(self) -> str:
         """One line for people."""
-        return f"aggregate {self.function} over {', '.join(self.dimensions)}, coverage at least {self.min_coverage:g}"
+        called = Call(self.function, self.parameters).describe() if self.parameters else self.function
+        return f"aggregate {called} over {', '.join(self.dimensions)}, coverage at least {self.min_coverage:g}"
 
 
 @dataclass(frozen=True)

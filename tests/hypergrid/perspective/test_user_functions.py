@@ -169,7 +169,7 @@ class TestAggregate:
         assert result["value"].to_numpy().tolist() == [[2.0], [2.0]]
         assert result["count"].to_numpy().tolist() == [[5], [5]]
         assert result["count_possible"].to_numpy().tolist() == [[5], [5]]
-        assert "aggregate rise over time" in query.explain()
+        assert "aggregate rise(by=2) over time" in query.explain()
         assert query.token != archive_like(query, by=3).token
 
     def test_takes_a_coverage(self, tmp_path: Path) -> None:
