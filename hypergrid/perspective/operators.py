@@ -135,7 +135,9 @@ class Aggregate:
     """Dimensions whose cells change."""
     min_coverage: float
     parameters: tuple[tuple[str, Any], ...] = ()
-    """Parameters of the function, ordered by name."""
+    """The function's, checked, in the order of their names."""
+    since_ns: int | None = None
+    """Readings before it [ns since 1970 UTC] are in no cell, and only known to those that look back; None: all are."""
 
     @property
     def row(self) -> AggregateRow:
@@ -143,10 +145,22 @@ class Aggregate:
         row = AGGREGATES[self.function]
         return row.given(dict(self.parameters)) if isinstance(row, ListedRow) else row
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Parameters by name."""
+        return dict(self.parameters)
+
+    @property
+    def reach_ns(self) -> int:
+        """How far before a cell values have a say in it [ns]."""
+        return self.row.reach_ns(self.given) if self.row.reach_ns else 0
+
     def content(self) -> object:
         """Plain content, for the token."""
-        content = ("aggregate", self.function, self.dimensions, self.min_coverage)
-        return with_added((*content, self.parameters) if self.parameters else content, "aggregate", [self.function])
+        known = ("aggregate", self.function, self.dimensions, self.min_coverage)
+        own = (*known, self.parameters) if self.parameters else known
+        own = own if self.since_ns is None else (*own, ("since", self.since_ns))
+        return with_added(own, "aggregate", [self.function])
 
     def describe(self) -> str:
         """One line for people."""

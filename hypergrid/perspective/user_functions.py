@@ -151,9 +151,8 @@ def aggregate_function(
 
         whole = partial(all_cells if vectorised else cell_by_cell, f"aggregate function {name!r}", function)
         row = ListedRow(
-            name=name, summary=_summary(function), min_coverage=float(min_coverage), part=None, finish=None, rank=None,
-            linear=False, of_extremes=of_extremes, listed=whole, parameters=listed,
-            unit=unit_of,
+            name=name, summary=_summary(function), min_coverage=float(min_coverage), of_extremes=of_extremes,
+            listed=whole, parameters=listed, unit=unit_of,
         )  # fmt: skip
         text = source_text("aggregate", name, function, version)
         _add(Added("aggregate", name, function, version, declared, text), row)
