@@ -162,7 +162,10 @@ class Query:
         return self._joined(self._then(step), others)
 
     def merge(self, function: str, *others: "Query") -> "Query":
-        """Combine with another query of the same cells (`difference`, `ratio`)."""
+        """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
+
+        A function says which sources it takes, and in which order; this query is the first.
+        """
         return self._joined(self._then(Step("merge", function, others=_questions(others))), others)
 
     def clip(self, **bounds: object) -> "Query":

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
+from hypergrid.execution.faults import naming_cell, naming_reading
 from hypergrid.execution.grids import SpaceCover, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.mean_errors import MeanErrors
@@ -89,13 +90,15 @@ class Evaluator:
         operator = here.operator
         if isinstance(operator, Interpolate):
             return self._interpolate(here, operator, cells, out, variance=False)
-        if isinstance(operator, Aggregate):
-            return self._aggregate_grid(here, operator, cells)
-        return self._elementwise(here, [self.block(source, cells) for source in here.sources], cells)
+        with naming_cell(here, cells):
+            if isinstance(operator, Aggregate):
+                return self._aggregate_grid(here, operator, cells)
+            return self._elementwise(here, [self.block(source, cells) for source in here.sources], cells)
 
     def _stations(self, here: Perspective) -> Cells:
         if here.token not in self._whole:
-            self._whole[here.token] = self._compute_stations(here)
+            with naming_cell(here):
+                self._whole[here.token] = self._compute_stations(here)
         return self._whole[here.token]
 
     def _compute_stations(self, here: Perspective) -> Cells:
@@ -145,7 +148,8 @@ class Evaluator:
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} does not give readings"
             raise TypeError(message)
-        value = converted(operator, readings.value)
+        with naming_reading(here, readings):
+            value = converted(operator, readings.value)
         lost = int(np.count_nonzero(np.isnan(value)))
         if lost:
             self._leave_out(", ".join(call.name for call in operator.calls), lost)

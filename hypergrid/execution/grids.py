@@ -16,9 +16,11 @@ from hypergrid.execution.fold import (
     fold_values,
     members_present,
 )
+from hypergrid.execution.listed import of_products
 from hypergrid.execution.standing import of_cells, prepared_cells
 from hypergrid.execution.stations import series_keys
 from hypergrid.perspective.aggregates import AggregateRow
+from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.listing import Listing, pieces
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.topology import (
@@ -97,6 +99,9 @@ def aggregate_cells(
     if times:
         possible = possible * possible_slices(*times)
     ranges = cover(*times) if times else None
+    if isinstance(row, ListedRow):
+        value, count = _listed(source, row, times, space)
+        return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
     if row.rank is not None:
         return _choose(source, operator, times, keys)
     values = prepared_cells(source.value, times[0], operator) if times else source.value
@@ -118,6 +123,20 @@ def aggregate_cells(
     # Where nothing is missing the counts are one column, and so is what follows from counts alone.
     value = np.broadcast_to(row.finish(states, count, given), states[0].shape)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def _listed(
+    source: Cells, row: ListedRow, times: tuple[TimeAxis, Regular] | None, space: SpaceCover | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return what a function makes of the values of each cell; over time and space at once, of all of them."""
+    values, each = source.value, np.arange(len(source.value))
+    along = each, each + 1
+    if times is not None:
+        ranges = cover(*times)
+        values = values if ranges.members is None else values[ranges.members]
+        along = ranges.first, ranges.stop
+    places = None if space is None else (space.members, (space.first, space.stop))
+    return of_products(row, values, along, places)
 
 
 def whole_cells(

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from hypergrid.execution.names import functions_of, value_names
 from hypergrid.execution.run import Outcome
 from hypergrid.execution.time_coordinates import over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
 from hypergrid.perspective.placing import place
 from hypergrid.topology import Grid, SeriesAxis
-from hypergrid.units import KNOWN_VARIABLES, as_cf
+from hypergrid.units import as_cf
 from hypergrid.version import VERSION
 
 
@@ -33,7 +34,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
         (time, topology.space.y.name, topology.space.x.name) if isinstance(topology.space, Grid) else (time, "series")
     )
     coords = {**time_coords(topology.time), **_space_coords(topology.space)}
-    data: dict[str, Any] = {"value": (dims, outcome.value.reshape(shape), _value_attributes(question, surface))}
+    data: dict[str, Any] = {"value": (dims, outcome.value.reshape(shape), _value_attributes(surface))}
     flat = outcome.value.shape
     if outcome.count is not None:
         count = np.broadcast_to(outcome.count.astype(np.int32), flat).reshape(shape)
@@ -91,12 +92,8 @@ def _space_coords(space: SeriesAxis | Grid) -> dict[str, Any]:
     return coords
 
 
-def _value_attributes(question: Question, surface: Perspective) -> dict[str, str]:
-    known = KNOWN_VARIABLES.get(question.variable)
-    attributes = {"units": as_cf(surface.unit), "long_name": known.long_name if known else question.variable}
-    merged = any(len(item.sources) > 1 for item in surface.chain())
-    if known and known.standard_name and not merged and surface.unit == known.unit:
-        attributes["standard_name"] = known.standard_name
+def _value_attributes(surface: Perspective) -> dict[str, str]:
+    attributes = {"units": as_cf(surface.unit), **value_names(surface)}
     methods = [text for item in surface.chain() if (text := _cell_method(item))]
     if methods:
         # What the branches of a recipe have in common is said once.
@@ -156,6 +153,7 @@ def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> d
         "source": "HyperGrid " + VERSION,
         "hypergrid_query": json.dumps(question.to_json()),
         "hypergrid_token": surface.token,
+        "hypergrid_functions": functions_of(surface),
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }
     ways = [_distance(item, item.operator) for item in surface.chain() if isinstance(item.operator, Interpolate)]

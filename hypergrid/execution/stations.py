@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values, whole_values
+from hypergrid.execution.listed import of_ranges
 from hypergrid.execution.standing import of_readings, prepared_readings
+from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS
@@ -34,7 +36,10 @@ def aggregate_readings(readings: Readings, target: TimeCells, axis: SeriesAxis, 
     row, given = operator.row, operator.given
     readings = _cell_by_cell(prepared_readings(readings, operator), target)
     first, stop = _ranges(readings, target, axis.count)
-    if row.rank is not None:
+    if isinstance(row, ListedRow):
+        value, count = of_ranges(row, readings.value, (first.ravel(), stop.ravel()))
+        value, count = value.reshape(first.shape), count.reshape(first.shape)
+    elif row.rank is not None:
         hashes = cell_hashes(target.corners, series_keys(axis))
         value, count = choose_ranges(row, readings.value, first, stop, hashes)
     else:

@@ -15,16 +15,15 @@ from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
-from hypergrid.perspective.common_time import common_bins, common_cycle
 from hypergrid.perspective.fitting import check_aggregate, refuse_directions
-from hypergrid.perspective.functions import CONVERTS, MERGES, MergeRow
+from hypergrid.perspective.functions import CONVERTS
 from hypergrid.perspective.instants import interpolate_in_time
-from hypergrid.perspective.matching import common_stations
-from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Merge, Source
+from hypergrid.perspective.merging import check_sources, merge
+from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Source
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.placing import Reach, place, reach_of
 from hypergrid.perspective.recipes import expanded
-from hypergrid.perspective.restrict import narrowed, readings_from, restrict
+from hypergrid.perspective.restrict import narrowed, readings_from
 from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
 from hypergrid.perspective.time_specs import is_periodic
@@ -32,7 +31,6 @@ from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
 from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
 from hypergrid.topology import (
-    Bins,
     Grid,
     Instants,
     Layer,
@@ -109,6 +107,8 @@ class _Builder:
     """The clip in time."""
     variance: bool
     memory: Memory
+    within: str = ""
+    """The steps of the queries around this one, in words."""
 
     def chain(self, question: Question, *, bounded: bool) -> Perspective:
         in_time = [number for number, step in enumerate(question.steps, start=1) if step.is_in_time]
@@ -120,14 +120,17 @@ class _Builder:
             here = self.base(question, bounded=False)
         whole = self.window if bounded and self.window else here.operator.window  # type: ignore[union-attr]
         for number, step in enumerate(question.steps, start=1):
+            label = f"{self.within}step {number} ({step.op} {step.name!r})"
             try:
                 if step.is_in_time:
                     refuse_directions(f"interpolating directions by {step.name}", here)
                     here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
                 else:
-                    here = self.step(step, here, whole, bounded=bounded and number > last_in_time)
+                    inside = replace(self, within=f"{label}: ")
+                    here = inside.step(step, here, whole, bounded=bounded and number > last_in_time)
                     if looks_back and dict(step.cells).get("time") == "all":
                         here = narrowed(here)
+                here = replace(here, steps=(label,))
                 if step.op == "merge" and not (bounded and self.window):
                     # From here on, all is what both sources have.
                     whole = Window(here.topology.time.origin, here.topology.time.stop)
@@ -169,16 +172,14 @@ class _Builder:
                 )
                 raise InvalidQuery(message)
             return _interpolate(step, here, variance=self.variance, memory=self.memory)
-        if len(step.others) != 1:
-            message = f"merge {step.name!r} takes one other query in 'with'; got {len(step.others)}"
-            raise InvalidQuery(message)
-        if step.others[0].clip:
+        check_sources(step.name, len(step.others))
+        if any(other.clip for other in step.others):
             message = "a query in 'with' takes the clip of the query around it; remove its own"
             raise InvalidQuery(message)
-        if step.others[0].variance:
+        if any(other.variance for other in step.others):
             message = "variance belongs to the surface, not to a query in 'with'; remove it there"
             raise InvalidQuery(message)
-        return _merge(step, here, self.chain(step.others[0], bounded=bounded))
+        return merge(step.name, (here, *(self.chain(other, bounded=bounded) for other in step.others)))
 
 
 def _convert(step: Step, here: Perspective) -> Perspective:
@@ -407,64 +408,6 @@ def _refuse_elsewhere(name: str, layer: Layer, cells: Grid) -> None:
 
 def _span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
     return f"{values.min():.6g} to {values.max():.6g}"
-
-
-def _merge(step: Step, first: Perspective, second: Perspective) -> Perspective:
-    row = MERGES[step.name]
-    time = _common_time(first.topology.time, second.topology.time)
-    if first.holds_readings or second.holds_readings:
-        message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
-        raise InvalidQuery(message)
-    topology = Topology(time, _common_space(row, first, second))
-    first, second = (restrict(source, _within(source.topology.time, time)) for source in (first, second))
-    return Perspective((first, second), topology, Merge(step.name), row.unit(first.unit, second.unit))
-
-
-def _common_space(row: MergeRow, first: Perspective, second: Perspective) -> SeriesAxis | Grid:
-    one, other = first.topology.space, second.topology.space
-    if row.matched and isinstance(one, SeriesAxis) and isinstance(other, SeriesAxis):
-        return common_stations(one, other)
-    if one.token() != other.token() and not _same_stations(first, second):
-        message = (
-            "its sources have different cells in space; interpolate both to one grid, or use stations that have both"
-        )
-        raise InvalidQuery(message)
-    return one
-
-
-def _within(axis: TimeAxis, part: TimeAxis) -> slice:
-    if isinstance(axis, Periodic):
-        return slice(0, axis.count)
-    first = _index(axis, part.origin)
-    return slice(first, first + part.count)
-
-
-def _same_stations(first: Perspective, second: Perspective) -> bool:
-    one, other = first.topology.space, second.topology.space
-    if not isinstance(one, SeriesAxis) or not isinstance(other, SeriesAxis):
-        return False
-    return [series.station for series in one.series] == [series.station for series in other.series]
-
-
-def _common_time(first: TimeAxis, second: TimeAxis) -> TimeAxis:
-    if isinstance(first, Regular) and isinstance(second, Regular):
-        same = first.step == second.step and first.length == second.length
-        if same and (first.origin - second.origin) % first.step == 0:
-            start = max(first.origin, second.origin)
-            last = min(first.origin + first.step * first.count, second.origin + second.step * second.count)
-            if start < last:
-                return Regular("time", start, first.step, (last - start) // first.step, first.length)
-            message = "its sources have no time cell in common"
-            raise InvalidQuery(message)
-    elif isinstance(first, Instants) and isinstance(second, Instants):
-        if np.array_equal(first.times_ns, second.times_ns):
-            return first
-    elif isinstance(first, Bins) and isinstance(second, Bins):
-        return common_bins(first, second)
-    elif isinstance(first, Periodic) and isinstance(second, Periodic) and first.cycle == second.cycle:
-        return common_cycle(first, second)
-    message = "its sources have different time cells; aggregate both to the same step and length first"
-    raise InvalidQuery(message)
 
 
 def _clip(question: Question, perspective: Perspective, window: Window | None) -> Clip:
