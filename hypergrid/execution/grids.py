@@ -126,7 +126,7 @@ def aggregate_cells(
 
 
 def _listed(
-    source: Cells, row: ListedRow, times: tuple[TimeAxis, Regular] | None, space: SpaceCover | None
+    source: Cells, row: ListedRow, times: tuple[TimeAxis, TimeCells] | None, space: SpaceCover | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return what a function makes of the values of each cell; over time and space at once, of all of them."""
     values, each = source.value, np.arange(len(source.value))
