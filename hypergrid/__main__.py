@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+import xarray as xr
 
-from hypergrid.console import PEOPLE, Footnotes, notes_in, say, show_json, show_line, show_table, stages
+from hypergrid.console import PEOPLE, Footnotes, Stage, notes_in, say, show_json, show_line, show_table, stages
 from hypergrid.errors import (
     HyperGridError,
     InvalidDeployment,
@@ -148,12 +149,9 @@ def query(
     asked = _read_query(file, open_archive(archive))
     begun = time.monotonic()
     with stages(quiet=as_json) as tell:
-        result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: tell("compute", fraction))
-        tell("write", 0.0)
-        write(result, out)
-        tell("write", 1.0)
+        result, missing = _answer(asked, out, allowed_bytes, tell)
     summary = {
-        "out": str(out), "cells": int(result["value"].size), "missing": int(result["value"].isnull().sum()),
+        "out": str(out), "cells": int(result["value"].size), "missing": missing,
         "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
         "token": result.attrs["hypergrid_token"], "notes": notes_in(result.attrs.get("comment", "")),
         "seconds": round(time.monotonic() - begun, 3),
@@ -170,6 +168,19 @@ def query(
         show_json(summary)
     else:
         say(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
+
+
+def _answer(asked: Query, out: Path, allowed_bytes: int | None, tell: Stage) -> tuple[xr.Dataset, int]:
+    """Write the answer of a query to a file; return it, and how many of its cells are missing."""
+    if out.suffix == ".zarr":
+        missing = asked.to_zarr(out, allowed_bytes=allowed_bytes, progress=lambda fraction: tell("compute", fraction))
+        # Opened, not read: it may be larger than the memory.
+        return xr.open_zarr(out, consolidated=False, chunks=None), missing
+    result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: tell("compute", fraction))
+    tell("write", 0.0)
+    write(result, out)
+    tell("write", 1.0)
+    return result, int(result["value"].isnull().sum())
 
 
 def _read_query(file: Path, archive: OpenArchive) -> Query:

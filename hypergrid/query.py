@@ -9,7 +9,18 @@ from typing import Any
 import xarray as xr
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.execution import Frame, Plan, Progress, explain, make_plan, run, to_dataset
+from hypergrid.execution import (
+    Frame,
+    Plan,
+    Progress,
+    check_store,
+    explain,
+    make_plan,
+    run,
+    start_store,
+    streamed_plan,
+    to_dataset,
+)
 from hypergrid.perspective import Question, Step, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
@@ -242,6 +253,47 @@ class Query:
             message = "a surface has at least one cell"
             raise InvalidQuery(message)
         return to_dataset(self.question, plan.surface, last.outcome)
+
+    def to_zarr(
+        self,
+        path: str | Path,
+        *,
+        allowed_bytes: int | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> int:
+        """Compute the whole surface into a Zarr store, block by block; `xarray.open_zarr` gives what `compute` does.
+
+        Parameters
+        ----------
+        path
+            Folder of the store. An earlier result of HyperGrid there is replaced.
+        allowed_bytes
+            Memory that the run may take [bytes], whatever the surface's size; half of what is free where absent.
+        progress
+            Called with the fraction computed after every block.
+
+        Returns
+        -------
+        How many cells are missing. A run that is killed leaves a store whose attribute `hypergrid_incomplete` says so.
+
+        Raises
+        ------
+        NotFound, InvalidQuery
+            The path cannot be used: its folder does not exist, or something else is there, which stays.
+        HyperGridError
+            The query cannot be answered; nothing was written.
+        TooLarge
+            Not even the smallest block fits in the memory that is allowed.
+        """
+        target = Path(path)
+        check_store(target)
+        plan, chunks = streamed_plan(self.surface(), allowed_bytes)
+        outcome = start_store(target, self.question, plan, chunks)
+        for state in run(plan, watched=False, outcome=outcome):
+            if progress is not None:
+                progress(state.fraction)
+        outcome.finish()
+        return outcome.missing
 
     def refine(self, *, order: str = "coarse_to_fine", allowed_bytes: int | None = None) -> Iterator[Refinement]:
         """Compute the surface block by block; each refinement can be looked at.

@@ -6,5 +6,10 @@ from hypergrid.execution.plan import Plan, make_plan
 from hypergrid.execution.result import to_dataset
 from hypergrid.execution.run import Frame, Outcome, Progress, run
 from hypergrid.execution.simulation import simulate
+from hypergrid.execution.streamed import streamed_plan
+from hypergrid.execution.zarr_sink import INCOMPLETE, ZarrOutcome, check_store, start_store
 
-__all__ = ["ORDERS", "Frame", "Outcome", "Plan", "Progress", "explain", "make_plan", "run", "simulate", "to_dataset"]
+__all__ = [
+    "INCOMPLETE", "ORDERS", "Frame", "Outcome", "Plan", "Progress", "ZarrOutcome", "check_store", "explain",
+    "make_plan", "run", "simulate", "start_store", "streamed_plan", "to_dataset",
+]  # fmt: skip

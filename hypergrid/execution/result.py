@@ -28,36 +28,53 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     Coordinates of a grid are cell centres with bounds, times the starts of
     their cells with bounds.
     """
-    topology = surface.topology
-    shape = topology.shape
-    dims = (
-        ("time", topology.space.y.name, topology.space.x.name)
-        if isinstance(topology.space, Grid)
-        else ("time", "series")
-    )
-    coords = {**_time_coords(surface), **_space_coords(topology.space)}
-    data: dict[str, Any] = {"value": (dims, outcome.value.reshape(shape), _value_attributes(question, surface))}
+    shape, dims = surface.topology.shape, dims_of(surface)
     flat = outcome.value.shape
+    arrays: dict[str, NDArray[Any]] = {"value": outcome.value}
     if outcome.count is not None:
-        count = np.broadcast_to(outcome.count.astype(np.int32), flat).reshape(shape)
-        data["count"] = (dims, count, {"long_name": _count_name(surface), "units": "1"})
+        arrays["count"] = np.broadcast_to(outcome.count.astype(np.int32), flat)
     if outcome.possible is not None and np.any(outcome.possible > 0):
-        possible = np.broadcast_to(outcome.possible.astype(np.int32), flat).reshape(shape)
-        data["count_possible"] = (dims, possible, {"long_name": "how many there could have been", "units": "1"})
+        arrays["count_possible"] = np.broadcast_to(outcome.possible.astype(np.int32), flat)
     if outcome.variance is not None:
-        attributes = variance_attributes(surface, outcome.correlation)
-        data["variance"] = (dims, outcome.variance.reshape(shape), attributes)
+        arrays["variance"] = outcome.variance
     if outcome.variance_low is not None:
-        attributes = variance_attributes(surface, "not known: the optimistic end; variance is the other")
-        data["variance_low"] = (dims, outcome.variance_low.reshape(shape), attributes)
+        arrays["variance_low"] = outcome.variance_low
+    told = attributes_of(question, surface, outcome.correlation)
+    data: dict[str, Any] = {name: (dims, array.reshape(shape), told[name]) for name, array in arrays.items()}
     if outcome.extrapolated is not None:
-        flags: dict[str, Any] = {
+        marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
+        data["extrapolated"] = (dims[1:], marks, told["extrapolated"])
+    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome))
+
+
+def dims_of(surface: Perspective) -> tuple[str, ...]:
+    """Return the dimensions of a result, in their order."""
+    space = surface.topology.space
+    return ("time", space.y.name, space.x.name) if isinstance(space, Grid) else ("time", "series")
+
+
+def coords_of(surface: Perspective) -> dict[str, Any]:
+    """Return the coordinates of a result with their bounds, as `xarray.Dataset` takes them."""
+    return {**_time_coords(surface), **_space_coords(surface.topology.space)}
+
+
+def attributes_of(question: Question, surface: Perspective, correlation: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of each variable that a result may have, by name; `correlation` as `Outcome` has it."""
+    return {
+        "value": dict(_value_attributes(question, surface)),
+        "count": {"long_name": _count_name(surface), "units": "1"},
+        "count_possible": {"long_name": "how many there could have been", "units": "1"},
+        "variance": dict(variance_attributes(surface, correlation)),
+        "variance_low": dict(variance_attributes(surface, _OPTIMISTIC)),
+        "extrapolated": {
             "long_name": "whether a cell lies outside the range of elevation of the stations",
             "flag_values": np.array([0, 1], dtype=np.int8),
             "flag_meanings": "inside outside",
-        }
-        data["extrapolated"] = (dims[1:], outcome.extrapolated.astype(np.int8).reshape(shape[1:]), flags)
-    return xr.Dataset(data, coords, _provenance(question, surface, outcome))
+        },
+    }
+
+
+_OPTIMISTIC = "not known: the optimistic end; variance is the other"
 
 
 def _time_coords(surface: Perspective) -> dict[str, Any]:
@@ -196,7 +213,8 @@ def _distance(here: Perspective, operator: Interpolate) -> str:
     return place(axis, operator).metres.description
 
 
-def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
+def provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
+    """Return a result's attributes: what it is, and all that computing it again takes."""
     bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
     attributes = {
         "Conventions": "CF-1.11",
