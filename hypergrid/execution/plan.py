@@ -119,7 +119,9 @@ def make_plan(surface: Surface, *, refining: bool = False, streamed_cells: int |
     if refining and _is_grid(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
     block = streamed_cells or block
-    steps = tuple(_step(item, block * _places(item, final), carried=item in carried) for item in chain)
+    # What is put where the surface is takes no block of its own.
+    in_place = {*carried, *((final,) if _cuts_itself(final) else ())}
+    steps = tuple(_step(item, block * _places(item, final), carried=item in in_place) for item in chain)
     held = (
         final.topology.time.count
         * (block if streamed_cells else space)
@@ -137,7 +139,9 @@ def _cell_bytes(final: Perspective, carried: tuple[Perspective, ...], *, streame
     arrays = 1 if _counts_are_even(carried[0] if carried else final) else 4
     # The mean of slices is made as a block, and copied to where the surface is.
     arrays += len(carried) == 2 and not streamed
-    return 8 * (arrays + (2 if _wants_variance(final) else 0))
+    # The variance of a mean may be bracketed by two.
+    variances = 2 if averaged(final)[1] else 1
+    return 8 * (arrays + (variances if _wants_variance(final) else 0))
 
 
 def _counts_are_even(below: Perspective) -> bool:

@@ -13,6 +13,8 @@ CHUNK_BYTES: Final = 4 * 2**20
 """What a chunk of a store takes at most [bytes]: few files, and little to read for one map or one series."""
 WRITERS: Final = 4
 """Chunks that are written at the same time."""
+WRITER_BYTES: Final = 2 * 2**20
+"""What compressing a chunk takes beside the chunk, and the thread that does it [bytes]."""
 BLOCK_BYTES: Final = 256 * 2**20
 """What the values of a block take at most, whatever is allowed [bytes], so that progress is seen."""
 SMALLEST_CHUNK: Final = 64 * 2**10
@@ -59,7 +61,8 @@ def streamed_plan(surface: Surface, allowed_bytes: int | None) -> tuple[Plan, Ch
         chunks = _chunks(final, cells, allowed)
         plan = make_plan(surface, streamed_cells=chunks.block_cells)
         # A chunk is copied once before it is compressed, and is there compressed as well.
-        return replace(plan, projected_bytes=plan.projected_bytes + 2 * WRITERS * chunks.bytes), chunks
+        writing = WRITERS * (2 * chunks.bytes + WRITER_BYTES)
+        return replace(plan, projected_bytes=plan.projected_bytes + writing), chunks
 
     def fits(cells: int) -> bool:
         return planned(cells)[0].projected_bytes <= allowed

@@ -107,7 +107,8 @@ class ZarrOutcome(Outcome):
 
     def _write(self, name: str, first: int, stop: int, values: NDArray[Any]) -> None:
         array = self._array(name)
-        whole = np.broadcast_to(values, (len(self.value), stop - first))
+        # As the store's type first: a column of counts would be copied as a whole block.
+        whole = np.broadcast_to(values.astype(_KINDS[name][0], copy=False), (len(self.value), stop - first))
         space = self.plan.surface.topology.space
         with zarr.config.set({"async.concurrency": WRITERS}):
             if not isinstance(space, Grid):
@@ -131,6 +132,8 @@ class ZarrOutcome(Outcome):
             fill_value=fill,
             dimension_names=dims_of(surface)[of_space:],
             attributes=_plain(attributes_of(self.question, surface, self.correlation)[name]),
+            # To find out whether a chunk is empty costs two copies of it.
+            config={"write_empty_chunks": True},
         )
 
 

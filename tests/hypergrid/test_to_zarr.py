@@ -134,8 +134,8 @@ def test_blocks_are_whole_chunks_and_fit(slices: int, rows: int, columns: int, p
 
 
 def test_what_is_larger_than_what_is_allowed_is_written_in_parts(tmp_path: Path) -> None:
-    query = kriged(network(200), (60, 60))
-    allowed = 2 * 2**20
+    query = kriged(network(400), (64, 64))
+    allowed = 12 * 2**20
     with pytest.raises(TooLarge):
         query.compute(allowed_bytes=allowed)
     told: list[float] = []
