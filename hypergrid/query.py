@@ -21,12 +21,14 @@ from hypergrid.execution import (
     streamed_plan,
     to_dataset,
 )
+from hypergrid.execution.kept import KEPT
 from hypergrid.perspective import Question, Step, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
 from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
+from hypergrid.tokens import token
 from hypergrid.topology import Grid
 from hypergrid.units import Variable
 
@@ -225,7 +227,11 @@ class Query:
         return explain(self.surface())
 
     def compute(
-        self, *, allowed_bytes: int | None = None, progress: Callable[[float], None] | None = None
+        self,
+        *,
+        allowed_bytes: int | None = None,
+        progress: Callable[[float], None] | None = None,
+        reuse: bool = False,
     ) -> xr.Dataset:
         """Compute the whole surface.
 
@@ -235,6 +241,9 @@ class Query:
             Memory that the run may take; half of what is free where absent.
         progress
             Called with the fraction computed after every block.
+        reuse
+            Whether a result may be one that this process has kept, and is kept for the next who asks the same. Its
+            arrays are read-only: copy what is to be changed.
 
         Raises
         ------
@@ -243,6 +252,17 @@ class Query:
         TooLarge
             It projects more memory than is allowed.
         """
+        if not reuse:
+            return self._computed(allowed_bytes, progress)
+        key = token(self.token, self.to_json())
+        found = KEPT.get(key)
+        if found is None:
+            return KEPT.keep(key, self._computed(allowed_bytes, progress))
+        if progress is not None:
+            progress(1.0)
+        return found
+
+    def _computed(self, allowed_bytes: int | None, progress: Callable[[float], None] | None) -> xr.Dataset:
         plan = self.plan()
         plan.check(allowed_bytes)
         last = None
@@ -260,6 +280,7 @@ class Query:
         *,
         allowed_bytes: int | None = None,
         progress: Callable[[float], None] | None = None,
+        history: str | None = None,
     ) -> int:
         """Compute the whole surface into a Zarr store, block by block; `xarray.open_zarr` gives what `compute` does.
 
@@ -271,6 +292,8 @@ class Query:
             Memory that the run may take [bytes], whatever the surface's size; half of what is free where absent.
         progress
             Called with the fraction computed after every block.
+        history
+            What the attribute of this name says, by the CF conventions when and by what the store was made.
 
         Returns
         -------
@@ -292,7 +315,7 @@ class Query:
         for state in run(plan, watched=False, outcome=outcome):
             if progress is not None:
                 progress(state.fraction)
-        outcome.finish()
+        outcome.finish({} if history is None else {"history": history})
         return outcome.missing
 
     def refine(self, *, order: str = "coarse_to_fine", allowed_bytes: int | None = None) -> Iterator[Refinement]:

@@ -4,12 +4,14 @@ import json
 from typing import Any
 
 import numpy as np
+import scipy
 import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.execution.run import Outcome
 from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
+from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
@@ -220,10 +222,16 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome) -> di
         "Conventions": "CF-1.11",
         "title": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
         "source": "HyperGrid " + VERSION,
+        "hypergrid_version": VERSION,
+        "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
         "hypergrid_query": json.dumps(question.to_json()),
         "hypergrid_token": surface.token,
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }
+    archives = {base.source.archive.name for base in bases if isinstance(base.source, ArchiveSource)}
+    if archives:
+        # Its name, not its path: a copy elsewhere, or on another machine, gives the same.
+        attributes["hypergrid_archive"] = ", ".join(sorted(archives))
     ways = [_distance(item, item.operator) for item in surface.chain() if isinstance(item.operator, Interpolate)]
     if ways:
         attributes["hypergrid_distance"] = "; ".join(dict.fromkeys(ways))

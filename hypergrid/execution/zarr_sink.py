@@ -6,7 +6,7 @@ is written its attribute `hypergrid_incomplete` says so; whoever finds it after 
 
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -92,8 +92,8 @@ class ZarrOutcome(Outcome):
         if block.variance_low is not None:
             self._write("variance_low", first, stop, block.variance_low)
 
-    def finish(self) -> None:
-        """Write what is known of the whole, and say that the store is complete."""
+    def finish(self, more: Mapping[str, str]) -> None:
+        """Write what is known of the whole, and `more` attributes, and say no longer that the store is incomplete."""
         surface = self.plan.surface
         if self.extrapolated is not None:
             self._array("extrapolated")[...] = self.extrapolated.reshape(surface.topology.space.shape).astype(np.int8)
@@ -103,7 +103,7 @@ class ZarrOutcome(Outcome):
                 self.group[name].update_attributes(_plain(attributes))
         told = provenance(self.question, surface, self)
         kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
-        self.group.attrs.put({**kept, **told})
+        self.group.attrs.put({**kept, **told, **more})
 
     def _write(self, name: str, first: int, stop: int, values: NDArray[Any]) -> None:
         array = self._array(name)
