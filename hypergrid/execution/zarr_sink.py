@@ -80,17 +80,21 @@ class ZarrOutcome(Outcome):
         """Return None: nothing of the surface is in memory."""
 
     def put(self, places: Places, block: Cells) -> None:
-        """Write a block."""
-        first, stop = _range(places)
+        """Write a block of all time cells."""
+        self.put_times(places, np.arange(len(self.value)), block)
+
+    def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
+        """Write a block of time cells that follow one another."""
+        here, when = _range(places), slice(int(times[0]), int(times[-1]) + 1)
         self.missing += int(np.count_nonzero(np.isnan(block.value)))
-        self._write("value", first, stop, block.value)
-        self._write("count", first, stop, block.count)
+        self._write("value", here, when, block.value)
+        self._write("count", here, when, block.count)
         if np.any(block.possible > 0):
-            self._write("count_possible", first, stop, block.possible)
+            self._write("count_possible", here, when, block.possible)
         if block.variance is not None:
-            self._write("variance", first, stop, block.variance)
+            self._write("variance", here, when, block.variance)
         if block.variance_low is not None:
-            self._write("variance_low", first, stop, block.variance_low)
+            self._write("variance_low", here, when, block.variance_low)
 
     def finish(self, more: Mapping[str, str]) -> None:
         """Write what is known of the whole, and `more` attributes, and say no longer that the store is incomplete."""
@@ -105,18 +109,18 @@ class ZarrOutcome(Outcome):
         kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
         self.group.attrs.put({**kept, **told, **more})
 
-    def _write(self, name: str, first: int, stop: int, values: NDArray[Any]) -> None:
-        array = self._array(name)
+    def _write(self, name: str, here: tuple[int, int], when: slice, values: NDArray[Any]) -> None:
+        (first, stop), array = here, self._array(name)
         # As the store's type first: a column of counts would be copied as a whole block.
-        whole = np.broadcast_to(values.astype(_KINDS[name][0], copy=False), (len(self.value), stop - first))
+        whole = np.broadcast_to(values.astype(_KINDS[name][0], copy=False), (when.stop - when.start, stop - first))
         space = self.plan.surface.topology.space
         with zarr.config.set({"async.concurrency": WRITERS}):
             if not isinstance(space, Grid):
-                array[:, first:stop] = whole
+                array[when, first:stop] = whole
                 return
             for rows, columns, part in _rectangles(first, stop, space.shape[1]):
                 shape = (len(whole), rows.stop - rows.start, columns.stop - columns.start)
-                array[:, rows, columns] = whole[:, part].reshape(shape)
+                array[when, rows, columns] = whole[:, part].reshape(shape)
 
     def _array(self, name: str) -> zarr.Array[Any]:
         if name in self.group:

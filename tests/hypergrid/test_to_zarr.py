@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import hypergrid as hg
 from hypergrid.errors import InvalidQuery, NotFound, TooLarge
+from hypergrid.execution.cells import Cells
 from hypergrid.execution.streamed import streamed_plan
-from hypergrid.execution.zarr_sink import INCOMPLETE, _rectangles
+from hypergrid.execution.zarr_sink import INCOMPLETE, _rectangles, start_store
 from hypergrid.query import Query
 from hypergrid.testing.networks import random_archive
 
@@ -189,3 +190,19 @@ def test_a_plan_that_does_not_fit_leaves_what_is_there(tmp_path: Path) -> None:
     with pytest.raises(TooLarge, match=r"written block by block, projects [0-9,]+ bytes of memory, above the 1,000"):
         query.to_zarr(target, allowed_bytes=1000)
     assert opened(target)["value"].notnull().any()
+
+
+def test_blocks_of_some_time_cells_come_to_their_place(tmp_path: Path) -> None:
+    query = kriged(network(10))
+    plan, chunks = streamed_plan(query.surface(), None)
+    outcome = start_store(tmp_path / "out.zarr", query.question, plan, chunks)
+    everything, places = np.arange(10 * 77, dtype=float).reshape(10, 77), np.arange(77)
+    for times in (np.arange(4), np.arange(4, 10)):
+        for part in (slice(0, 30), slice(30, 77)):
+            block = Cells(everything[times][:, places[part]], np.ones((1, 1), np.int64), np.zeros((1, 1), np.int64))
+            outcome.put_times(part, times, block)
+    outcome.finish({"history": "now"})
+    found = opened(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(found["value"].to_numpy().reshape(10, 77), everything)
+    assert (found["count"] == 1).all()
+    assert found.attrs["history"] == "now"
