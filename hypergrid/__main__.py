@@ -9,12 +9,14 @@ import math
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+import xarray as xr
 
-from hypergrid.console import PEOPLE, Footnotes, notes_in, say, show_json, show_line, show_table, stages
+from hypergrid.console import PEOPLE, Footnotes, Stage, notes_in, say, show_json, show_line, show_table, stages
 from hypergrid.errors import (
     HyperGridError,
     InvalidDeployment,
@@ -29,9 +31,10 @@ from hypergrid.export import check_path, write
 from hypergrid.kriging import Score
 from hypergrid.pictures import map_of_best, plot_comparison
 from hypergrid.query import OpenArchive, Query, base, open_archive
+from hypergrid.recomputed import again as compute_again
 from hypergrid.settings import read_settings
 from hypergrid.study import compare_methods as compare
-from hypergrid.times import format_instant
+from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
 from hypergrid.topology import Layer
 
@@ -136,24 +139,33 @@ def _show_report(report: dict[str, Any]) -> None:
 
 @app.command()
 def query(
-    file: QueryArgument,
     archive: ArchiveOption,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Result: .nc, .csv, .png or .zarr.")],
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The query as JSON.")] = None,
     *,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Result: .nc, .csv, .png or .zarr.")] = None,
+    again: Annotated[
+        Path | None, typer.Option(help="Instead of FILE: a result, .nc or .zarr, to compute once more and compare.")
+    ] = None,
     allowed_bytes: Annotated[int | None, typer.Option(min=1, help="Memory that the query may take, in bytes.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer a query into a file."""
+    """Answer a query into a file, or check that a result can be computed again."""
+    if again is not None:
+        if file is not None or out is not None:
+            message = "query --again RESULT reads the query from the result and writes nothing: leave FILE and -o away"
+            raise InvalidQuery(message)
+        _check_again(again, archive, allowed_bytes, as_json=as_json)
+        return
+    if file is None or out is None:
+        message = "query needs FILE, the query as JSON, and -o OUT, where the result goes; or --again RESULT"
+        raise InvalidQuery(message)
     check_path(out)
     asked = _read_query(file, open_archive(archive))
     begun = time.monotonic()
     with stages(quiet=as_json) as tell:
-        result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: tell("compute", fraction))
-        tell("write", 0.0)
-        write(result, out)
-        tell("write", 1.0)
+        result, missing = _answer(asked, out, allowed_bytes, tell)
     summary = {
-        "out": str(out), "cells": int(result["value"].size), "missing": int(result["value"].isnull().sum()),
+        "out": str(out), "cells": int(result["value"].size), "missing": missing,
         "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
         "token": result.attrs["hypergrid_token"], "notes": notes_in(result.attrs.get("comment", "")),
         "seconds": round(time.monotonic() - begun, 3),
@@ -171,6 +183,35 @@ def query(
         show_json(summary)
     else:
         say(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
+
+
+def _check_again(result: Path, archive: Path, allowed_bytes: int | None, *, as_json: bool) -> None:
+    """Compute a result once more, say how the two differ, and end with status 1 where they do."""
+    with stages(quiet=as_json) as tell:
+        compared = compute_again(
+            result, open_archive(archive), allowed_bytes=allowed_bytes, progress=lambda done: tell("compute", done)
+        )
+    if as_json:
+        show_json(compared.to_json())
+    else:
+        show_line(compared.describe())
+    if not compared.confirmed:
+        sys.exit(FAILED)
+
+
+def _answer(asked: Query, out: Path, allowed_bytes: int | None, tell: Stage) -> tuple[xr.Dataset, int]:
+    """Write the answer of a query to a file; return it, and how many of its cells are missing."""
+    history = f"{format_instant(time.time_ns() // SECOND_NS * SECOND_NS)} hypergrid query"
+    if out.suffix == ".zarr":
+        progress = partial(tell, "compute")
+        missing = asked.to_zarr(out, allowed_bytes=allowed_bytes, progress=progress, history=history)
+        # Opened, not read: it may be larger than the memory.
+        return xr.open_zarr(out, consolidated=False, chunks=None), missing
+    result = asked.compute(allowed_bytes=allowed_bytes, progress=lambda fraction: tell("compute", fraction))
+    tell("write", 0.0)
+    write(result.assign_attrs(history=history), out)
+    tell("write", 1.0)
+    return result, int(result["value"].isnull().sum())
 
 
 def _read_query(file: Path, archive: OpenArchive) -> Query:

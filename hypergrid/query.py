@@ -11,13 +11,29 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.execution import Frame, Picture, Plan, Progress, Walking, explain, make_plan, refine, run, to_dataset
+from hypergrid.execution import (
+    Frame,
+    Picture,
+    Plan,
+    Progress,
+    Walking,
+    check_store,
+    explain,
+    make_plan,
+    refine,
+    run,
+    start_store,
+    streamed_plan,
+    to_dataset,
+)
+from hypergrid.execution.kept import KEPT
 from hypergrid.perspective import Question, Step, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
 from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
+from hypergrid.tokens import token
 from hypergrid.topology import Grid
 from hypergrid.units import Variable
 
@@ -247,7 +263,11 @@ class Query:
         return explain(self.surface())
 
     def compute(
-        self, *, allowed_bytes: int | None = None, progress: Callable[[float], None] | None = None
+        self,
+        *,
+        allowed_bytes: int | None = None,
+        progress: Callable[[float], None] | None = None,
+        reuse: bool = False,
     ) -> xr.Dataset:
         """Compute the whole surface.
 
@@ -257,6 +277,9 @@ class Query:
             Memory that the run may take; half of what is free where absent.
         progress
             Called with the fraction computed after every block.
+        reuse
+            Whether a result may be one that this process has kept, and is kept for the next who asks the same. Its
+            arrays are read-only: copy what is to be changed.
 
         Raises
         ------
@@ -265,6 +288,17 @@ class Query:
         TooLarge
             It projects more memory than is allowed.
         """
+        if not reuse:
+            return self._computed(allowed_bytes, progress)
+        key = token(self.token, self.to_json())
+        found = KEPT.get(key)
+        if found is None:
+            return KEPT.keep(key, self._computed(allowed_bytes, progress))
+        if progress is not None:
+            progress(1.0)
+        return found
+
+    def _computed(self, allowed_bytes: int | None, progress: Callable[[float], None] | None) -> xr.Dataset:
         plan = self.plan()
         plan.check(allowed_bytes)
         last = None
@@ -275,6 +309,50 @@ class Query:
             message = "a surface has at least one cell"
             raise InvalidQuery(message)
         return to_dataset(self.question, plan.surface, last.outcome)
+
+    def to_zarr(
+        self,
+        path: str | Path,
+        *,
+        allowed_bytes: int | None = None,
+        progress: Callable[[float], None] | None = None,
+        history: str | None = None,
+    ) -> int:
+        """Compute the whole surface into a Zarr store, block by block; `xarray.open_zarr` gives what `compute` does.
+
+        Parameters
+        ----------
+        path
+            Folder of the store. An earlier result of HyperGrid there is replaced.
+        allowed_bytes
+            Memory that the run may take [bytes], whatever the surface's size; half of what is free where absent.
+        progress
+            Called with the fraction computed after every block.
+        history
+            What the attribute of this name says, by the CF conventions when and by what the store was made.
+
+        Returns
+        -------
+        How many cells are missing. A run that is killed leaves a store whose attribute `hypergrid_incomplete` says so.
+
+        Raises
+        ------
+        NotFound, InvalidQuery
+            The path cannot be used: its folder does not exist, or something else is there, which stays.
+        HyperGridError
+            The query cannot be answered; nothing was written.
+        TooLarge
+            Not even the smallest block fits in the memory that is allowed.
+        """
+        target = Path(path)
+        check_store(target)
+        plan, chunks = streamed_plan(self.surface(), allowed_bytes)
+        outcome = start_store(target, self.question, plan, chunks)
+        for state in run(plan, watched=False, outcome=outcome):
+            if progress is not None:
+                progress(state.fraction)
+        outcome.finish({} if history is None else {"history": history})
+        return outcome.missing
 
     def refine(
         self,

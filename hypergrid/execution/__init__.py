@@ -7,9 +7,11 @@ from hypergrid.execution.progressive import Picture, refine
 from hypergrid.execution.result import to_dataset
 from hypergrid.execution.run import Frame, Outcome, Progress, run
 from hypergrid.execution.simulation import simulate
+from hypergrid.execution.streamed import streamed_plan
 from hypergrid.execution.walk import Walking
+from hypergrid.execution.zarr_sink import INCOMPLETE, ZarrOutcome, check_store, start_store
 
 __all__ = [
-    "ORDERS", "Frame", "Outcome", "Picture", "Plan", "Progress", "Walking",
-    "explain", "make_plan", "refine", "run", "simulate", "to_dataset",
+    "INCOMPLETE", "ORDERS", "Frame", "Outcome", "Picture", "Plan", "Progress", "Walking", "ZarrOutcome", "check_store",
+    "explain", "make_plan", "refine", "run", "simulate", "start_store", "streamed_plan", "to_dataset",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ _FREE: Final[int | None] = getattr(mmap, "MADV_FREE", None)
 _HUGE: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
-class _Kept:
+class _Spare:
     """Pieces of memory that nobody uses, newest last."""
 
     def __init__(self) -> None:
@@ -80,10 +80,10 @@ class _Kept:
             del self._pieces[0]
 
 
-KEPT: Final = _Kept()
+SPARE: Final = _Spare()
 """Of this process; pages are private, so a child that is forked writes to its own."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=KEPT.begin)
+    os.register_at_fork(after_in_child=SPARE.begin)
 
 
 def empty(shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -94,8 +94,8 @@ def empty(shape: tuple[int, ...]) -> NDArray[np.float64]:
     size = 8 * int(np.prod(shape, dtype=np.int64))
     if size < LARGE_BYTES or _FREE is None:
         return np.empty(shape)
-    piece = KEPT.take(size)
+    piece = SPARE.take(size)
     whole = np.frombuffer(piece, dtype=np.float64)
     # Views have this very array as their base, so it lives as long as they do.
-    weakref.finalize(whole, KEPT.give, piece).atexit = False
+    weakref.finalize(whole, SPARE.give, piece).atexit = False
     return whole.reshape(shape)

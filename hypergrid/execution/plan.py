@@ -93,7 +93,13 @@ def free_bytes() -> int:
         return 4 * 2**30
 
 
-def make_plan(surface: Surface, *, refining: bool = False, rules: tuple[Rule, ...] = RULES) -> Plan:
+def make_plan(
+    surface: Surface,
+    *,
+    refining: bool = False,
+    streamed_cells: int | None = None,
+    rules: tuple[Rule, ...] = RULES,
+) -> Plan:
     """Return the plan of a surface: rewritten, cut into blocks, costed.
 
     Parameters
@@ -102,6 +108,9 @@ def make_plan(surface: Surface, *, refining: bool = False, rules: tuple[Rule, ..
         What is asked for.
     refining
         Whether the answer is watched while it is computed, so that it comes in more and smaller blocks.
+    streamed_cells
+        Where each block leaves memory once it is computed: cells of the space in one block. Absent, the whole surface
+        is held.
     rules
         Rewrite rules; fewer show what each of them is worth.
     """
@@ -119,13 +128,40 @@ def make_plan(surface: Surface, *, refining: bool = False, rules: tuple[Rule, ..
         block = -(-space // -(-space // block))
     if refining and _is_grid(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
-    steps = tuple(_step(item, block * _places(item, final), carried=item in carried) for item in chain)
-    # Values, and counts with their copies in the result.
-    held = final.topology.count * 8 * (6 if _wants_variance(final) else 4)
+    block = streamed_cells or block
+    # What is put where the surface is takes no block of its own.
+    in_place = {*carried, *((final,) if _cuts_itself(final) else ())}
+    steps = tuple(_step(item, block * _places(item, final), carried=item in in_place) for item in chain)
+    held = (
+        final.topology.time.count
+        * (block if streamed_cells else space)
+        * _cell_bytes(final, carried, streamed=streamed_cells is not None)
+    )
     total = held + sum(step.projected_bytes for step in steps)
     return Plan(
         surface, rewritten, steps, final.topology.count, block, int(total), sum(step.projected_s for step in steps)
     )  # fmt: skip
+
+
+def _cell_bytes(final: Perspective, carried: tuple[Perspective, ...], *, streamed: bool) -> int:
+    """Return what a cell of the surface, or of a block that is streamed, takes in the result [bytes]."""
+    # Values, and counts with their copies; counts that are the same everywhere are a column.
+    arrays = 1 if _counts_are_even(carried[0] if carried else final) else 4
+    # The mean of slices is made as a block, and copied to where the surface is.
+    arrays += len(carried) == 2 and not streamed
+    # The variance of a mean may be bracketed by two.
+    variances = 2 if averaged(final)[1] else 1
+    return 8 * (arrays + (variances if _wants_variance(final) else 0))
+
+
+def _counts_are_even(below: Perspective) -> bool:
+    """Return whether an interpolation uses as many stations for every cell of a slice, for certain."""
+    operator = below.operator
+    if not isinstance(operator, Interpolate) or not operator.row.has_variance or operator.layers:
+        return False
+    given = operator.given
+    by = getattr(given.get("variogram"), "by", "all")
+    return by == "all" and all(given.get(name) is None for name in ("radius_m", "octants", "trend", "drift"))
 
 
 def _is_grid(here: Perspective) -> bool:

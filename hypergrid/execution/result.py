@@ -4,13 +4,16 @@ import json
 from typing import Any
 
 import numpy as np
+import scipy
 import xarray as xr
+from numpy.typing import NDArray
 
 from hypergrid.execution.names import functions_of, value_names
 from hypergrid.execution.run import Outcome
 from hypergrid.execution.time_coordinates import over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
+from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.placing import place
 from hypergrid.topology import Grid, SeriesAxis
 from hypergrid.units import as_cf
@@ -27,35 +30,53 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     `extrapolated` (lat, lon) where a trend in elevation was interpolated. Coordinates of a grid are cell centres with
     bounds, times the starts of their cells with bounds.
     """
-    topology = surface.topology
-    shape = topology.shape
-    time = topology.time.name
-    dims = (
-        (time, topology.space.y.name, topology.space.x.name) if isinstance(topology.space, Grid) else (time, "series")
-    )
-    coords = {**time_coords(topology.time), **_space_coords(topology.space)}
-    data: dict[str, Any] = {"value": (dims, outcome.value.reshape(shape), _value_attributes(surface))}
+    shape, dims = surface.topology.shape, dims_of(surface)
     flat = outcome.value.shape
+    arrays: dict[str, NDArray[Any]] = {"value": outcome.value}
     if outcome.count is not None:
-        count = np.broadcast_to(outcome.count.astype(np.int32), flat).reshape(shape)
-        data["count"] = (dims, count, {"long_name": _count_name(surface), "units": "1"})
+        arrays["count"] = np.broadcast_to(outcome.count.astype(np.int32), flat)
     if outcome.possible is not None and np.any(outcome.possible > 0):
-        possible = np.broadcast_to(outcome.possible.astype(np.int32), flat).reshape(shape)
-        data["count_possible"] = (dims, possible, {"long_name": "how many there could have been", "units": "1"})
+        arrays["count_possible"] = np.broadcast_to(outcome.possible.astype(np.int32), flat)
     if outcome.variance is not None:
-        attributes = variance_attributes(surface, outcome.correlation)
-        data["variance"] = (dims, outcome.variance.reshape(shape), attributes)
+        arrays["variance"] = outcome.variance
     if outcome.variance_low is not None:
-        attributes = variance_attributes(surface, "not known: the optimistic end; variance is the other")
-        data["variance_low"] = (dims, outcome.variance_low.reshape(shape), attributes)
+        arrays["variance_low"] = outcome.variance_low
+    told = attributes_of(surface, outcome.correlation)
+    data: dict[str, Any] = {name: (dims, array.reshape(shape), told[name]) for name, array in arrays.items()}
     if outcome.extrapolated is not None:
-        flags: dict[str, Any] = {
+        marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
+        data["extrapolated"] = (dims[1:], marks, told["extrapolated"])
+    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome))
+
+
+def dims_of(surface: Perspective) -> tuple[str, ...]:
+    """Return the dimensions of a result, in their order."""
+    time, space = surface.topology.time.name, surface.topology.space
+    return (time, space.y.name, space.x.name) if isinstance(space, Grid) else (time, "series")
+
+
+def coords_of(surface: Perspective) -> dict[str, Any]:
+    """Return the coordinates of a result with their bounds, as `xarray.Dataset` takes them."""
+    return {**time_coords(surface.topology.time), **_space_coords(surface.topology.space)}
+
+
+def attributes_of(surface: Perspective, correlation: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of each variable that a result may have, by name; `correlation` as `Outcome` has it."""
+    return {
+        "value": dict(_value_attributes(surface)),
+        "count": {"long_name": _count_name(surface), "units": "1"},
+        "count_possible": {"long_name": "how many there could have been", "units": "1"},
+        "variance": dict(variance_attributes(surface, correlation)),
+        "variance_low": dict(variance_attributes(surface, _OPTIMISTIC)),
+        "extrapolated": {
             "long_name": "whether a cell lies outside the range of elevation of the stations",
             "flag_values": np.array([0, 1], dtype=np.int8),
             "flag_meanings": "inside outside",
-        }
-        data["extrapolated"] = (dims[1:], outcome.extrapolated.astype(np.int8).reshape(shape[1:]), flags)
-    return xr.Dataset(data, coords, _provenance(question, surface, outcome))
+        },
+    }
+
+
+_OPTIMISTIC = "not known: the optimistic end; variance is the other"
 
 
 _SPACE_ATTRIBUTES = {
@@ -145,17 +166,24 @@ def _distance(here: Perspective, operator: Interpolate) -> str:
     return place(axis, operator).metres.description
 
 
-def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
+def provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
+    """Return a result's attributes: what it is, and all that computing it again takes."""
     bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
     attributes = {
         "Conventions": "CF-1.11",
         "title": f"{question.variable}: {' > '.join(step.name for step in question.steps) or 'readings'}",
         "source": "HyperGrid " + VERSION,
+        "hypergrid_version": VERSION,
+        "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
         "hypergrid_query": json.dumps(question.to_json()),
         "hypergrid_token": surface.token,
         "hypergrid_functions": functions_of(surface),
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }
+    archives = {base.source.archive.name for base in bases if isinstance(base.source, ArchiveSource)}
+    if archives:
+        # Its name, not its path: a copy elsewhere, or on another machine, gives the same.
+        attributes["hypergrid_archive"] = ", ".join(sorted(archives))
     ways = [_distance(item, item.operator) for item in surface.chain() if isinstance(item.operator, Interpolate)]
     if ways:
         attributes["hypergrid_distance"] = "; ".join(dict.fromkeys(ways))

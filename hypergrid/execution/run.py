@@ -12,7 +12,7 @@ from hypergrid.execution.cells import Cells
 from hypergrid.execution.estimate import complete
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.memory import empty
-from hypergrid.execution.orders import ORDERS, Order
+from hypergrid.execution.orders import ORDERS, Order, raster
 from hypergrid.execution.plan import Plan
 from hypergrid.topology import Grid
 
@@ -38,6 +38,10 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     correlation: str = ""
     """Which correlation between slices the variance of a mean over time took, for people; empty for other variances."""
+
+    def room(self, places: Places) -> NDArray[np.float64] | None:
+        """Return where the values of some places may be computed in place, None where nowhere."""
+        return self.value[:, places] if isinstance(places, slice) else None
 
     def put(self, places: Places, block: Cells) -> None:
         """Take a block's values."""
@@ -151,7 +155,12 @@ class Progress:
 
 
 def run(
-    plan: Plan, *, order: str = "raster", watched: bool = True, clock: Callable[[], float] = time.monotonic
+    plan: Plan,
+    *,
+    order: str = "raster",
+    watched: bool = True,
+    outcome: Outcome | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
     """Compute a plan block by block.
 
@@ -163,6 +172,8 @@ def run(
         Which cells come first: "raster" or "coarse_to_fine".
     watched
         Whether anybody looks at the values before all are computed; what is not yet computed is NaN then.
+    outcome
+        What takes the blocks, with nothing computed; arrays in memory where absent.
     clock
         Seconds that pass [s].
 
@@ -175,31 +186,38 @@ def run(
     NotFound
         There is no such order; before anything is computed.
     """
-    return _blocks(plan, ORDERS[order], watched=watched, clock=clock)
+    return _blocks(plan, ORDERS[order], outcome, watched=watched, clock=clock)
 
 
-def _blocks(plan: Plan, order: Order, *, watched: bool, clock: Callable[[], float]) -> Iterator[Progress]:
-    begun = clock()
-    surface = plan.surface
-    permutation = order(surface.topology.space.shape)
-    in_order = bool((permutation[1:] > permutation[:-1]).all())
+def _in_memory(plan: Plan, *, watched: bool) -> Outcome:
+    """Return arrays for a whole surface."""
+    topology = plan.surface.topology
     # Touching 320 MB of new memory took longer than computing 1,000 slices of 200 x 200 cells: do it once.
-    value = empty((surface.topology.time.count, surface.topology.space.count))
+    value = empty((topology.time.count, topology.space.count))
     if watched:
         value.fill(np.nan)
-    outcome = Outcome(
-        value,
-        computed=np.zeros(surface.topology.space.count, dtype=bool),
-    )
+    return Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
+
+
+def _blocks(
+    plan: Plan, order: Order, outcome: Outcome | None, *, watched: bool, clock: Callable[[], float]
+) -> Iterator[Progress]:
+    begun = clock()
+    surface = plan.surface
+    total = surface.topology.space.count
+    # Of a map that does not fit in memory neither do the numbers of its cells.
+    permutation = None if order is raster else order(surface.topology.space.shape)
+    in_order = permutation is None or bool((permutation[1:] > permutation[:-1]).all())
+    outcome = outcome or _in_memory(plan, watched=watched)
     evaluator = Evaluator()
     outcome.left_out, outcome.notes = evaluator.left_out, evaluator.notes
     here = surface.topology.space.token()
-    for start in range(0, len(permutation), plan.block_cells):
-        places = permutation[start : start + plan.block_cells]
+    for start in range(0, total, plan.block_cells):
+        stop = min(start + plan.block_cells, total)
+        places = np.arange(start, stop, dtype=np.intp) if permutation is None else permutation[start:stop]
         # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
-        range_ = slice(start, start + len(places)) if in_order else places
-        into = outcome.value[:, range_] if isinstance(range_, slice) else None
-        outcome.put(range_, evaluator.surface(surface, places, out=into))
+        range_ = slice(start, stop) if in_order else places
+        outcome.put(range_, evaluator.surface(surface, places, out=outcome.room(range_)))
         outcome.correlation = evaluator.correlation
         outcome.extrapolated = evaluator.extrapolated.get(here)
-        yield Progress(plan, outcome, start + len(places), clock() - begun)
+        yield Progress(plan, outcome, stop, clock() - begun)

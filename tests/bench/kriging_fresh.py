@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.bench.kriging_cases import CASES, Case, network
 from tests.bench.kriging_ours import Floats, all_slices, time_mean
+from tests.bench.resident import peak_above, reset_peak
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,9 +63,9 @@ def fresh(case: Case, work: str, *, compiling: bool = False) -> Fresh:
 
 def _run(case: Case, work: str) -> Fresh:
     call = WORKS[work](case)
-    before = _reset_peak()
+    before = reset_peak()
     first = _seconds(call)
-    peak = None if before is None else _status("VmHWM") - before
+    peak = peak_above(before)
     return Fresh(first, _seconds(call), peak)
 
 
@@ -80,23 +81,6 @@ def _seconds(call: Callable[[], Floats]) -> float:
     seconds = time.perf_counter() - begun
     del held
     return seconds
-
-
-def _reset_peak() -> int | None:
-    """Return the resident memory now [bytes], and let the system count its peak anew from here.
-
-    `ru_maxrss` would not do: a child inherits its parent's.
-    """
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-        return _status("VmRSS")
-    except OSError:
-        return None
-
-
-def _status(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hypergrid.execution import memory
-from hypergrid.execution.memory import KEPT, LARGE_BYTES, MOST_BYTES, empty
+from hypergrid.execution.memory import LARGE_BYTES, MOST_BYTES, SPARE, empty
 
 LARGE = (LARGE_BYTES // 8,)
 
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.skipif(not hasattr(memory.mmap, "MADV_FREE"), reason="t
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
     gc.collect()
-    KEPT.drop()
+    SPARE.drop()
     yield
     gc.collect()
-    KEPT.drop()
+    SPARE.drop()
 
 
 def place(array: np.ndarray) -> int:
@@ -33,12 +33,12 @@ def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
     first[:] = 1.0
     here, view = place(first), first[1, 5:9]
     del first
-    assert KEPT.sizes == ()
+    assert SPARE.sizes == ()
     second = empty(LARGE)
     assert place(second) != here
     assert view.tolist() == [1.0] * 4
     del view
-    assert KEPT.sizes == (LARGE_BYTES,)
+    assert SPARE.sizes == (LARGE_BYTES,)
     assert place(empty(LARGE)) == here
 
 
@@ -47,14 +47,14 @@ def test_only_memory_of_the_same_size_is_taken() -> None:
     del del_me
     other = empty((LARGE[0] + 8,))
     other[:] = 2.0
-    assert KEPT.sizes == (LARGE_BYTES,)
+    assert SPARE.sizes == (LARGE_BYTES,)
 
 
 def test_small_arrays_are_the_allocator_s() -> None:
     small = empty((10, 10))
     assert small.shape == (10, 10)
     del small
-    assert KEPT.sizes == ()
+    assert SPARE.sizes == ()
 
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes() -> None:
@@ -62,8 +62,8 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes() -> None:
     arrays = [empty((LARGE[0] + 8 * (number == 0),)) for number in range(count + 1)]
     while arrays:
         arrays.pop(0)
-    assert sum(KEPT.sizes) <= MOST_BYTES
-    assert LARGE_BYTES + 64 not in KEPT.sizes
+    assert sum(SPARE.sizes) <= MOST_BYTES
+    assert LARGE_BYTES + 64 not in SPARE.sizes
 
 
 def test_threads_never_share_a_piece() -> None:
@@ -78,4 +78,4 @@ def test_threads_never_share_a_piece() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))
-    assert len(KEPT.sizes) <= 4
+    assert len(SPARE.sizes) <= 4

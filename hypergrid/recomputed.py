@@ -1,0 +1,250 @@
+"""A result computed again from what it says of itself, and compared: `hg.again`, `hypergrid query --again`."""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+
+from hypergrid.errors import HyperGridError, InvalidQuery, NotFound, TooLarge
+from hypergrid.execution import INCOMPLETE
+from hypergrid.perspective.sources import ARRAY
+from hypergrid.query import OpenArchive, Query
+
+ROUNDING: Final = 1e-9
+"""Differences up to this share of the greatest value come from the order of sums, which blocks change."""
+SLAB_BYTES: Final = 32 * 2**20
+"""What is compared at once [bytes]: a result in a store may be larger than the memory."""
+TOLD: Final[Mapping[str, str]] = {
+    "hypergrid_version": "version of HyperGrid",
+    "hypergrid_libraries": "libraries",
+    "hypergrid_functions": "functions",
+    "hypergrid_token": "token",
+    "hypergrid_snapshot": "snapshot",
+}
+"""Attributes in which a result and the one computed again are compared, in words."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a variable differs."""
+
+    variable: str
+    greatest: float
+    """Greatest absolute difference of two values, 0 where only missing ones or texts differ."""
+    cells: int
+    """Cells that differ, those included that are missing in one of the two."""
+    is_rounding: bool
+    """Whether it is no more than another order of sums makes."""
+    what: str
+    """In words."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recomputed:
+    """A result beside the one that was computed again."""
+
+    differences: tuple[Difference, ...]
+    """By variable and coordinate; none where all are identical to the last bit."""
+    changes: tuple[str, ...]
+    """What is not as it was: version, libraries, functions, token; in words."""
+
+    @property
+    def identical(self) -> bool:
+        """Whether all values, counts, variances and coordinates are the same to the last bit."""
+        return not self.differences
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether nothing differs by more than rounding."""
+        return all(difference.is_rounding for difference in self.differences)
+
+    def describe(self) -> str:
+        """Return the outcome in lines."""
+        if self.identical:
+            first = "identical"
+        else:
+            first = "identical but for rounding" if self.confirmed else "different"
+        lines = [f"{difference.variable}: {difference.what}" for difference in self.differences]
+        return "\n".join([first, *lines, *self.changes])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON."""
+        listed = {one.variable: {"greatest": one.greatest, "cells": one.cells} for one in self.differences}
+        return {
+            "identical": self.identical, "confirmed": self.confirmed, "differences": listed,
+            "changes": list(self.changes),
+        }  # fmt: skip
+
+
+def again(
+    result: str | Path | xr.Dataset,
+    archive: OpenArchive,
+    *,
+    allowed_bytes: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Recomputed:
+    """Compute a result again at its snapshot, and compare values, counts, variances and coordinates.
+
+    Parameters
+    ----------
+    result
+        A result of HyperGrid: a file (.nc), a store (.zarr), or a dataset.
+    archive
+        The archive that it was computed from.
+    allowed_bytes
+        Memory that the run may take [bytes]; what does not fit is computed into a store for the time being.
+    progress
+        Called with the fraction computed after every block.
+
+    Raises
+    ------
+    NotFound
+        There is no such file, or the archive has no such snapshot, variable or function any more.
+    InvalidQuery
+        It is no result of HyperGrid, an incomplete one, one of an array in memory, or one of another archive.
+    """
+    with _opened(result) as (name, old):
+        query = _query_of(name, old, archive)
+        with tempfile.TemporaryDirectory() as folder, _computed(query, Path(folder), allowed_bytes, progress) as new:
+            return Recomputed(tuple(_differences(old, new)), tuple(_changes(old.attrs, new.attrs)))
+
+
+@contextmanager
+def _opened(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
+    """Yield what a result is called, and the result, whose values need not be read."""
+    if isinstance(result, xr.Dataset):
+        yield "the dataset", result
+        return
+    path = Path(result)
+    if not path.exists():
+        message = f"the result {path} does not exist; give a file or a store that 'hypergrid query' wrote"
+        raise NotFound(message)
+    if path.suffix not in (".nc", ".zarr"):
+        message = f"the result {path} cannot be computed again: only .nc and .zarr say how they were computed"
+        raise InvalidQuery(message)
+    try:
+        found = (
+            xr.open_zarr(path, consolidated=False, chunks=None)
+            if path.suffix == ".zarr"
+            else xr.open_dataset(path, engine="h5netcdf")
+        )
+    except (OSError, ValueError, KeyError) as error:
+        message = f"the result {path} cannot be read: {error}"
+        raise InvalidQuery(message) from error
+    with found:
+        yield path.name, found
+
+
+def _query_of(name: str, old: xr.Dataset, archive: OpenArchive) -> Query:
+    if INCOMPLETE in old.attrs:
+        message = f"{name} is an incomplete result: its run did not end; compute it anew with 'hypergrid query'"
+        raise InvalidQuery(message)
+    try:
+        document = json.loads(old.attrs["hypergrid_query"])
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"{name} is no result of HyperGrid: it has no attribute 'hypergrid_query' that can be read"
+        raise InvalidQuery(message) from error
+    if any(snapshot.startswith(ARRAY) for snapshot in _snapshots(document)):
+        message = (
+            f"{name} is a result of an array in memory, which cannot be found again; give the array to hg.base once "
+            "more, and compute the query that the attribute 'hypergrid_query' holds"
+        )
+        raise InvalidQuery(message)
+    source = old.attrs.get("hypergrid_archive", archive.name)
+    if source != archive.name:
+        message = f"{name} was computed from the archive {source!r}; got the archive {archive.name!r}; give the other"
+        raise InvalidQuery(message)
+    try:
+        query = archive.query(document)
+        query.surface()
+    except HyperGridError as error:
+        # Of the same kind, so that its remedy stays what it is.
+        kind = NotFound if isinstance(error, NotFound) else InvalidQuery
+        message = f"{name} cannot be computed again from the archive {archive.name!r}: {error}"
+        raise kind(message) from error
+    return query
+
+
+def _snapshots(document: object) -> Iterator[str]:
+    """Yield the snapshots that a query and those merged into it name."""
+    if not isinstance(document, Mapping):
+        return
+    if isinstance(document.get("snapshot"), str):
+        yield document["snapshot"]
+    steps = document.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        for other in step.get("with", ()) if isinstance(step, Mapping) else ():
+            yield from _snapshots(other)
+
+
+@contextmanager
+def _computed(
+    query: Query, folder: Path, allowed_bytes: int | None, progress: Callable[[float], None] | None
+) -> Iterator[xr.Dataset]:
+    try:
+        query.plan().check(allowed_bytes)
+    except TooLarge:
+        query.to_zarr(folder / "again.zarr", allowed_bytes=allowed_bytes, progress=progress)
+        with xr.open_zarr(folder / "again.zarr", consolidated=False, chunks=None) as found:
+            yield found
+    else:
+        yield query.compute(allowed_bytes=allowed_bytes, progress=progress)
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for attribute, words in TOLD.items():
+        was, now = old.get(attribute), new.get(attribute)
+        if was != now:
+            yield f"{words}: {'not told' if was is None else was} then, {'not told' if now is None else now} now"
+
+
+def _differences(old: xr.Dataset, new: xr.Dataset) -> Iterator[Difference]:
+    for name in sorted({*map(str, old.variables), *map(str, new.variables)}):
+        if name not in old.variables or name not in new.variables:
+            where = "the result" if name in old.variables else "what was computed again"
+            yield Difference(name, 0.0, 0, is_rounding=False, what=f"only in {where}")
+        elif old[name].dims != new[name].dims or old[name].shape != new[name].shape:
+            what = f"{dict(old[name].sizes)} then, {dict(new[name].sizes)} now"
+            yield Difference(name, 0.0, 0, is_rounding=False, what=what)
+        elif (found := _difference(name, old[name], new[name])) is not None:
+            yield found
+
+
+def _difference(name: str, old: xr.DataArray, new: xr.DataArray) -> Difference | None:
+    """Return how two arrays of one shape differ, a slab after the other; None where they do not."""
+    cells, lost, greatest, scale = 0, 0, 0.0, 0.0
+    for slab in _slabs(old):
+        was, now = np.atleast_1d(old[slab].to_numpy()), np.atleast_1d(new[slab].to_numpy())
+        if was.dtype.kind not in "biuf" or now.dtype.kind not in "biuf":
+            as_text = was.dtype.kind != "M" or now.dtype.kind != "M"
+            cells += int(np.count_nonzero(was.astype(str) != now.astype(str) if as_text else was != now))
+            continue
+        was, now = was.astype(np.float64), now.astype(np.float64)
+        same = (was == now) | (np.isnan(was) & np.isnan(now))
+        cells += int(np.count_nonzero(~same))
+        lost += int(np.count_nonzero(np.isnan(was) != np.isnan(now)))
+        gap = np.abs(was - now)[~same]
+        greatest = max(greatest, float(np.nanmax(gap, initial=0.0)))
+        scale = max(scale, float(np.nanmax(np.abs(was), initial=0.0)))
+    if not cells:
+        return None
+    what = f"{cells:,} of {old.size:,} differ, by at most {greatest:.3g}"
+    if lost:
+        what += f"; {lost:,} are missing in one of the two"
+    is_rounding = not lost and 0.0 < greatest <= ROUNDING * scale
+    return Difference(name, greatest, cells, is_rounding=is_rounding, what=what)
+
+
+def _slabs(array: xr.DataArray) -> Iterator[tuple[slice, ...]]:
+    if not array.ndim:
+        yield ()
+        return
+    step = max(1, SLAB_BYTES // (8 * max(1, array[:1].size)))
+    for start in range(0, array.shape[0], step):
+        yield (slice(start, start + step),)
