@@ -1,6 +1,7 @@
 """A plan in words: stable text, so that golden files can hold it."""
 
 from hypergrid.execution.plan import Plan, make_plan
+from hypergrid.execution.time_coordinates import readable_ns
 from hypergrid.perspective import Perspective, Surface
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
@@ -47,7 +48,7 @@ def _cells(item: Perspective) -> str:
         return f"{time.count:,} x {time.describe()} from {format_instant(time.origin)}, {where}"
     if are_instants(time):
         return f"{time.count:,} instants every {format_duration(time.step)} from {format_instant(time.origin)}, {where}"
-    length = format_duration(time.length)
+    length = format_duration(readable_ns(time.length))
     step = "" if time.step == time.length or time.count == 1 else f" every {format_duration(time.step)}"
     return f"{time.count:,} x {length}{step} from {format_instant(time.origin)}, {where}"
 

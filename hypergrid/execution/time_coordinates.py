@@ -96,10 +96,10 @@ def over_cells(dimensions: Sequence[str], method: str, time: TimeAxis) -> str:
 
 
 def _length(time: TimeAxis) -> str:
-    return f" (comment: cells of {format_duration(_readable(time.length))})" if isinstance(time, Regular) else ""
+    return f" (comment: cells of {format_duration(readable_ns(time.length))})" if isinstance(time, Regular) else ""
 
 
-def _readable(length_ns: int) -> int:
+def readable_ns(length_ns: int) -> int:
     """Return a length as people say it: cells over all instants of an array end a nanosecond after the last."""
     if length_ns % 1_000 == 1 and length_ns > 1_000:
         return length_ns - 1
