@@ -6,10 +6,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.execution import Frame, Plan, Progress, explain, make_plan, run, to_dataset
+from hypergrid.execution import Frame, Picture, Plan, Progress, Walking, explain, make_plan, refine, run, to_dataset
 from hypergrid.perspective import Question, Step, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
@@ -25,22 +27,27 @@ class Refinement:
     """An answer as it stands after one block of a run; all refinements of a run share their arrays."""
 
     question: Question
-    progress: Progress
+    picture: Picture
+
+    @property
+    def progress(self) -> Progress:
+        """The arrays that are being filled, by place."""
+        return self.picture.progress
 
     @property
     def fraction(self) -> float:
         """Share of the cells that is computed, 0 to 1."""
-        return self.progress.fraction
+        return self.picture.fraction
 
     @property
     def cells(self) -> int:
         """Cells that are computed."""
-        return self.progress.places * self.progress.frames
+        return self.picture.count * self.picture.slices
 
     @property
     def total(self) -> int:
         """Cells in all."""
-        return self.progress.total * self.progress.frames
+        return self.picture.lattice.cells * self.picture.slices
 
     @property
     def seconds(self) -> float:
@@ -50,7 +57,23 @@ class Refinement:
     @property
     def complete(self) -> bool:
         """Whether everything is computed."""
-        return self.progress.complete
+        return self.cells == self.total
+
+    @property
+    def error(self) -> float:
+        """Root mean square error of the estimates of what is not computed [the unit of the values].
+
+        It is known from computed cells that are left out; 0 where all is computed, NaN where one cell is.
+        """
+        return self.picture.error()
+
+    @property
+    def estimate(self) -> NDArray[np.float64]:
+        """The first time cell of a map, or a station's time cells, days as rows, the rest estimated.
+
+        Shape (rows, columns); NaN beyond the last time cell.
+        """
+        return self.picture.frame().estimate
 
     @property
     def frames(self) -> int:
@@ -243,23 +266,42 @@ class Query:
             raise InvalidQuery(message)
         return to_dataset(self.question, plan.surface, last.outcome)
 
-    def refine(self, *, order: str = "coarse_to_fine", allowed_bytes: int | None = None) -> Iterator[Refinement]:
+    def refine(
+        self,
+        *,
+        order: str = "coarse_to_fine",
+        walkers: int | None = None,
+        seed: int = 0,
+        fraction: float = 0.15,
+        allowed_bytes: int | None = None,
+    ) -> Iterator[Refinement]:
         """Compute the surface block by block; each refinement can be looked at.
 
         Parameters
         ----------
         order
-            "coarse_to_fine" or "raster".
+            "coarse_to_fine", "raster", or "walk": the directed random walk, which goes where values change. Cells are
+            those of a map (all its time cells at once) or, for one station's regular time cells, of days.
+        walkers, seed, fraction
+            Of a walk: how many walk at once (by the number of cells where absent), what chance begins with, and the
+            share of the cells that is walked, at most 0.5; the rest follows row by row.
         allowed_bytes
             As for `compute`.
 
         Returns
         -------
-        An iterator; closing it stops the run within one block. What is wrong is raised here, before any block.
+        An iterator; closing it stops the run within one block. No cell is computed twice.
+
+        Raises
+        ------
+        HyperGridError
+            What is wrong, the order and its parameters included; before any block.
         """
+        walking = Walking(fraction, walkers, seed)
         plan = self.plan(refining=True)
         plan.check(allowed_bytes)
-        return (Refinement(self.question, progress) for progress in run(plan, order=order))
+        pictures = refine(plan, order=order, walking=walking)
+        return (Refinement(self.question, picture) for picture in pictures)
 
     def _joined(self, query: "Query", others: "tuple[Query, ...]") -> "Query":
         return replace(query, lookup=reduce(Sources.joined, (other.lookup for other in others), self.lookup))

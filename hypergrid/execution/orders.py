@@ -1,16 +1,73 @@
 """Orders of the cells of a surface: which come first when an answer is refined."""
 
 from collections.abc import Callable
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.errors import NotFound
+from hypergrid.execution.lattice import Lattice
+from hypergrid.execution.walk import Walk, Walking
 from hypergrid.registry import Registry
 
 Order = Callable[[tuple[int, ...]], NDArray[np.intp]]
 
 ORDERS: Registry[Order] = Registry("order of blocks")
-"""Order name to a function of the shape of one slice to a permutation of its flat cells."""
+"""Order name to a function of the shape of one slice to a permutation of its flat cells: orders known beforehand."""
+
+WALK: Final = "walk"
+"""Name of the order that learns from values."""
+
+
+class CellOrder(Protocol):
+    """Which cells come next, once some are known."""
+
+    def next(self, count: int) -> NDArray[np.intp]:
+        """Return up to `count` cells, none of them served before; none where all are."""
+        ...
+
+    def tell(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
+        """Take the values of cells that were served, shape (time cells, cells), before more are asked for."""
+        ...
+
+
+class Known:
+    """An order that is known beforehand, whatever the values.
+
+    Parameters
+    ----------
+    permutation
+        The cells, each once.
+    """
+
+    def __init__(self, permutation: NDArray[np.intp]) -> None:
+        self._waiting = permutation
+
+    def next(self, count: int) -> NDArray[np.intp]:
+        """Return the next `count` cells, fewer at the end."""
+        served, self._waiting = self._waiting[:count], self._waiting[count:]
+        return served
+
+    def tell(self, cells: NDArray[np.intp], values: NDArray[np.float64]) -> None:
+        """Ignore the values."""
+
+
+def order_of(name: str, lattice: Lattice, walking: Walking) -> CellOrder:
+    """Return an order of the cells of a lattice.
+
+    Raises
+    ------
+    NotFound
+        There is no order of this name.
+    """
+    if name == WALK:
+        # A short row is left to the rest: walkers need a rectangle.
+        return Walk(lattice.full, walking, cells=lattice.cells)
+    if name not in ORDERS:
+        raise NotFound.among(kind="order of blocks", given=name, existing=(*ORDERS, WALK))
+    permutation = ORDERS[name]((lattice.rows, lattice.columns))
+    return Known(permutation[permutation < lattice.cells])
 
 
 @ORDERS.register("raster")

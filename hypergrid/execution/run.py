@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution.cells import Cells
+from hypergrid.execution.estimate import complete
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.memory import empty
 from hypergrid.execution.orders import ORDERS, Order
@@ -87,7 +87,14 @@ class Frame:
     computed: NDArray[np.bool_]
     """Which cells are done, shape (rows, columns)."""
     estimate: NDArray[np.float64]
-    """Values, and where a cell is not yet computed that of the nearest one that is."""
+    """Values, and where a cell is not yet computed what those around it tell."""
+    error: float
+    """Root mean square error of the estimates, as `estimate.complete` knows it."""
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], computed: NDArray[np.bool_]) -> "Frame":
+        """Return a frame with estimates of what is not computed."""
+        return cls(values, computed, *complete(values, computed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,14 +147,7 @@ class Progress:
             raise NotFound(message)
         values = self.outcome.value[number].reshape(space.shape).copy()
         computed = self.outcome.computed.reshape(space.shape).copy()
-        return Frame(values, computed, _nearest(values, computed))
-
-
-def _nearest(values: NDArray[np.float64], computed: NDArray[np.bool_]) -> NDArray[np.float64]:
-    if computed.all() or not computed.any():
-        return values
-    rows, columns = ndimage.distance_transform_edt(~computed, return_distances=False, return_indices=True)
-    return np.asarray(values[rows, columns], dtype=np.float64)
+        return Frame.of(values, computed)
 
 
 def run(

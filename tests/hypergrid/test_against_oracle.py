@@ -55,7 +55,7 @@ def check(query: Query, feeds: dict[str, Feed]) -> None:
     possible = computed["count_possible"].to_numpy() if "count_possible" in computed else np.zeros(1)
     same(np.broadcast_to(possible, computed["count"].shape), expected.possible, "possible")
     assert computed["time"].to_numpy().astype(np.int64).tolist() == [start for start, _ in expected.times]
-    for order in ("coarse_to_fine", "raster"):
+    for order in ("coarse_to_fine", "raster", "walk"):
         refinements = list(query.refine(order=order))
         assert refinements[-1].complete
         last = refinements[-1].dataset()

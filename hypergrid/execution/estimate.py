@@ -1,0 +1,100 @@
+"""A picture from what is computed: estimates of the rest, and how wrong they may be.
+
+The weighted mean of a few near cells was chosen by measurement among the nearest one, linear interpolation over
+triangles, radial functions and this: with 15 % of the cells of day-by-hour radiation, taken at random, the medians of
+the completed picture's correlation with the full one were 0.89, 0.92, 0.94 and 0.94, and triangles of 200 x 200 cells
+take 0.1 to 1 s.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+from scipy.spatial import KDTree
+
+Floats = NDArray[np.float64]
+
+NEIGHBOURS: Final = 6
+"""Computed cells that an estimate is the mean of, weighted by 1 / distance**2."""
+STRETCHES: Final = (1.0, 0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
+"""What a row may count, in columns: a day is no hour."""
+SAMPLE: Final = 400
+"""Computed cells at most that are left out and estimated, to know the error."""
+CHOOSING: Final = 2000
+"""Computed cells at most among which the stretch is chosen."""
+REACH: Final = 24
+"""Near cells among which those that are far enough are looked for."""
+
+
+def complete(values: Floats, computed: NDArray[np.bool_]) -> tuple[Floats, float]:
+    """Return a picture with estimates where it is not computed, and their error.
+
+    Parameters
+    ----------
+    values
+        Shape (rows, columns), NaN where missing or not computed.
+    computed
+        Which cells are computed, shape (rows, columns).
+
+    Returns
+    -------
+    The picture: values as they are where computed, else finite if any computed value is; and the root mean square error
+    of the estimates: of computed cells when they are left out and estimated from others as far away as those that
+    the other cells are estimated from. It is 0 where nothing is left to estimate, NaN where nothing can be known.
+    """
+    known = np.flatnonzero((computed & np.isfinite(values)).ravel())
+    rest = np.flatnonzero(~computed.ravel())
+    if not len(rest):
+        return values.copy(), 0.0
+    if not len(known):
+        return values.copy(), np.nan
+    points, held = _places(known, values.shape), values.ravel()[known]
+    far = np.sort(ndimage.distance_transform_edt(~computed)[~computed])
+    stretch = _stretch(points, held, far)
+    tree = KDTree(points * stretch)
+    distance, near = tree.query(_places(rest, values.shape) * stretch, k=range(1, min(NEIGHBOURS, len(known)) + 1))
+    completed = values.copy()
+    completed.ravel()[rest] = _mean(distance, held[near])
+    return completed, _error(tree, points, held, stretch, far)
+
+
+def _places(cells: NDArray[np.intp], shape: tuple[int, ...]) -> Floats:
+    return np.stack(np.divmod(cells, shape[1]), axis=1).astype(np.float64)
+
+
+def _mean(distance: Floats, values: Floats, use: NDArray[np.bool_] | None = None) -> Floats:
+    weights = 1.0 / np.square(np.maximum(distance, 1e-9))
+    if use is not None:
+        weights *= use
+    return np.asarray(np.einsum("ij,ij->i", weights, values) / weights.sum(axis=1))
+
+
+def _stretch(points: Floats, values: Floats, far: Floats) -> Floats:
+    """Return what a row and a column count, so that cells left out are estimated best."""
+    chosen = np.unique(np.linspace(0, len(points) - 1, min(CHOOSING, len(points))).astype(np.intp))
+    points, values = points[chosen], values[chosen]
+    stretches = [np.array([np.sqrt(one), 1.0 / np.sqrt(one)]) for one in STRETCHES]
+    errors = [_error(KDTree(points * one), points, values, one, far) for one in stretches]
+    return stretches[0] if np.isnan(errors).any() else stretches[int(np.argmin(errors))]
+
+
+def _error(tree: KDTree, points: Floats, values: Floats, stretch: Floats, far: Floats) -> float:
+    """Return the root mean square error of values that are left out, NaN where there is but one.
+
+    Cells of a cluster would be told by their neighbours what no neighbour tells the rest: so each is estimated from
+    those only that lie as far away as some cell of the rest lies from what is computed.
+    """
+    if len(points) < 2:
+        return np.nan
+    sample = np.unique(np.linspace(0, len(points) - 1, min(SAMPLE, len(points))).astype(np.intp))
+    # Distances of the rest, evenly from small to large, in an order that has nothing to do with where cells lie.
+    order = np.random.default_rng(0).permutation(len(sample))
+    least = far[((order + 0.5) / len(sample) * len(far)).astype(np.intp)]
+    distance, near = tree.query(points[sample] * stretch, k=range(1, min(REACH, len(points)) + 1))
+    apart = np.hypot(*np.moveaxis(points[near] - points[sample][:, None, :], -1, 0))
+    enough = apart >= least[:, None]
+    enough[:, -1] |= ~enough.any(axis=1)
+    use = enough & (np.cumsum(enough, axis=1) <= NEIGHBOURS)
+    error = _mean(distance, values[near], use) - values[sample]
+    return float(np.sqrt(np.mean(np.square(error))))

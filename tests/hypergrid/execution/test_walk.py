@@ -1,0 +1,205 @@
+"""The directed random walk: which cells it serves, in which order, and what it needs to be told."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.execution.visited import TIMES_COMPARED, Visited
+from hypergrid.execution.walk import MET_COMPUTED, Walk, Walking, reflected, stratified
+
+Floats = NDArray[np.float64]
+
+SHAPES = st.tuples(st.integers(1, 30), st.integers(1, 30))
+
+
+def batches(walk: Walk, field: Floats, count: int = 10**6) -> list[NDArray[np.intp]]:
+    """Serve all cells of a field, shape (time cells, cells)."""
+    found = []
+    while len(cells := walk.next(count)):
+        walk.tell(cells, field[:, cells])
+        found.append(cells)
+    return found
+
+
+def noise(shape: tuple[int, int], times: int = 1, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).normal(size=(times, shape[0] * shape[1]))
+
+
+@given(
+    SHAPES,
+    st.floats(0.01, 0.5),
+    st.one_of(st.none(), st.integers(1, 50)),
+    st.integers(0, 2**31),
+    st.integers(1, 40),
+    st.integers(0, 20),
+    st.sampled_from(["noise", "flat", "missing", "large"]),
+)
+def test_every_cell_is_served_once(
+    shape: tuple[int, int], fraction: float, walkers: int | None, seed: int, count: int, beyond: int, kind: str
+) -> None:
+    total = shape[0] * shape[1] + beyond
+    field = {
+        "noise": np.random.default_rng(seed).normal(size=(3, total)),
+        "flat": np.zeros((1, total)),
+        "missing": np.full((2, total), np.nan),
+        "large": np.full((1, total), 1e300),
+    }[kind]
+    found = batches(Walk(shape, Walking(fraction, walkers, seed), cells=total), field, count)
+    assert sorted(np.concatenate(found).tolist()) == list(range(total))
+    assert max(map(len, found)) <= count
+
+
+@given(SHAPES, st.integers(0, 2**31))
+def test_equal_seeds_walk_alike(shape: tuple[int, int], seed: int) -> None:
+    field = noise(shape, 2, seed)
+    first, second = (np.concatenate(batches(Walk(shape, Walking(0.4, 3, seed)), field)) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_the_order_depends_on_seed_and_on_values() -> None:
+    shape = (30, 30)
+
+    def order(seed: int, field: Floats) -> list[int]:
+        served = np.concatenate(batches(Walk(shape, Walking(seed=seed)), field))
+        return [int(cell) for cell in served[:100]]
+
+    assert order(1, noise(shape)) != order(2, noise(shape))
+    assert order(1, noise(shape)) != order(1, np.zeros((1, 900)))
+
+
+def test_a_walk_does_not_depend_on_the_size_of_blocks() -> None:
+    field = noise((20, 20))
+    whole, pieces = (np.concatenate(batches(Walk((20, 20), Walking(seed=3)), field, n)) for n in (10**6, 2))
+    assert np.array_equal(whole, pieces)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_walk_does_not_depend_on_the_unit(scale: float) -> None:
+    field = noise((20, 20))
+    plain, scaled = (np.concatenate(batches(Walk((20, 20), Walking(seed=3)), one)) for one in (field, field * scale))
+    assert np.array_equal(plain, scaled)
+
+
+def test_a_share_is_walked_and_the_rest_follows_row_by_row() -> None:
+    served = np.concatenate(batches(Walk((28, 24), Walking(0.15, seed=5)), noise((28, 24))))
+    walked, rest = served[:101], served[101:]
+    assert len(walked) == round(0.15 * 28 * 24)
+    assert np.any(np.diff(walked) < 0)
+    assert np.all(np.diff(rest) > 0)
+
+
+def test_walkers_gather_where_values_change() -> None:
+    """A plateau with an edge: cells near the edge are served more often than their share."""
+    rows, columns = np.indices((40, 40))
+    field = np.where(np.hypot(rows - 20, columns - 20) < 8, 10.0, 0.0)
+    near = np.abs(np.hypot(rows - 20, columns - 20) - 8) < 2.5
+    shares = []
+    for seed in range(20):
+        served = np.concatenate(batches(Walk((40, 40), Walking(0.1, seed=seed)), field.reshape(1, -1)))[:160]
+        shares.append(near.ravel()[served].mean())
+    assert np.mean(shares) > 1.3 * near.mean()
+
+
+def test_no_gap_stays_where_nothing_changes() -> None:
+    """On a flat field the walk spreads: its largest gap is smaller than that of as many cells at random."""
+
+    def largest(cells: NDArray[np.intp]) -> float:
+        away = np.ones(1600, dtype=bool)
+        away[cells] = False
+        return float(ndimage.distance_transform_edt(away.reshape(40, 40)).max())
+
+    walked = [
+        largest(np.concatenate(batches(Walk((40, 40), Walking(0.1, seed=seed)), np.zeros((1, 1600))))[:160])
+        for seed in range(20)
+    ]
+    chance = [largest(np.random.default_rng(seed).permutation(1600)[:160]) for seed in range(20)]
+    assert np.mean(walked) < np.mean(chance)
+
+
+def test_a_walker_that_meets_only_computed_cells_restarts_in_the_largest_gap() -> None:
+    """All is computed but a far corner: the walker gets there though its steps do not reach."""
+    walk = Walk((40, 40), Walking(0.5, 1, 0))
+    first = walk.next(1)
+    walk.tell(first, np.zeros((1, 1)))
+    corner = np.zeros((40, 40), dtype=bool)
+    far = (30, 40) if first[0] // 40 < 20 else (0, 10)
+    corner[far[0] : far[1], :] = True
+    walk._served[:] = ~corner.ravel()
+    walk._budget = 1600
+    walk._visited = Visited(1600, 1600)
+    computed = np.flatnonzero(~corner.ravel())
+    walk._visited.put(computed, np.zeros((1, len(computed))))
+    gap = ndimage.distance_transform_edt(corner)
+    walk._met_computed[:] = MET_COMPUTED - 1
+    [cell] = walk.next(1)
+    assert gap.ravel()[cell] > 0
+    assert gap.ravel()[cell] >= gap.max() - 0.01
+
+
+def test_several_walkers_restart_in_gaps_of_their_own() -> None:
+    walk = Walk((40, 40), Walking(0.5, 4, 0))
+    gap = ndimage.distance_transform_edt(np.ones((42, 42)))[1:-1, 1:-1]
+    walk._next = np.zeros((4, 2), dtype=np.intp)
+    walk._restart(np.arange(4), np.asarray(gap))
+    apart = np.hypot(*(walk._next[:, None] - walk._next[None]).transpose(2, 0, 1))
+    assert apart[~np.eye(4, dtype=bool)].min() >= 8
+
+
+@given(SHAPES, st.lists(st.tuples(st.floats(-500, 500), st.floats(-500, 500)), min_size=1, max_size=20))
+def test_reflection_is_a_mirror_at_the_outermost_cells(
+    shape: tuple[int, int], places: list[tuple[float, float]]
+) -> None:
+    size = np.array(shape)
+    found = reflected(np.array(places), size)
+    assert np.all((found >= 0) & (found <= size - 1))
+    for place, got in zip(places, found, strict=True):
+        for along, last, end in zip(place, size - 1, got, strict=True):
+            while last > 0 and not 0 <= along <= last:
+                along = -along if along < 0 else 2 * last - along
+            assert end == pytest.approx(along if last > 0 else 0.0, abs=1e-9)
+
+
+@given(SHAPES, st.integers(1, 40), st.integers(0, 2**31))
+def test_walkers_start_in_boxes_of_their_own(shape: tuple[int, int], count: int, seed: int) -> None:
+    size = np.array(shape)
+    places = stratified(size, count, np.random.default_rng(seed))
+    assert places.shape == (count, 2)
+    assert np.all((places >= 0) & (places < size))
+
+
+def test_starts_are_spread_evenly() -> None:
+    places = stratified(np.array([32, 32]), 16, np.random.default_rng(1))
+    assert len({tuple(box) for box in (places // 8).tolist()}) == 16
+
+
+def test_differences_are_means_over_the_times_that_both_cells_have() -> None:
+    visited = Visited(4, 3)
+    visited.put(np.array([0, 2]), np.array([[1.0, 4.0], [np.nan, 1.0], [2.0, 1.0]]))
+    visited.put(np.array([3]), np.array([[np.nan], [np.nan], [np.nan]]))
+    found = visited.difference(np.array([0, 0, 0, 0]), np.array([2, 0, 3, 1]))
+    assert found.tolist() == [2.0, 0.0, 0.0, 0.0]
+
+
+def test_long_surfaces_are_compared_by_some_of_their_time_cells() -> None:
+    visited = Visited(2, 2)
+    visited.put(np.arange(2), np.random.default_rng(0).normal(size=(1000, 2)))
+    assert visited._values.shape == (TIMES_COMPARED, 2)
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"fraction": 0.6}, "at most 0.5; got 0.6"),
+        ({"fraction": 0.0}, "fraction above 0"),
+        ({"fraction": float("nan")}, "got nan"),
+        ({"walkers": 0}, "at least one walker; got 0"),
+        ({"seed": -1}, "seed of at least 0; got -1"),
+    ],
+)
+def test_what_a_walk_cannot_do(given_: dict[str, float], said: str) -> None:
+    with pytest.raises(InvalidQuery, match=said):
+        Walking(**given_)  # type: ignore[arg-type]
