@@ -7,6 +7,7 @@
     hourly = archive["air_temperature"].aggregate("mean", time="1h").compute()
 """
 
+from hypergrid.growing import Growing, Update
 from hypergrid.kriging import Variogram, variogram
 from hypergrid.query import OpenArchive, Query, Refinement, base
 from hypergrid.query import open_archive as open
@@ -15,6 +16,7 @@ from hypergrid.topology import Grid, grid
 from hypergrid.version import VERSION as __version__
 
 __all__ = [
-    "Grid", "OpenArchive", "Query", "Refinement", "Variogram", "__version__", "base", "compare_methods",
-    "cross_validate", "fit_variogram", "fit_variogram_by_group", "grid", "open", "simulate", "variogram",
+    "Grid", "Growing", "OpenArchive", "Query", "Refinement", "Update", "Variogram", "__version__", "base",
+    "compare_methods", "cross_validate", "fit_variogram", "fit_variogram_by_group", "grid", "open", "simulate",
+    "variogram",
 ]  # fmt: skip

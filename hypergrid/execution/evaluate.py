@@ -24,7 +24,6 @@ from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.local import LocalField
 from hypergrid.kriging.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
-from hypergrid.perspective.functions import AGGREGATES
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
@@ -102,7 +101,7 @@ class Evaluator:
         operator, axis, time = here.operator, here.topology.space, here.topology.time
         if here.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             # Asked for as cells, the base holds the first reading of each series in each slice.
-            return aggregate_readings(self._read(here), time, axis, row=AGGREGATES["first"], min_coverage=0.0)
+            return aggregate_readings(self._read(here), time, axis, operator=Aggregate("first", ("time",), 0.0))
         if isinstance(operator, Base):
             values = np.asarray(operator.source.read(operator.window))
             return Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
@@ -116,8 +115,7 @@ class Evaluator:
             return at_instants(known, operator, time, axis)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             if here.source.holds_readings:
-                readings = self._read(here.source)
-                return aggregate_readings(readings, time, axis, row=operator.row, min_coverage=operator.min_coverage)
+                return aggregate_readings(self._read(here.source), time, axis, operator=operator)
             keys = space_keys(axis, np.arange(axis.count))
             times = (here.source.topology.time, time)
             return aggregate_cells(

@@ -1,64 +1,190 @@
-"""Aggregation over ranges: one call of a ufunc for all cells, whatever the row of the function says."""
+"""Aggregation over ranges: one call of a ufunc, or of a formula, for all cells, whatever the function's row says."""
 
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.perspective.functions import AggregateRow, Part
+from hypergrid.perspective.aggregate_formulas import States
+from hypergrid.perspective.aggregates import AggregateRow, Part
+from hypergrid.perspective.listing import Listing, Members, Standing, pieces
 
 Number = TypeVar("Number", np.float64, np.int64)
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+NOTHING: Final[Mapping[str, Any]] = {}
+"""No parameters."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def fold_values(
-    row: AggregateRow, values: NDArray[np.float64], first: NDArray[np.int64], stop: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    row: AggregateRow,
+    values: Floats,
+    first: Counts,
+    stop: Counts,
+    *,
+    given: Mapping[str, Any] = NOTHING,
+    standing: Standing | None = None,
+) -> tuple[States, Counts]:
     """Fold the values of each range along the first axis; `row.finish` makes the aggregate of it.
 
     Parameters
     ----------
     row
-        A function that folds.
+        A function that is decomposable.
     values
         Shape (n,) or (n, space), NaN where missing.
     first, stop
         Half-open ranges along the first axis, shape (m,).
+    given
+        The function's parameters.
+    standing
+        Where in time the values stand, for a row that is timed or lasting.
 
     Returns
     -------
-    Folded numbers, shape (m,) or (m, space), and counts of what is not missing, which broadcast to it.
+    What is kept of each range, each array of shape (m,) or (m, space), and counts of what is not missing, which
+    broadcast to it.
     """
-    part = _part(row)
+    if row.step is not None:
+        return _step_columns(row, values, first, stop, given, standing)
     present = np.isfinite(values)
     if present.all():
         # Interpolated slices have no holes: the counts follow from the ranges, and nothing is copied.
         count = (stop - first).reshape(-1, *[1] * (values.ndim - 1))
-        return _reduce(part.fold, values, first, stop, part.empty), count
-    lifted = np.where(present, values, part.empty)
+        return tuple(
+            _reduce(part.fold, _lifted(part, values, None, given, standing), first, stop, part.empty)
+            for part in _parts(row)
+        ), count
     count = _reduce(np.add, present.astype(np.int64), first, stop, 0)
-    return _reduce(part.fold, lifted, first, stop, part.empty), count
+    return tuple(
+        _reduce(part.fold, _lifted(part, values, present, given, standing), first, stop, part.empty)
+        for part in _parts(row)
+    ), count
 
 
-def fold_again(
-    row: AggregateRow,
-    folded: NDArray[np.float64],
-    count: NDArray[np.int64],
-    first: NDArray[np.int64],
-    stop: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Fold numbers that are folded already, and their counts, over ranges along the first axis."""
-    part = _part(row)
-    whole = np.broadcast_to(count, folded.shape)
-    return _reduce(part.fold, folded, first, stop, part.empty), _reduce(np.add, whole, first, stop, 0)
+def fold_single(
+    row: AggregateRow, values: Floats, *, given: Mapping[str, Any], standing: Standing | None
+) -> tuple[States, Counts]:
+    """Return what is kept of cells of one value each, and their counts, 0 or 1; shapes as the values'."""
+    present = np.isfinite(values)
+    count = present.astype(np.int64)
+    if row.step is None:
+        return tuple(_lifted(part, values, present, given, standing) for part in _parts(row)), count
+    times = standing and standing.of(np.nonzero(present)[0])
+    members = Members(count.ravel(), values[present], times)
+    return tuple(state.reshape(values.shape) for state in row.step(members, given)), count
 
 
-def _part(row: AggregateRow) -> Part:
-    if row.part is None:
-        message = f"{row.name} chooses a value, it does not fold"
+def fold_again(row: AggregateRow, states: States, count: Counts, first: Counts, stop: Counts) -> tuple[States, Counts]:
+    """Merge what is kept of parts, and their counts, over ranges along the first axis; shapes (n,) or (n, cells)."""
+    whole = np.broadcast_to(count, states[0].shape)
+    added = _reduce(np.add, whole, first, stop, 0)
+    if row.merge is None:
+        folded = zip(_parts(row), states, strict=True)
+        return tuple(_reduce(part.fold, state, first, stop, part.empty) for part, state in folded), added
+    # A column after the other, so that the ranges of all columns are one listing.
+    members = _positions(first, stop - first)
+    columns = int(np.prod(whole.shape[1:], dtype=np.int64))
+    listed = tuple(np.ascontiguousarray(state[members].T).ravel() for state in states)
+    counts = np.ascontiguousarray(whole[members].T).ravel()
+    merged = row.merge(listed, counts, Listing(np.tile(stop - first, columns)))
+    return tuple(state.reshape(*added.shape[1:], len(first)).T for state in merged), added
+
+
+def whole_values(
+    row: AggregateRow, values: Floats, first: Counts, stop: Counts, *, given: Mapping[str, Any]
+) -> tuple[Floats, Counts]:
+    """Return what a row that takes all values of a cell makes of each range, and the counts.
+
+    Parameters
+    ----------
+    row, values, first, stop, given
+        As for `fold_values`; values of shape (n,).
+    """
+    if row.whole is None:
+        message = f"{row.name} does not take all values of a cell at once"
         raise TypeError(message)
-    return row.part
+    result, count = np.full(len(first), np.nan), np.zeros(len(first), dtype=np.int64)
+    for part, members, _ in _listed(values, first, stop):
+        result[part], count[part] = row.whole(members, given), members.sizes
+    return result, count
+
+
+def _step_columns(
+    row: AggregateRow,
+    values: Floats,
+    first: Counts,
+    stop: Counts,
+    given: Mapping[str, Any],
+    standing: Standing | None,
+) -> tuple[States, Counts]:
+    """Return what `row.step` keeps of each range of each column, the columns one after the other in one listing."""
+    if row.step is None:
+        message = f"{row.name} has no step"
+        raise TypeError(message)
+    columns = int(np.prod(values.shape[1:], dtype=np.int64))
+    offsets = np.arange(columns, dtype=np.int64)[:, None] * len(values)
+    begins, ends = (first + offsets).ravel(), (stop + offsets).ravel()
+    kept: list[States] = []
+    count = np.zeros(len(begins), dtype=np.int64)
+    for part, members, positions in _listed(values.T.ravel(), begins, ends):
+        if standing is not None:
+            members = Members(members.sizes, members.value, standing.of(positions % len(values)))
+        kept.append(row.step(members, given))
+        count[part] = members.sizes
+    shape = (*values.shape[1:], len(first))
+    return tuple(np.concatenate(each).reshape(shape).T for each in zip(*kept, strict=True)), count.reshape(shape).T
+
+
+def _listed(values: Floats, first: Counts, stop: Counts) -> Iterator[tuple[slice, Members, Counts]]:
+    """Return ranges in parts: which ranges, their values that are not missing, and where these are."""
+    sizes = stop - first
+    for part in pieces(sizes):
+        positions = _positions(first[part], sizes[part])
+        found = values[positions]
+        present = np.isfinite(found)
+        yield part, members_present(sizes[part], found, present), positions[present]
+
+
+def members_present(sizes: Counts, found: Floats, present: NDArray[np.bool_]) -> Members:
+    """Return listed values without those that are missing."""
+    if present.all():
+        return Members(sizes, found)
+    before = np.append(0, np.cumsum(present))
+    ends = np.cumsum(sizes)
+    return Members(before[ends] - before[ends - sizes], found[present])
+
+
+def _positions(first: Counts, sizes: Counts) -> Counts:
+    """Return the members of ranges, range by range."""
+    return np.arange(int(sizes.sum())) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
+
+
+def _lifted(
+    part: Part,
+    values: Floats,
+    present: NDArray[np.bool_] | None,
+    given: Mapping[str, Any],
+    standing: Standing | None,
+) -> Floats:
+    """Return what a part folds of each value; `present` is None where none is missing."""
+    numbers = values
+    if part.lift is not None:
+        for_days = None if standing is None else standing.for_days.reshape(-1, *[1] * (values.ndim - 1))
+        with np.errstate(invalid="ignore"):
+            numbers = part.lift(values, for_days, given)
+    return numbers if present is None else np.where(present, numbers, part.empty)
+
+
+def _parts(row: AggregateRow) -> tuple[Part, ...]:
+    if not row.parts:
+        message = f"{row.name} is not folded by ufuncs"
+        raise TypeError(message)
+    return row.parts
 
 
 def _reduce(

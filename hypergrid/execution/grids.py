@@ -1,15 +1,27 @@
 """Aggregation over cells of a perspective: along time, and along the axes of a grid."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
-from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_again, fold_values
+from hypergrid.execution.fold import (
+    cell_hashes,
+    choose_ranges,
+    fold_again,
+    fold_single,
+    fold_values,
+    members_present,
+)
+from hypergrid.execution.standing import of_cells, prepared_cells
 from hypergrid.execution.stations import series_keys
+from hypergrid.perspective.aggregates import AggregateRow
+from hypergrid.perspective.listing import Listing, pieces
 from hypergrid.perspective.operators import Aggregate
-from hypergrid.topology import Grid, Regular, Space, TimeAxis, cover
+from hypergrid.topology import Cover, Grid, Regular, Space, TimeAxis, cover
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,25 +80,78 @@ def aggregate_cells(
     keys
         Keys of the target's cells in space, for functions that choose.
     """
-    row = operator.row
+    row, given = operator.row, operator.given
     possible = np.full((1, 1), full_space, dtype=np.int64)
+    if times:
+        possible = possible * possible_slices(*times)
     ranges = cover(*times) if times else None
-    if row.rank is not None or row.finish is None:
+    if row.rank is not None:
         return _choose(source, operator, times, keys)
+    values = prepared_cells(source.value, times[0], operator) if times else source.value
+    if row.finish is None:
+        value, count = whole_cells(row, values, ranges, space, given=given)
+        return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+    standing = of_cells(times[0], operator, times[1].origin) if times else None
     if ranges is None:
-        value, count = source.value, np.isfinite(source.value).astype(np.int64)
-        folded = value if row.part is None else np.where(count > 0, value, row.part.empty)
+        states, count = fold_single(row, values, given=given, standing=standing)
     else:
-        values = source.value if ranges.members is None else source.value[ranges.members]
-        folded, count = fold_values(row, values, ranges.first, ranges.stop)
-        possible = possible * possible_slices(*times) if times else possible
+        if ranges.members is not None:
+            values, standing = values[ranges.members], standing and standing.of(ranges.members)
+        states, count = fold_values(row, values, ranges.first, ranges.stop, given=given, standing=standing)
     if space is not None:
-        count = np.broadcast_to(count, folded.shape)
-        folded, count = fold_again(row, folded.T[space.members], count.T[space.members], space.first, space.stop)
-        folded, count = folded.T, count.T
+        count = np.broadcast_to(count, states[0].shape)
+        listed = tuple(state.T[space.members] for state in states)
+        merged, count = fold_again(row, listed, count.T[space.members], space.first, space.stop)
+        states, count = tuple(state.T for state in merged), count.T
     # Where nothing is missing the counts are one column, and so is what follows from counts alone.
-    value = np.broadcast_to(row.finish(folded, count), folded.shape)
+    value = np.broadcast_to(row.finish(states, count, given), states[0].shape)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def whole_cells(
+    row: AggregateRow,
+    values: NDArray[np.float64],
+    ranges: Cover | None,
+    space: SpaceCover | None,
+    *,
+    given: Mapping[str, Any],
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return what a row that takes all values of a cell makes of a block, and the counts.
+
+    Over time and space together these are the values of all source cells in the target, so that a quantile is not one
+    of quantiles.
+
+    Parameters
+    ----------
+    row, given
+        The function and its parameters.
+    values
+        Of the source cells, shape (time, space).
+    ranges, space
+        What covers what; None where the cells stay.
+
+    Returns
+    -------
+    Shape (target times, target cells), both.
+    """
+    if row.whole is None:
+        message = f"{row.name} neither folds, nor chooses, nor takes all values of a cell"
+        raise TypeError(message)
+    times, places = (np.arange(length, dtype=np.int64) for length in values.shape)
+    begin, late = (times, times + 1) if ranges is None else (ranges.first, ranges.stop)
+    left, right = (places, places + 1) if space is None else (space.first, space.stop)
+    shape = (len(begin), len(left))
+    sizes = ((late - begin)[:, None] * (right - left)).ravel()
+    result, count = np.full(len(sizes), np.nan), np.zeros(len(sizes), dtype=np.int64)
+    for part in pieces(sizes):
+        cell = np.repeat(np.arange(len(sizes))[part], sizes[part])
+        late_by, beside = np.divmod(Listing(sizes[part]).within(), (right - left)[cell % shape[1]])
+        time, place = begin[cell // shape[1]] + late_by, left[cell % shape[1]] + beside
+        time = time if ranges is None or ranges.members is None else ranges.members[time]
+        found = values[time, place if space is None else space.members[place]]
+        members = members_present(sizes[part], found, np.isfinite(found))
+        result[part], count[part] = row.whole(members, given), members.sizes
+    return result.reshape(shape), count.reshape(shape)
 
 
 def _choose(

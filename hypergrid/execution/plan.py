@@ -12,6 +12,8 @@ from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
+from hypergrid.perspective.aggregates import AggregateRow
+from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.rewrite import RULES, Rewritten, Rule, rewrite
 from hypergrid.topology import Grid, SeriesAxis
@@ -219,7 +221,9 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
         work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
         if not here.source.holds_readings and not carried:
             # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
-            held += _values(here.source, block) * 8 * 3
+            held += _values(here.source, block * _places(here.source, here)) * 8 * 3
+        if operator.row.prepare is not None or not (operator.row.parts or operator.row.rank):
+            held += _listed_bytes(here, operator.row, block)
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
         near = _near(here)
@@ -251,6 +255,19 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
         held += known * 64 + max(min(CELLS_AT_ONCE, values), topology.time.count) * 8 * 16
     seconds = work * UNIT_COST_NS[kind]
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
+
+
+def _listed_bytes(here: Perspective, row: AggregateRow, block: int) -> int:
+    """Return what listing the values of cells takes [bytes]: ten arrays of a part of them, or of the largest cell."""
+    source, below = here.source, block * _places(here.source, here)
+    values = _possible_readings(source) if source.holds_readings else _values(source, below)
+    largest = values // max(_values(here, block), 1)
+    listed = min(values, max(LISTED_AT_ONCE, largest))
+    if row.merge is not None and here.topology.space != source.topology.space:
+        # What is kept of each source cell once time is folded, merged over space at once.
+        listed += here.topology.time.count * below
+    # What is aggregated in place of a counter's values is made of them all.
+    return 8 * (10 * listed + (values if row.prepare is not None else 0))
 
 
 def _values(here: Perspective, block: int) -> int:

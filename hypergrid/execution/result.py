@@ -175,9 +175,10 @@ def _support(operator: Interpolate) -> str:
 
 
 def _cf_method(function: str) -> str:
-    return {"min": "minimum", "max": "maximum", "first": "point", "last": "point", "sample": "point"}.get(
-        function, function
-    )
+    return {
+        "min": "minimum", "max": "maximum", "first": "point", "last": "point", "sample": "point",
+        "circular_mean": "mean", "degree_days": "sum", "rain_accumulation": "sum",
+    }.get(function, function)  # fmt: skip
 
 
 def _count_name(surface: Perspective) -> str:

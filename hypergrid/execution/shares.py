@@ -143,7 +143,7 @@ def _weight(row: AggregateRow, count: NDArray[np.int64]) -> Floats:
     if row.finish is None:
         message = f"{row.name} chooses a value, it has no weights"
         raise TypeError(message)
-    return row.finish(np.ones(count.shape), np.maximum(count, 1))
+    return row.finish((np.ones(count.shape),), np.maximum(count, 1), {})
 
 
 def _identity(known: NDArray[np.bool_]) -> sparse.csr_array:

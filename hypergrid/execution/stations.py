@@ -6,17 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
-from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values
-from hypergrid.perspective.functions import AggregateRow
+from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values, whole_values
+from hypergrid.execution.standing import of_readings, prepared_readings
+from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS
 from hypergrid.tokens import token
 from hypergrid.topology import Regular, SeriesAxis
 
 
-def aggregate_readings(
-    readings: Readings, target: Regular, axis: SeriesAxis, *, row: AggregateRow, min_coverage: float
-) -> Cells:
+def aggregate_readings(readings: Readings, target: Regular, axis: SeriesAxis, *, operator: Aggregate) -> Cells:
     """Return the aggregate of each series in each time cell.
 
     A reading belongs to the cells that hold the start of its interval (its stamp, for a sample).
@@ -24,26 +23,33 @@ def aggregate_readings(
     Parameters
     ----------
     readings
-        Ordered by series and time, every one of them to be used.
+        Ordered by series and time, none missing, every one of them to be used, or to be looked back at.
     target
         Time cells; they may overlap or leave gaps.
     axis
         The series that `readings.index` counts.
-    row, min_coverage
-        The function, and the share of possible readings below which a cell is missing.
+    operator
+        The function, its parameters, and the share of possible readings below which a cell is missing.
     """
+    row, given = operator.row, operator.given
+    readings = prepared_readings(readings, operator)
     first, stop = _ranges(readings, target, axis.count)
-    if row.rank is None and row.finish is not None:
-        # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
-        # series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a year).
-        folded, count = fold_values(row, readings.value, first.T.ravel(), stop.T.ravel())
-        value = row.finish(folded, count).reshape(first.T.shape).T
-        count = count.reshape(first.T.shape).T
-    else:
+    if row.rank is not None:
         hashes = cell_hashes(target.corners, series_keys(axis))
         value, count = choose_ranges(row, readings.value, first, stop, hashes)
+    else:
+        # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
+        # series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a year).
+        begins, ends = first.T.ravel(), stop.T.ravel()
+        if row.finish is None:
+            value, count = whole_values(row, readings.value, begins, ends, given=given)
+        else:
+            standing = of_readings(readings, operator, target.origin)
+            states, count = fold_values(row, readings.value, begins, ends, given=given, standing=standing)
+            value = row.finish(states, count, given)
+        value, count = value.reshape(first.T.shape).T, count.reshape(first.T.shape).T
     possible = _possible(target.length, axis)
-    return Cells(covered(value, count, possible, min_coverage), count, possible)
+    return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
 
 
 def _ranges(readings: Readings, target: Regular, series: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,7 +1,7 @@
 """A question and its data to a chain of perspectives: every topology known, everything checked, nothing computed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,9 @@ from hypergrid.kriging.selection import PARAMETERS as SELECTION
 from hypergrid.kriging.selection import parse_selection
 from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
+from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
+from hypergrid.perspective.fitting import check_aggregate, refuse_directions
 from hypergrid.perspective.functions import CONVERTS, MERGES, MergeRow
 from hypergrid.perspective.instants import interpolate_in_time
 from hypergrid.perspective.matching import common_stations
@@ -21,7 +23,7 @@ from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Inte
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.placing import Reach, place, reach_of
 from hypergrid.perspective.recipes import expanded
-from hypergrid.perspective.restrict import restrict
+from hypergrid.perspective.restrict import narrowed, readings_from, restrict
 from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
 from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
@@ -78,6 +80,13 @@ def _is_over_all(question: Question) -> bool:
     return False
 
 
+def _looks_back_at_cells(question: Question, base: Perspective) -> bool:
+    """Return whether an aggregate takes cells from before its own; one that takes readings widens what is read."""
+    changing = [step for step in question.steps if step.op in ("aggregate", "interpolate")]
+    over_cells = changing[1:] if base.holds_readings else changing
+    return any(step.op == "aggregate" and AGGREGATES[step.name].reach_ns for step in over_cells)
+
+
 @dataclass(frozen=True)
 class _Builder:
     lookup: Lookup
@@ -91,14 +100,19 @@ class _Builder:
         last_in_time = max(in_time, default=0)
         # An instant in the clip needs readings around it: so these are bounded only where nothing fills gaps.
         here = self.base(question, bounded=bounded and not in_time)
+        looks_back = bounded and _looks_back_at_cells(question, here)
+        if looks_back:
+            here = self.base(question, bounded=False)
         whole = self.window if bounded and self.window else here.operator.window  # type: ignore[union-attr]
         for number, step in enumerate(question.steps, start=1):
             try:
                 if step.is_in_time:
-                    _refuse_directions(f"interpolating directions by {step.name}", here)
+                    refuse_directions(f"interpolating directions by {step.name}", here)
                     here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
                 else:
                     here = self.step(step, here, whole, bounded=bounded and number > last_in_time)
+                    if looks_back and dict(step.cells).get("time") == "all":
+                        here = narrowed(here)
                 if step.op == "merge" and not (bounded and self.window):
                     # From here on, all is what both sources have.
                     whole = Window(here.topology.time.origin, here.topology.time.stop)
@@ -132,7 +146,7 @@ class _Builder:
         if step.op == "convert":
             return _convert(step, here)
         if step.op == "aggregate":
-            return _aggregate(step, here, whole)
+            return _aggregate(step, here, whole, whole.start_ns if bounded and self.window else None)
         if step.op == "interpolate":
             if step.others:
                 message = (
@@ -178,15 +192,13 @@ def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
         return ()
 
 
-def _aggregate(step: Step, here: Perspective, whole: Window) -> Perspective:
+def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | None) -> Perspective:
     cells = dict(step.cells)
     if not cells:
         message = "an aggregate needs cells, for example time='10min'; got none"
         raise InvalidQuery(message)
-    params = dict(step.params)
-    coverage = params.pop("min_coverage", None)
-    for name in params:
-        raise NotFound.among(kind=f"parameter of {step.name}", given=name, existing=["min_coverage"])
+    row = AGGREGATES[step.name]
+    coverage, given = _parameters_of(step, row, here)
     time: TimeAxis = here.topology.time
     if "time" in cells:
         time = time_cells(cells["time"], time, whole, exact=here.holds_readings)
@@ -194,17 +206,27 @@ def _aggregate(step: Step, here: Perspective, whole: Window) -> Perspective:
     along = {name: spec for name, spec in cells.items() if name != "time"}
     if along:
         space = _coarser(along, space, variable=here)
-    operator = Aggregate(step.name, tuple(cells), 0.0)
-    if operator.row.rank is not None and (along or "time" not in cells):
-        message = f"{step.name} chooses a value in time; over {', '.join(along)} use mean, min, max, sum or count"
-        raise InvalidQuery(message)
-    _refuse_extremes(operator, here)
-    if operator.row.linear:
-        _refuse_directions(f"a {step.name} of directions", here)
+    unit = row.unit(here.unit, given)
+    check_aggregate(row, tuple(cells), here)
     if "time" in cells and here.holds_readings:
         _refuse_short(time, here)
-    operator = Aggregate(step.name, tuple(cells), _coverage(coverage, operator, here))
-    return Perspective((here,), Topology(time, space), operator, operator.row.unit(here.unit))
+    known = tuple(sorted((name, value) for name, value in given.items() if value is not None))
+    operator = Aggregate(step.name, tuple(cells), _coverage(coverage, row, here), known)
+    if since_ns is not None and row.reach_ns and here.holds_readings:
+        operator = replace(operator, since_ns=since_ns)
+        here = readings_from(here, since_ns - operator.reach_ns)
+    return Perspective((here,), Topology(time, space), operator, unit)
+
+
+def _parameters_of(step: Step, row: AggregateRow, here: Perspective) -> tuple[object, dict[str, Any]]:
+    """Return the coverage that an aggregate asks for, None where it does not, and its other parameters, checked."""
+    params = dict(step.params)
+    coverage = params.pop("min_coverage", None)
+    names = [parameter.name for parameter in row.parameters]
+    for name in params:
+        if name not in names:
+            raise NotFound.among(kind=f"parameter of {step.name}", given=name, existing=[*names, "min_coverage"])
+    return coverage, bind(step.name, row.parameters, params, variable_unit=here.unit)
 
 
 def _coarser(along: Mapping[str, Any], space: SeriesAxis | Grid, *, variable: Perspective) -> Grid:
@@ -219,34 +241,15 @@ def _coarser(along: Mapping[str, Any], space: SeriesAxis | Grid, *, variable: Pe
     return Grid(axes[space.y.name], axes[space.x.name])
 
 
-def _coverage(given: object, operator: Aggregate, here: Perspective) -> float:
+def _coverage(given: object, row: AggregateRow, here: Perspective) -> float:
     if given is None:
         carried = all(base.operator.source.carries_intervals for base in here.bases())  # type: ignore[union-attr]
-        return operator.row.min_coverage if carried else 0.0
+        return row.min_coverage if carried else 0.0
     share = parse_number(given, "", who="'min_coverage'")
     if not 0 <= share <= 1:
         message = f"'min_coverage' needs a share from 0 to 1; got {given!r}"
         raise InvalidQuery(message)
     return share
-
-
-def _refuse_extremes(operator: Aggregate, here: Perspective) -> None:
-    kinds = [] if operator.row.of_extremes else sorted(here.extremes)
-    if kinds:
-        message = (
-            f"a {operator.function} of {kinds[0]} values is not the {operator.function} of the readings; "
-            "select another statistic"
-        )
-        raise InvalidQuery(message)
-
-
-def _refuse_directions(what: str, here: Perspective) -> None:
-    if here.unit == "degree":
-        message = (
-            f"{what} has no meaning: 350 and 10 degree would give 180; "
-            "use sample, first or last, and look at single instants"
-        )
-        raise InvalidQuery(message)
 
 
 def _refuse_short(time: TimeAxis, here: Perspective) -> None:

@@ -1,7 +1,6 @@
 """Data functions as rows: name, parameters, and what the engine may assume of each.
 
-An executor knows no function by name; it loops over what a row gives. A reduction row folds the values of a cell
-with ufuncs (`parts`, merged by the same ufunc, then `finish`); a choosing row names the rank of the reading taken.
+An executor knows no function by name; it loops over what a row gives. Rows of aggregates are in `aggregates.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.parameters import Parameter
+from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.registry import Registry
 from hypergrid.units import convert
+
+__all__ = ["AGGREGATES", "CONVERTS", "MERGES", "AggregateRow", "ConvertRow", "MergeRow", "Where"]
 
 Floats = NDArray[np.float64]
 
@@ -50,37 +52,6 @@ class ConvertRow:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One number kept while folding the values of a cell."""
-
-    fold: np.ufunc
-    """Step and merge in one: folds two such numbers."""
-    empty: float
-    """What a cell without values holds; the fold's identity."""
-
-
-@dataclass(frozen=True)
-class AggregateRow:
-    """One value for the values of a cell."""
-
-    name: str
-    summary: str
-    min_coverage: float
-    """Share of the possible readings below which the result is missing, unless the query says otherwise."""
-    part: Part | None
-    """How to fold; None for a row that chooses."""
-    finish: Callable[[Floats, NDArray[np.int64]], Floats] | None
-    """Folded numbers and counts to values; counts may be 0."""
-    rank: Callable[[NDArray[np.uint64], NDArray[np.int64]], NDArray[np.int64]] | None
-    """For a row that chooses: hash of the cell and its count (above 0) to the rank of the reading in time."""
-    linear: bool
-    """Whether it is a linear map of the values, so that it commutes with an interpolation."""
-    of_extremes: bool
-    """Whether it makes sense over values that are themselves maxima or minima."""
-    unit: Callable[[str], str] = lambda unit: unit
-
-
-@dataclass(frozen=True)
 class MergeRow:
     """One value from the values of several sources in the same cell."""
 
@@ -100,7 +71,6 @@ class MergeRow:
 
 
 CONVERTS: Registry[ConvertRow] = Registry("convert function")
-AGGREGATES: Registry[AggregateRow] = Registry("aggregate function")
 MERGES: Registry[MergeRow] = Registry("merge function")
 
 CONVERTS.add(
@@ -129,56 +99,6 @@ CONVERTS.add(
         lambda values, given: values * given["factor"] + given["offset"],
         lambda unit, given: given["unit"] or unit,
     ),
-)
-
-
-def _mean(folded: Floats, count: NDArray[np.int64]) -> Floats:
-    with np.errstate(invalid="ignore"):
-        return folded / np.where(count > 0, count, np.nan)
-
-
-def _where_any(folded: Floats, count: NDArray[np.int64]) -> Floats:
-    return np.where(count > 0, folded, np.nan)
-
-
-_SUM = Part(np.add, 0.0)
-
-
-def _reduction(name: str, summary: str, **row: object) -> None:
-    defaults: dict[str, Any] = {
-        "min_coverage": 0.0, "part": _SUM, "rank": None, "finish": _where_any, "linear": False,
-        "of_extremes": True,
-    }  # fmt: skip
-    AGGREGATES.add(name, AggregateRow(name, summary, **{**defaults, **row}))
-
-
-_reduction("mean", "Arithmetic mean.", min_coverage=0.8, finish=_mean, linear=True, of_extremes=False)
-_reduction("sum", "Sum.", min_coverage=1.0, linear=True, of_extremes=False)
-_reduction("min", "Smallest value.", part=Part(np.minimum, np.inf))
-_reduction("max", "Largest value.", part=Part(np.maximum, -np.inf))
-_reduction(
-    "count", "Number of values.", finish=lambda _, count: count.astype(np.float64), unit=lambda _: "1"
-)  # fmt: skip
-
-
-def _choice(
-    name: str, summary: str, rank: Callable[[NDArray[np.uint64], NDArray[np.int64]], NDArray[np.int64]]
-) -> None:
-    AGGREGATES.add(
-        name,
-        AggregateRow(
-            name, summary, min_coverage=0.0, part=None, finish=None, rank=rank, linear=False,
-            of_extremes=True,
-        ),
-    )  # fmt: skip
-
-
-_choice("first", "Earliest value.", lambda _, count: np.zeros_like(count))
-_choice("last", "Latest value.", lambda _, count: count - 1)
-_choice(
-    "sample",
-    "One value that a hash of the cell picks: the same every time.",
-    lambda hashes, count: (hashes % count.astype(np.uint64)).astype(np.int64),
 )
 
 

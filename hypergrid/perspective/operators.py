@@ -130,6 +130,10 @@ class Aggregate:
     dimensions: tuple[str, ...]
     """Dimensions whose cells change."""
     min_coverage: float
+    parameters: tuple[tuple[str, Any], ...] = ()
+    """The function's, checked, in the order of their names."""
+    since_ns: int | None = None
+    """Readings before it [ns since 1970 UTC] are in no cell, and only known to those that look back; None: all are."""
     at_stations: bool = False
     """Whether it is taken of the stations before the interpolation below it: the two are linear, and commute."""
 
@@ -138,16 +142,29 @@ class Aggregate:
         """The function's row."""
         return AGGREGATES[self.function]
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Parameters by name."""
+        return dict(self.parameters)
+
+    @property
+    def reach_ns(self) -> int:
+        """How far before a cell values have a say in it [ns]."""
+        return self.row.reach_ns(self.given) if self.row.reach_ns else 0
+
     def content(self) -> object:
         """Plain content, for the token."""
-        content = ("aggregate", self.function, self.dimensions, self.min_coverage)
-        return (*content, "at stations") if self.at_stations else content
+        known = ("aggregate", self.function, self.dimensions, self.min_coverage)
+        own = (*known, self.parameters) if self.parameters else known
+        own = own if self.since_ns is None else (*own, ("since", self.since_ns))
+        return (*own, "at stations") if self.at_stations else own
 
     def describe(self) -> str:
         """One line for people."""
-        over = f"aggregate {self.function} over {', '.join(self.dimensions)}"
+        called = Call(self.function, self.parameters).describe() if self.parameters else self.function
         where = ", taken at the stations" if self.at_stations else ""
-        return f"{over}, coverage at least {self.min_coverage:g}{where}"
+        over = ", ".join(self.dimensions)
+        return f"aggregate {called} over {over}, coverage at least {self.min_coverage:g}{where}"
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,8 @@ def _aligned(step: Step, variable: str) -> Step:
         return step
     if step.is_in_time:
         return replace(step, name="nearest")
-    if AGGREGATES[step.name].linear:
-        params = tuple(pair for pair in step.params if pair[0] != "min_coverage")
-        return replace(step, name="sample", params=params)
+    if not AGGREGATES[step.name].of_directions:
+        return replace(step, name="sample", params=())
     return step
 
 

@@ -42,6 +42,14 @@ def restrict(here: Perspective, time: slice, rows: slice = ALL, columns: slice =
     return replace(here, topology=topology, sources=sources)
 
 
+def narrowed(here: Perspective) -> Perspective:
+    """Return an aggregate on what its cells need of its source, and no more."""
+    if not isinstance(here.operator, Aggregate):
+        message = f"{type(here.operator).__name__} is no aggregate"
+        raise TypeError(message)
+    return replace(here, sources=(_below_aggregate(here, here.operator, here.topology, (ALL, ALL, ALL)),))
+
+
 def _part(topology: Topology, time: slice, rows: slice, columns: slice) -> Topology:
     space = topology.space
     if isinstance(space, Grid):
@@ -60,9 +68,12 @@ def _below_aggregate(
 ) -> Perspective:
     source, time = here.source, parts[0]
     if "time" in operator.dimensions:
+        start_ns = topology.time.origin - operator.reach_ns
         if source.holds_readings:
-            return restrict_readings(source, Window(topology.time.origin, topology.time.stop))
+            return restrict_readings(source, Window(start_ns, topology.time.stop))
         time = _covered(source.topology.time, topology.time)
+        if operator.reach_ns:
+            time = slice(min(time.start, int(np.searchsorted(source.topology.time.corners, start_ns))), time.stop)
     space, below = topology.space, source.topology.space
     if not isinstance(space, Grid) or not isinstance(below, Grid):
         return restrict(source, time)
@@ -123,3 +134,12 @@ def restrict_readings(here: Perspective, window: Window) -> Perspective:
         message = f"{operator.source.variable.name} is an array, not readings"
         raise TypeError(message)
     return replace(here, topology=Topology(axis, here.topology.space), operator=replace(operator, window=inside))
+
+
+def readings_from(here: Perspective, start_ns: int) -> Perspective:
+    """Return readings (a base, or converts of it) with those that begin from an instant on; the same cells."""
+    operator = here.operator
+    if not isinstance(operator, Base):
+        return replace(here, sources=(readings_from(here.source, start_ns),))
+    window = Window(min(start_ns, operator.window.start_ns), operator.window.stop_ns)
+    return replace(here, operator=replace(operator, window=window))

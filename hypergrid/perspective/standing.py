@@ -14,9 +14,6 @@ from hypergrid.topology import Regular, SeriesAxis, TimeAxis
 INSTANT_NS: Final = 1
 """Length of a cell that is an instant: the least that a half-open interval can have [ns]."""
 
-_AMOUNTS: Final = frozenset({"sum", "count", "min", "max"})
-"""Aggregates that depend on the length of their cells: what they give is of the whole cell, of no instant in it."""
-
 
 def are_instants(axis: TimeAxis) -> bool:
     """Return whether time cells are instants rather than intervals."""
@@ -51,6 +48,6 @@ def of_no_instant(here: Perspective) -> str | None:
     if isinstance(operator, Base) and isinstance(space, SeriesAxis):
         found = {series.statistic for series in space.series} & {"total", "max", "min"}
         return f"{min(found)} values of the stations" if found else None
-    if isinstance(operator, Aggregate) and operator.function in _AMOUNTS:
+    if isinstance(operator, Aggregate) and not operator.row.of_instants:
         return f"a {operator.function} of each cell"
     return next(filter(None, map(of_no_instant, here.sources)), None)

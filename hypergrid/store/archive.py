@@ -176,6 +176,16 @@ class Archive:
                 found.append(Snapshot(one.id, int(metadata.pop("time_ns")), one.message, MappingProxyType(metadata)))
         return tuple(found)
 
+    def since(self, snapshot: str) -> Iterator[Snapshot | None]:
+        """Yield the snapshots after an older one, newest first, and at last None where that one is not among them."""
+        for one in self._repository.ancestry(snapshot_id=self.snapshot):
+            if one.id == snapshot:
+                return
+            metadata = dict(one.metadata)
+            if "time_ns" in metadata:
+                yield Snapshot(one.id, int(metadata.pop("time_ns")), one.message, MappingProxyType(metadata))
+        yield None
+
     def series(self, variable: str) -> tuple[Series, ...]:
         """Return a variable's series; their order is for ever, new ones are appended.
 

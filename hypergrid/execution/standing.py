@@ -1,0 +1,66 @@
+"""Where in time the values of a block or of readings stand, and counters turned to what they grew by."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.perspective.listing import Standing, pieces
+from hypergrid.perspective.operators import Aggregate
+from hypergrid.perspective.standing import reading_instants_ns, standing_ns
+from hypergrid.streams.elements import Readings
+from hypergrid.times import SECOND_NS
+from hypergrid.topology import Regular, TimeAxis
+
+DAY_NS = 86_400 * SECOND_NS
+
+
+def of_readings(readings: Readings, operator: Aggregate, origin_ns: int) -> Standing | None:
+    """Return where readings stand in time, in days since an origin; None where the function does not ask."""
+    if not (operator.row.timed or operator.row.lasting):
+        return None
+    intervals_s = np.array([series.interval_s for series in readings.series] or [0.0])
+    for_days = np.where(intervals_s > 0, intervals_s * SECOND_NS / DAY_NS, np.nan)[readings.index]
+    return Standing((reading_instants_ns(readings) - origin_ns) / DAY_NS, for_days)
+
+
+def of_cells(axis: TimeAxis, operator: Aggregate, origin_ns: int) -> Standing | None:
+    """Return where the values of time cells stand, in days since an origin; None where the function does not ask."""
+    if not (operator.row.timed or operator.row.lasting):
+        return None
+    at_days = (axis.corners + standing_ns(axis) - origin_ns) / DAY_NS
+    # Windows that overlap share their time; each stands for what is its own.
+    own_ns = min(axis.length, axis.step) if isinstance(axis, Regular) else np.nan
+    return Standing(at_days, np.full(axis.count, own_ns / DAY_NS))
+
+
+def prepared_readings(readings: Readings, operator: Aggregate) -> Readings:
+    """Return readings as a function takes them: of a counter, what it grew by; those not to be used left out.
+
+    Parameters
+    ----------
+    readings
+        Ordered by series and time, none missing; those that the function looks back at are among them.
+    """
+    prepare, since_ns = operator.row.prepare, operator.since_ns
+    if prepare is None:
+        return readings
+    value = prepare(readings.value, readings.time_ns, readings.index, operator.given)
+    keep = np.isfinite(value)
+    if since_ns is not None:
+        keep &= readings.starts_ns() >= since_ns
+    return replace(readings, value=value).take(keep)
+
+
+def prepared_cells(value: NDArray[np.float64], axis: TimeAxis, operator: Aggregate) -> NDArray[np.float64]:
+    """Return the values of time cells as a function takes them, shape (time, space) as they are."""
+    prepare = operator.row.prepare
+    if prepare is None:
+        return value
+    corners, places = axis.corners, value.shape[1]
+    found = np.full(value.shape, np.nan)
+    for part in pieces(np.full(places, value.shape[0], dtype=np.int64)):
+        columns = value[:, part]
+        place, time = np.nonzero(np.isfinite(columns.T))
+        found[:, part][time, place] = prepare(columns[time, place], corners[time], place, operator.given)
+    return found

@@ -1,0 +1,107 @@
+"""Which cells of a perspective new readings touch: what a changed slice of the base can reach, and nothing else.
+
+Time goes one way through a chain: a convert, a merge and an interpolation over space keep the time cells, an aggregate
+covers them, an interpolation in time reaches as far as its longest gap. So the windows in which an archive changed are
+followed from the base to the surface.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.kriging import Variogram
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective
+from hypergrid.times import SECOND_NS, Window
+from hypergrid.topology import Regular, SeriesAxis, TimeAxis, cover
+
+Changes = Mapping[str, Sequence[Window]]
+"""By variable, the windows of the slices that were written."""
+
+
+def touched(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
+    """Return which time cells of a perspective may have changed, shape (time cells,)."""
+    operator, time = here.operator, here.topology.time
+    if isinstance(operator, Base):
+        return _holding(time, _of_readings(here, changes))
+    if isinstance(operator, Aggregate) and "time" in operator.dimensions:
+        return _covering(here, changes)
+    if isinstance(operator, InterpolateInTime):
+        reach_ns = operator.reach_ns(_series(here.source))
+        return _holding(time, [_wider(window, reach_ns) for window in _windows(here.source, changes)])
+    found = np.logical_or.reduce([touched(source, changes) for source in here.sources])
+    if isinstance(operator, Interpolate) and is_fitted(operator) and found.any():
+        return np.ones_like(found)
+    return np.asarray(found, dtype=bool)
+
+
+def is_fitted(operator: Interpolate) -> bool:
+    """Return whether an interpolation learns from all slices together, so that a new one changes each of them."""
+    given = operator.given
+    has_model = any(parameter.name == "variogram" for parameter in operator.row.parameters)
+    by_slice = getattr(given.get("variogram"), "by", "all") == "slice"
+    learns = has_model and not isinstance(given.get("variogram"), Variogram) and not by_slice
+    return learns or given.get("trend") is not None
+
+
+def _covering(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
+    """Return which cells of an aggregate over time cover something that changed."""
+    source, time, operator = here.source, here.topology.time, here.operator
+    if isinstance(operator, Aggregate) and operator.reach_ns:
+        # What looks back is changed by what lies before it.
+        return _holding(time, [_longer(window, operator.reach_ns) for window in _windows(source, changes)])
+    if source.holds_readings:
+        return _holding(time, _of_readings(source, changes))
+    if not isinstance(time, Regular):
+        message = "an aggregate over time has cells"
+        raise TypeError(message)
+    ranges = cover(source.topology.time, time)
+    below = touched(source, changes)
+    before = np.append(0, np.cumsum(below if ranges.members is None else below[ranges.members]))
+    return np.asarray(before[ranges.stop] > before[ranges.first])
+
+
+def _of_readings(here: Perspective, changes: Changes) -> list[Window]:
+    """Return the windows in which intervals of changed readings may begin: they are stored by their stamp."""
+    base = here.bases()[0]
+    if not isinstance(base.operator, Base):
+        message = "a base has a source"
+        raise TypeError(message)
+    ends = [series.interval_s for series in _series(base).series if series.stamp == "end"]
+    longest_ns = round(max(ends, default=0.0) * SECOND_NS)
+    written = changes.get(base.operator.source.variable.name, ())
+    return [Window(window.start_ns - longest_ns, window.stop_ns) for window in written]
+
+
+def _windows(here: Perspective, changes: Changes) -> list[Window]:
+    """Return the windows of what changed in the source of a step that looks around."""
+    if here.holds_readings:
+        return _of_readings(here, changes)
+    time = here.topology.time
+    length = time.length if isinstance(time, Regular) else 1
+    return [Window(int(corner), int(corner) + length) for corner in time.corners[touched(here, changes)]]
+
+
+def _longer(window: Window, reach_ns: int) -> Window:
+    return Window(window.start_ns, window.stop_ns + reach_ns)
+
+
+def _wider(window: Window, reach_ns: int) -> Window:
+    return Window(window.start_ns - reach_ns, window.stop_ns + reach_ns)
+
+
+def _holding(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
+    """Return which cells share an instant with any of the windows."""
+    starts = time.corners
+    stops = starts + (time.length if isinstance(time, Regular) else 1)
+    found = np.zeros(time.count, dtype=bool)
+    for window in windows:
+        found |= (starts < window.stop_ns) & (stops > window.start_ns)
+    return found
+
+
+def _series(here: Perspective) -> SeriesAxis:
+    if not isinstance(here.topology.space, SeriesAxis):
+        message = "readings lie at series"
+        raise TypeError(message)
+    return here.topology.space

@@ -1,0 +1,163 @@
+"""Surfaces that grow with their archive equal those that are computed anew."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import hypergrid as hg
+from hypergrid.errors import InvalidQuery
+from hypergrid.store import Archive
+from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.testing.networks import random_array
+from hypergrid.times import SECOND_NS, parse_instant
+from hypergrid.units import KNOWN_VARIABLES
+
+START_NS = parse_instant("2007-10-01T00:00Z")
+STEP_NS = 120 * SECOND_NS
+COUNT = 6
+GRID = hg.grid(lon=7.177, lat=45.867, step="2arcsec", shape=(4, 5))
+MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
+NAMES = ("air_temperature", "surface_temperature")
+
+
+class Network:
+    """An archive that readings are added to, slices of two minutes."""
+
+    def __init__(self, folder: Path, *, stamp: str = "instant", seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.stamp = stamp
+        variables = [KNOWN_VARIABLES[name] for name in NAMES]
+        self.archive = Archive.create(folder, name="made-up", slice_s=120.0, variables=variables, now_ns=START_NS)
+        self.folder, self.batches = folder, 0
+        self.places = np.stack(
+            [7.177 + self.rng.uniform(0, 0.004, COUNT), 45.867 + self.rng.uniform(0, 0.003, COUNT)], 1
+        )
+
+    def station(self, number: int) -> Station:
+        lon, lat = self.places[number]
+        return Station(f"s{number}", f"Station {number}", (Position(None, float(lon), float(lat), 2400.0),))
+
+    def add(self, first: int, stop: int, *, stations: int = COUNT, variables: tuple[str, ...] = NAMES) -> None:
+        self.batches += 1
+        with self.archive.commit(batch=str(self.batches), message="more", now_ns=START_NS) as writer:
+            writer.stations([self.station(number) for number in range(stations)])
+            for variable in variables:
+                writer.readings(self.readings(variable, first, stop, stations))
+        self.archive = self.archive.latest()
+
+    def readings(self, variable: str, first: int, stop: int, stations: int) -> Readings:
+        interval = 120.0 if self.stamp == "end" else 0.0
+        statistic = "mean" if self.stamp == "end" else "sample"
+        series = tuple(
+            Series(variable, f"s{number}", 2.0, 1, statistic, interval, self.stamp)  # type: ignore[arg-type]
+            for number in range(stations)
+        )
+        index, slices = np.meshgrid(np.arange(stations, dtype=np.int32), np.arange(first, stop), indexing="ij")
+        heard = self.rng.random(index.shape) > 0.25
+        stamps = START_NS + slices[heard] * STEP_NS
+        values = np.round(self.rng.normal(5.0, 3.0, len(stamps)), 2)
+        flags = np.full(len(stamps), 2, np.uint8)
+        return Readings(series, index[heard], stamps, values, flags, stamps)
+
+
+def q5(archive: hg.OpenArchive) -> hg.Query:
+    aligned = archive["air_temperature"].aggregate("mean", time="4min", min_coverage=0)
+    mapped = aligned.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
+    return mapped.aggregate("mean", time={"length": "12min", "step": "4min"}, min_coverage=0)
+
+
+def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
+    air, surface = (archive[name].aggregate("mean", time="4min", min_coverage=0) for name in NAMES)
+    mapped = air.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
+    return {
+        "sliding windows of a map": q5(archive),
+        "at stations": archive["air_temperature"]
+        .convert("valid_range", low=0.0, high=9.0)
+        .aggregate("max", time="10min"),
+        "counter": archive["air_temperature"].aggregate("rain_accumulation", time="10min", min_coverage=0),
+        "greatest of cells": air.aggregate("max", time="12min", min_coverage=0),
+        "merge": air.merge("difference", surface).interpolate("inverse_distance", grid=GRID),
+        "instants": archive["air_temperature"].interpolate("linear", time="3min", max_gap="8min"),
+        "instants of cells": air.interpolate("linear", time="4min", max_gap="12min"),
+        "variance": mapped.with_variance(),
+        "nearest": air.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL, neighbours=3),
+        "mean of all": mapped.aggregate("mean", time="all", min_coverage=0),
+        "clipped": mapped.clip(time=("2007-10-01T00:20", "2007-10-01T01:00"), lon=(7.177, 7.179)),
+        "fitted": air.interpolate("ordinary_kriging", grid=GRID, variogram="fit"),
+    }
+
+
+EVERYTHING = ("mean of all", "fitted")
+"""What a new slice changes as a whole."""
+
+
+@pytest.mark.parametrize("stamp", ["instant", "end"])
+def test_updates_equal_computing_anew(tmp_path: Path, stamp: str) -> None:
+    network = Network(tmp_path / "archive", stamp=stamp)
+    network.add(0, 40)
+    growing = {name: hg.Growing(query) for name, query in queries(hg.open(network.folder)).items()}
+    for first, stop in [(40, 41), (41, 44), (20, 22), (44, 60), (60, 61)]:
+        network.add(first, stop)
+        opened = hg.open(network.folder)
+        for name, query in queries(opened).items():
+            update, fresh = growing[name].update(), query.compute()
+            assert update.snapshot == growing[name].snapshot == opened.snapshot
+            same(growing[name].dataset(), fresh)
+            if name not in EVERYTHING:
+                assert update.why == ""
+                assert len(update.time_cells) < fresh.sizes["time"] / 2
+
+
+def same(found: xr.Dataset, fresh: xr.Dataset) -> None:
+    assert list(found.coords) == list(fresh.coords)
+    for coordinate in fresh.coords:
+        np.testing.assert_array_equal(found[coordinate].to_numpy(), fresh[coordinate].to_numpy())
+    assert set(found.data_vars) == set(fresh.data_vars)
+    for variable in fresh.data_vars:
+        np.testing.assert_allclose(found[variable].to_numpy(), fresh[variable].to_numpy(), rtol=1e-11, atol=1e-11)
+    assert found.attrs["hypergrid_query"] == fresh.attrs["hypergrid_query"]
+    assert found.attrs["hypergrid_snapshot"] == fresh.attrs["hypergrid_snapshot"]
+
+
+def test_only_the_cells_that_a_slice_touches_are_computed(tmp_path: Path) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(0, 200)
+    growing = hg.Growing(q5(hg.open(network.folder)))
+    network.add(200, 201)
+    update = growing.update()
+    # One new cell of 4 minutes, which three windows of 12 minutes cover, of which two began before.
+    assert len(update.time_cells) == 3
+    assert update.time_cells.tolist() == list(
+        range(growing.dataset().sizes["time"] - 3, growing.dataset().sizes["time"])
+    )
+    assert growing.update().time_cells.tolist() == []
+    network.add(201, 203, variables=("surface_temperature",))
+    assert growing.update().time_cells.tolist() == []
+
+
+def test_a_new_station_changes_everything_and_the_update_says_so(tmp_path: Path) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(0, 30, stations=4)
+    growing = hg.Growing(q5(hg.open(network.folder)))
+    network.add(30, 31, stations=6)
+    update = growing.update()
+    assert "stations" in update.why
+    same(growing.dataset(), q5(hg.open(network.folder)).compute())
+
+
+def test_an_archive_that_begins_earlier_moves_what_is_known(tmp_path: Path) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(30, 60)
+    growing = hg.Growing(q5(hg.open(network.folder)))
+    network.add(10, 12)
+    update = growing.update()
+    assert update.why == ""
+    same(growing.dataset(), q5(hg.open(network.folder)).compute())
+
+
+def test_an_array_does_not_grow() -> None:
+    array, _ = random_array(1)
+    with pytest.raises(InvalidQuery, match="an array in memory does not grow"):
+        hg.Growing(hg.base(array).aggregate("mean", time="1h"))
