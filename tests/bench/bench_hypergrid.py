@@ -11,20 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench import hypergrid_array, hypergrid_engine, hypergrid_rewriting
+from tests.bench import hypergrid_array, hypergrid_engine, hypergrid_rewriting, hypergrid_walk
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
 from tests.bench.kriging_figures import COLUMNS, Figure, Tell
 
 Part = Callable[[Sample, int, Tell], dict[str, Any]]
 
-PARTS: Mapping[str, Part] = {"array": hypergrid_array.measure, "rewriting": hypergrid_rewriting.measure}
-"""What is measured on the sample network: figures 5.3 and 5.4."""
+PARTS: Mapping[str, Part] = {
+    "array": hypergrid_array.measure,
+    "rewriting": hypergrid_rewriting.measure,
+    "walk": hypergrid_walk.measure,
+}
+"""What is measured on the sample network, in the order of the figures."""
 
 TITLES = {
     "array": "Figure 5.3: a hand-written script of xarray and PyKrige [there], HyperGrid [here]",
     "rewriting": "Figure 5.4: as written [there], rewritten [here]",
+    "walk": "Figure 5.10: the whole picture [there], 15 % of it walked [here]",
     "engine": "The engine [here] over bare kernels [there]",
 }
+
+CORRELATION = ("name", "order", "median", "least", "greatest", "mean", "goal", "met")
+"""Columns of the table of correlations."""
 
 CASES = (*PARTS, "engine", "all")
 """What can be asked for."""
@@ -73,4 +81,12 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
         shown.append((f"{TITLES[name]}; {case}", COLUMNS, rows))
         differences = [(row["name"], row["greatest"], row["goal"], row["met"]) for row in part["differences"]]
         shown.append((f"{name}: greatest differences", ("what", "greatest", "goal: at most", "met"), differences))
+        if "correlation" in part:
+            title = f"Figures 5.8 and 5.9: correlation with the whole picture, {part['seeds']} seeds"
+            rows = [tuple(_short(row[column]) for column in CORRELATION) for row in part["correlation"]]
+            shown.append((title, CORRELATION, rows))
     return shown
+
+
+def _short(value: object) -> str:
+    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -41,6 +41,8 @@ class Sizes:
     side: int = 23
     """Cells along each side of Q1's grid; Q4's has the square root of 2 as many."""
     engine: Engine = Engine()
+    seeds: int = 100
+    """Walks, and choices of cells at random, that a median is of."""
 
     def describe(self) -> str:
         """Return the sizes in words."""

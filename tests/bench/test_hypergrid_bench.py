@@ -11,7 +11,7 @@ from tests.bench import bench_hypergrid, hypergrid_script
 from tests.bench.bench_hypergrid import CASES, PARTS, TITLES
 from tests.bench.hypergrid_cases import QUERIES, Engine, Sample, Sizes, wanted
 
-SMALL = Sizes(start="2007-10-01", days=2, hours=12, side=5, engine=Engine(stations=20, side=9, slices=50))
+SMALL = Sizes(start="2007-10-01", days=2, hours=12, side=5, engine=Engine(stations=20, side=9, slices=50), seeds=2)
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +51,20 @@ def test_each_rule_that_fires_is_measured_by_itself(measured: dict[str, Any]) ->
     assert "Q5 from all stations, push_clip alone" in names
 
 
+def test_the_walk_is_judged_beside_other_orders_of_as_many_cells(measured: dict[str, Any]) -> None:
+    rows = measured["parts"]["walk"]["correlation"]
+    assert {row["name"] for row in rows} == {"radiation", "rain"}
+    assert {"walk", "uniform", "raster", "coarse_to_fine"} <= {row["order"] for row in rows}
+    assert [(row["name"], row["order"]) for row in rows if row["goal"] == 0.85] == [("radiation", "walk")]
+    work = [row for row in measured["parts"]["walk"]["figures"] if row["name"].endswith("work of the walk")]
+    assert len(work) == 2
+    assert all(row["ratio"] == pytest.approx(0.15, abs=0.01) and row["goal"] == 0.2 for row in work)
+
+
 def test_tables_have_a_row_a_figure(measured: dict[str, Any]) -> None:
     assert set(TITLES) == set(measured["parts"])
     tables = bench_hypergrid.tables(measured)
-    assert len(tables) == 2 * len(measured["parts"])
+    assert len(tables) == 2 * len(measured["parts"]) + 1
     for _, columns, rows in tables:
         assert rows
         assert all(len(row) == len(columns) for row in rows)
