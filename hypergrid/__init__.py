@@ -9,6 +9,13 @@
 
 from hypergrid.growing import Growing, Update
 from hypergrid.kriging import Variogram, variogram
+from hypergrid.parameters import Parameter
+from hypergrid.perspective.user_functions import (
+    aggregate_function,
+    convert_function,
+    forget_function,
+    merge_function,
+)
 from hypergrid.query import OpenArchive, Query, Refinement, base
 from hypergrid.query import open_archive as open
 from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
@@ -16,7 +23,7 @@ from hypergrid.topology import Grid, grid
 from hypergrid.version import VERSION as __version__
 
 __all__ = [
-    "Grid", "Growing", "OpenArchive", "Query", "Refinement", "Update", "Variogram", "__version__", "base",
-    "compare_methods", "cross_validate", "fit_variogram", "fit_variogram_by_group", "grid", "open", "simulate",
-    "variogram",
+    "Grid", "Growing", "OpenArchive", "Parameter", "Query", "Refinement", "Update", "Variogram", "__version__",
+    "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate", "fit_variogram",
+    "fit_variogram_by_group", "forget_function", "grid", "merge_function", "open", "simulate", "variogram",
 ]  # fmt: skip

@@ -162,8 +162,9 @@ def query(
         say(f"note: {note}")
     if summary["missing"] == summary["cells"]:
         say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
-    if out.suffix == ".png" and result.sizes["time"] > 1 and "series" not in result.dims:
-        say(f"the picture shows the first of {result.sizes['time']} time cells; .nc and .zarr hold all")
+    times = result["value"].shape[0]
+    if out.suffix == ".png" and times > 1 and "series" not in result.dims:
+        say(f"the picture shows the first of {times} time cells; .nc and .zarr hold all")
     if out.suffix == ".png" and "variance" in result:
         say("the picture does not show the variance; .nc and .zarr hold it")
     if as_json:

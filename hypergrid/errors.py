@@ -5,6 +5,7 @@
     HyperGridError
     ├── NotFound            (LookupError)     a name that does not exist: what was given, what exists
     ├── InvalidQuery        (ValueError)      a question that cannot be answered, refused before it runs
+    │   └── InvalidFunction                   a function that a user added cannot be used, or failed in a cell
     ├── InvalidUnit         (ValueError)      a unit that is unknown or does not convert
     ├── InvalidTime         (ValueError)      an instant or a duration that cannot be read
     ├── InvalidDeployment   (ValueError)      a deployment file that cannot be used
@@ -42,6 +43,10 @@ class NotFound(HyperGridError, LookupError):
 
 class InvalidQuery(HyperGridError, ValueError):
     """A query that cannot be answered; found before anything is computed."""
+
+
+class InvalidFunction(InvalidQuery):
+    """A function that a user added: it cannot be added, or it raised or gave no proper values; the cell is named."""
 
 
 class InvalidUnit(HyperGridError, ValueError):

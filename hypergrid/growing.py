@@ -27,7 +27,7 @@ from hypergrid.query import Query
 from hypergrid.rewrite.push_clip import push_clip
 from hypergrid.store import Archive
 from hypergrid.times import SECOND_NS, Window
-from hypergrid.topology import Regular
+from hypergrid.topology import Bins, Periodic, Regular, per_cell
 
 ROOM = 1.25
 """Time cells that there is room for, as a multiple of those that are there, when more room is made."""
@@ -103,9 +103,7 @@ class Growing:
             self._renew()
             return Update(newest.snapshot, np.arange(here.topology.time.count), why)
         shift = _shift(old, here) or 0
-        wanted = touched(here, changes)
-        known = np.arange(here.topology.time.count) + shift
-        wanted |= (known < 0) | (known >= old.topology.time.count)
+        wanted = touched(here, changes) | _other(old, here, shift)
         parts = [(part, self._compute(restrict(here, part))) for part in _runs(wanted)]
         self._rows.move(shift, here.topology.time.count, old.topology.time.count)
         for part, outcome in parts:
@@ -235,13 +233,30 @@ def _content(item: Perspective) -> object:
 
 
 def _shift(old: Perspective, new: Perspective) -> int | None:
-    """Return which old time cell the first new one is; None where no old cell is a new one."""
+    """Return which old time cell the first new one is; None where the two have other cells."""
     before, after = old.topology.time, new.topology.time
-    if not isinstance(before, Regular) or not isinstance(after, Regular):
-        return 0 if type(before) is type(after) and before.corners.tolist() == after.corners.tolist() else None
-    if (before.step, before.length) != (after.step, after.length) or (after.origin - before.origin) % before.step:
-        return None
-    return (after.origin - before.origin) // before.step
+    if isinstance(before, Regular) and isinstance(after, Regular):
+        alike = (before.step, before.length) == (after.step, after.length)
+        shift, between = divmod(after.origin - before.origin, before.step)
+        return shift if alike and not between else None
+    if isinstance(before, Periodic) and isinstance(after, Periodic):
+        return 0 if np.array_equal(before.labels, after.labels) else None
+    if isinstance(before, Bins) and isinstance(after, Bins):
+        shift = int(np.searchsorted(before.starts, after.origin) - np.searchsorted(after.starts, before.origin))
+        first, stop = max(shift, 0), min(before.count, after.count + shift)
+        ours, theirs = after.part(first - shift, stop - shift), before.part(first, stop)
+        same = np.array_equal(ours.starts, theirs.starts) and np.array_equal(ours.ends, theirs.ends)
+        return shift if first < stop and same else None
+    return 0 if type(before) is type(after) and np.array_equal(before.corners, after.corners) else None
+
+
+def _other(old: Perspective, new: Perspective, shift: int) -> NDArray[np.bool_]:
+    """Return which new time cells were not there before, or were made of less time, shape (time cells,)."""
+    before, after = old.topology.time, new.topology.time
+    if isinstance(before, Periodic) and isinstance(after, Periodic):
+        return np.asarray(per_cell(after, after.ends - after.starts) != per_cell(before, before.ends - before.starts))
+    known = np.arange(after.count) + shift
+    return np.asarray((known < 0) | (known >= before.count))
 
 
 def _runs(wanted: NDArray[np.bool_]) -> Iterator[slice]:

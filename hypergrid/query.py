@@ -134,10 +134,17 @@ class Query:
         function
             Name of an aggregate.
         time
-            "10min", {"length": "15min", "step": "5min"}, or "all".
+            "10min", {"length": "15min", "step": "5min"}, or "all"; "month", "season", "year", "hydrological_year" (from
+            October on, {"hydrological_year": 9} from September on), {"edges": [instants…]}; a duration or a name with
+            an offset or a zone, {"step": "1day", "offset": "6h"}, {"step": "month", "zone": "Europe/Zurich"}. Cells
+            that come again: "hour_of_day", "day_of_week" (Monday is 1), "day_of_year" (29 February is 60, 1 March 61 in
+            every year), "month_of_year", "season_of_year" (DJF is 1); {"periodic": "hour_of_day", "zone": …} or
+            {…, "solar": True} (mean solar time of the stations' mean longitude); {"periodic": "6h", "within": "1day",
+            "phase": "3h"}. The dimension of the result has their name, and no aggregate over time can follow.
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
         params
+            The function's own (`q` of a quantile, `threshold` of an exceedance; `perspective/aggregates.py`), and
             `min_coverage`: share of the possible readings below which a cell is missing.
         """
         cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y}
@@ -178,7 +185,10 @@ class Query:
         return self._joined(self._then(step), others)
 
     def merge(self, function: str, *others: "Query") -> "Query":
-        """Combine with another query of the same cells (`difference`, `ratio`)."""
+        """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
+
+        A function says which sources it takes, and in which order; this query is the first.
+        """
         return self._joined(self._then(Step("merge", function, others=_questions(others))), others)
 
     def clip(self, **bounds: object) -> "Query":

@@ -10,7 +10,8 @@ from typing import Any
 from hypergrid.errors import InvalidQuery
 from hypergrid.kriging import METHODS
 from hypergrid.kriging.selection import PARAMETERS
-from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES
+from hypergrid.perspective.functions import AGGREGATES, CONVERTS
+from hypergrid.perspective.merges import MERGES
 from hypergrid.query import OpenArchive
 from hypergrid.streams.elements import Station
 from hypergrid.times import format_instant

@@ -1,31 +1,34 @@
 """Converts and merges of a block: cell by cell, from what the sources hold in the same cells."""
 
+from functools import reduce
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells
 from hypergrid.kriging.trend import ELEVATION
 from hypergrid.perspective import Base, Convert, Merge, Perspective
+from hypergrid.perspective.calls import Fault
 from hypergrid.perspective.functions import Where
 from hypergrid.perspective.matching import columns_of
-from hypergrid.topology import Grid, Regular, SeriesAxis
+from hypergrid.topology import Bins, Grid, Regular, SeriesAxis
 from hypergrid.units import convert
 
 Floats = NDArray[np.float64]
 
 
 def merged(here: Perspective, operator: Merge, sources: list[Cells]) -> Cells:
-    """Return two sources merged; stations that one of them lacks are left out where the function says so."""
-    row, units = operator.row, [source.unit for source in here.sources]
-    first, second = (
+    """Return sources merged; stations that one of them lacks are left out where the function says so."""
+    row, units = operator.row, tuple(source.unit for source in here.sources)
+    blocks = [
         _matched(here, source, block) if row.matched else block
         for source, block in zip(here.sources, sources, strict=True)
-    )
-    needed = row.takes or (units[0], units[0] if row.alike else units[1])
-    values = row.apply(convert(first.value, units[0], needed[0]), convert(second.value, units[1], needed[1]))
-    if row.counts_first:
-        return Cells(values, first.count, first.possible)
-    return Cells(values, np.minimum(first.count, second.count), np.minimum(first.possible, second.possible))
+    ]
+    known = zip(blocks, units, row.needed(units), strict=True)
+    values = row.apply(*(convert(block.value, unit, needed) for block, unit, needed in known))
+    counting = blocks[:1] if row.counts_first else blocks
+    count = reduce(np.minimum, (block.count for block in counting))
+    return Cells(values, count, reduce(np.minimum, (block.possible for block in counting)))
 
 
 def _matched(here: Perspective, source: Perspective, block: Cells) -> Cells:
@@ -56,8 +59,12 @@ def converted(operator: Convert, values: Floats, where: Where | None = None) -> 
     where
         Where and when the values are; needed where a function is `placed`.
     """
-    for call, row in zip(operator.calls, operator.rows(), strict=True):
-        values = row.apply(values, call.given, where) if row.placed else row.apply(values, call.given)
+    for number, (call, row) in enumerate(zip(operator.calls, operator.rows(), strict=True)):
+        try:
+            values = row.apply(values, call.given, where) if row.placed else row.apply(values, call.given)
+        except Fault as fault:
+            fault.call = number
+            raise
     return values
 
 
@@ -91,5 +98,7 @@ def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
         assumed = float(heights.mean()) if len(heights) else 0.0
         known = np.where(np.isnan(known), assumed, known)
         note = f"the clear sky is that of {assumed:.0f} m where the elevation is not known"
-    length = time.length if isinstance(time, Regular) else 0
+    length: int | NDArray[np.int64] = time.length if isinstance(time, Regular) else 0
+    if isinstance(time, Bins):
+        length = time.lengths
     return Where(time.corners, length, points[:, 0], points[:, 1], known), note

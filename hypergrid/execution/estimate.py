@@ -19,9 +19,9 @@ NEIGHBOURS: Final = 6
 """Computed cells that an estimate is the mean of, weighted by 1 / distance**2."""
 STRETCHES: Final = (1.0, 0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
 """What a row may count, in columns: a day is no hour."""
-SAMPLE: Final = 400
+SAMPLE: Final = 200
 """Computed cells at most that are left out and estimated, to know the error."""
-CHOOSING: Final = 2000
+CHOOSING: Final = 1000
 """Computed cells at most among which the stretch is chosen."""
 REACH: Final = 24
 """Near cells among which those that are far enough are looked for."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
+from hypergrid.execution.faults import naming_cell, naming_reading
 from hypergrid.execution.grids import SpaceCover, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.mean_errors import MeanErrors
@@ -27,7 +28,8 @@ from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, Interpo
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
-from hypergrid.topology import Grid, Metres, Regular, SeriesAxis, TimeAxis
+from hypergrid.tokens import token
+from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells
 
 
 class Evaluator:
@@ -88,13 +90,15 @@ class Evaluator:
         operator = here.operator
         if isinstance(operator, Interpolate):
             return self._interpolate(here, operator, cells, out, variance=False)
-        if isinstance(operator, Aggregate):
-            return self._aggregate_grid(here, operator, cells)
-        return self._elementwise(here, [self.block(source, cells) for source in here.sources], cells)
+        with naming_cell(here, cells):
+            if isinstance(operator, Aggregate):
+                return self._aggregate_grid(here, operator, cells)
+            return self._elementwise(here, [self.block(source, cells) for source in here.sources], cells)
 
     def _stations(self, here: Perspective) -> Cells:
         if here.token not in self._whole:
-            self._whole[here.token] = self._compute_stations(here)
+            with naming_cell(here):
+                self._whole[here.token] = self._compute_stations(here)
         return self._whole[here.token]
 
     def _compute_stations(self, here: Perspective) -> Cells:
@@ -113,7 +117,7 @@ class Evaluator:
                 else known_cells(self._stations(source), source.topology.time)
             )
             return at_instants(known, operator, time, axis)
-        if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
+        if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
             if here.source.holds_readings:
                 return aggregate_readings(self._read(here.source), time, axis, operator=operator)
             keys = space_keys(axis, np.arange(axis.count))
@@ -144,7 +148,8 @@ class Evaluator:
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} does not give readings"
             raise TypeError(message)
-        value = converted(operator, readings.value)
+        with naming_reading(here, readings):
+            value = converted(operator, readings.value)
         lost = int(np.count_nonzero(np.isnan(value)))
         if lost:
             self._leave_out(", ".join(call.name for call in operator.calls), lost)
@@ -341,7 +346,7 @@ class Evaluator:
             space = cover_space(source.space, target, cells)
             needed = space.needed
             full = (target.y.length // source.space.y.step) * (target.x.length // source.space.x.step)
-        times = (source.time, time) if "time" in operator.dimensions and isinstance(time, Regular) else None
+        times = (source.time, time) if "time" in operator.dimensions and not isinstance(time, Instants) else None
         if times is not None and operator.at_stations:
             commuted = self._carry(here.source, operator, times, needed)
             if commuted is not None:
@@ -353,7 +358,7 @@ class Evaluator:
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys)
 
     def _carry(
-        self, source: Perspective, operator: Aggregate, times: tuple[TimeAxis, Regular], cells: NDArray[np.intp]
+        self, source: Perspective, operator: Aggregate, times: tuple[TimeAxis, TimeCells], cells: NDArray[np.intp]
     ) -> Cells | None:
         """Return a linear aggregate over time of interpolated slices as one interpolation of the aggregated stations.
 
@@ -367,7 +372,7 @@ class Evaluator:
             return None
         targets, known = self._targets(source, source.operator, metres, cells)
         self._mark(source, source.operator, cells[known], targets)
-        key = source.token + repr(operator.content()) + repr(times[1])
+        key = source.token + repr(operator.content()) + token(times[1])
         if key not in self._carried:
             keys = np.empty(0, dtype=np.uint64)
             stations = Cells(field.complete, np.ones((1, 1), np.int64), np.ones((1, 1), np.int64))

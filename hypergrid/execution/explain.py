@@ -4,7 +4,7 @@ from hypergrid.execution.plan import Plan, make_plan
 from hypergrid.perspective import Perspective, Surface
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import Grid, Regular
+from hypergrid.topology import Bins, Grid, Instants, Periodic
 
 
 def explain(surface: Surface) -> str:
@@ -38,8 +38,13 @@ def _cells(item: Perspective) -> str:
     where = f"{space.shape[0]} x {space.shape[1]} cells" if isinstance(space, Grid) else f"{space.count} series"
     if item.holds_readings:
         return f"readings of {where} from {format_instant(time.origin)} to {format_instant(time.stop)}"
-    if not isinstance(time, Regular):
+    if isinstance(time, Instants):
         return f"{time.count:,} instants x {where}"
+    if isinstance(time, Periodic):
+        span = f"{format_instant(time.origin)} to {format_instant(time.stop)}"
+        return f"{time.count:,} x {time.describe()} over {span}, {where}"
+    if isinstance(time, Bins):
+        return f"{time.count:,} x {time.describe()} from {format_instant(time.origin)}, {where}"
     if are_instants(time):
         return f"{time.count:,} instants every {format_duration(time.step)} from {format_instant(time.origin)}, {where}"
     length = format_duration(time.length)

@@ -16,12 +16,26 @@ from hypergrid.execution.fold import (
     fold_values,
     members_present,
 )
+from hypergrid.execution.listed import of_products
 from hypergrid.execution.standing import of_cells, prepared_cells
 from hypergrid.execution.stations import series_keys
 from hypergrid.perspective.aggregates import AggregateRow
+from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.listing import Listing, pieces
 from hypergrid.perspective.operators import Aggregate
-from hypergrid.topology import Cover, Grid, Regular, Space, TimeAxis, cover
+from hypergrid.topology import (
+    Bins,
+    Cover,
+    Grid,
+    Regular,
+    Space,
+    TimeAxis,
+    TimeCells,
+    bins_over,
+    blocks_of,
+    cover,
+    per_cell,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +72,7 @@ def aggregate_cells(
     source: Cells,
     operator: Aggregate,
     *,
-    times: tuple[TimeAxis, Regular] | None,
+    times: tuple[TimeAxis, TimeCells] | None,
     space: SpaceCover | None,
     full_space: int,
     keys: NDArray[np.uint64],
@@ -85,6 +99,9 @@ def aggregate_cells(
     if times:
         possible = possible * possible_slices(*times)
     ranges = cover(*times) if times else None
+    if isinstance(row, ListedRow):
+        value, count = _listed(source, row, times, space)
+        return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
     if row.rank is not None:
         return _choose(source, operator, times, keys)
     values = prepared_cells(source.value, times[0], operator) if times else source.value
@@ -106,6 +123,20 @@ def aggregate_cells(
     # Where nothing is missing the counts are one column, and so is what follows from counts alone.
     value = np.broadcast_to(row.finish(states, count, given), states[0].shape)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def _listed(
+    source: Cells, row: ListedRow, times: tuple[TimeAxis, TimeCells] | None, space: SpaceCover | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return what a function makes of the values of each cell; over time and space at once, of all of them."""
+    values, each = source.value, np.arange(len(source.value))
+    along = each, each + 1
+    if times is not None:
+        ranges = cover(*times)
+        values = values if ranges.members is None else values[ranges.members]
+        along = ranges.first, ranges.stop
+    places = None if space is None else (space.members, (space.first, space.stop))
+    return of_products(row, values, along, places)
 
 
 def whole_cells(
@@ -155,7 +186,7 @@ def whole_cells(
 
 
 def _choose(
-    source: Cells, operator: Aggregate, times: tuple[TimeAxis, Regular] | None, keys: NDArray[np.uint64]
+    source: Cells, operator: Aggregate, times: tuple[TimeAxis, TimeCells] | None, keys: NDArray[np.uint64]
 ) -> Cells:
     if times is None:
         message = f"{operator.function} chooses a value in time"
@@ -170,16 +201,20 @@ def _choose(
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
 
 
-def possible_slices(source: TimeAxis, target: Regular) -> NDArray[np.int64]:
+def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
     """Return how many source cells a whole target cell covers, shape (time or 1, 1)."""
     if isinstance(source, Regular):
-        first = -((source.origin - target.corners) // source.step)
-        last = (target.corners + (target.length - source.length - source.origin)) // source.step
-        counts = np.maximum(last - first + 1, 0)
+        starts, ends = blocks_of(target)
+        first = -((source.origin - starts) // source.step)
+        last = (ends - source.length - source.origin) // source.step
+        counts = per_cell(target, np.maximum(last - first + 1, 0))
         same = bool(np.all(counts == counts[0]))
         return np.asarray(counts[: 1 if same else None, None], dtype=np.int64)
-    ranges = cover(source, target)
-    return (ranges.stop - ranges.first)[:, None]
+    if isinstance(source, Bins) and source.calendar is not None:
+        # Units of the calendar that lie outside the source are possible too: it has only those that hold something.
+        start, stop = min(source.origin, target.origin), max(source.stop, target.stop)
+        source = bins_over(source.calendar, start, stop)
+    return cover(source, target).sizes[:, None]
 
 
 def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:

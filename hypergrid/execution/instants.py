@@ -5,7 +5,7 @@ import numpy as np
 from hypergrid.execution.cells import Cells
 from hypergrid.kriging.in_time import Known, Ticks, estimate
 from hypergrid.perspective import InterpolateInTime
-from hypergrid.perspective.standing import reading_instants_ns, standing_ns
+from hypergrid.perspective.standing import reading_instants_ns, standing_instants_ns
 from hypergrid.streams.elements import Readings
 from hypergrid.topology import Regular, SeriesAxis, TimeAxis
 
@@ -19,7 +19,7 @@ def known_cells(cells: Cells, time: TimeAxis) -> Known:
     """Return the values of time cells, shape (time, series), as readings in the middle of their cells."""
     count, series = cells.value.shape
     index = np.repeat(np.arange(series, dtype=np.int32), count)
-    instants_ns = np.tile(time.corners + standing_ns(time), series)
+    instants_ns = np.tile(standing_instants_ns(time), series)
     return Known.of(index, instants_ns, cells.value.T.ravel(), series=series)
 
 

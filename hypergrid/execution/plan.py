@@ -16,7 +16,7 @@ from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.rewrite import RULES, Rewritten, Rule, rewrite
-from hypergrid.topology import Grid, SeriesAxis
+from hypergrid.topology import Grid, Periodic, SeriesAxis
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
@@ -219,6 +219,9 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
         held, work = readings * 100, float(readings)
     elif isinstance(operator, Aggregate):
         work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
+        if isinstance(topology.time, Periodic) and "time" in operator.dimensions:
+            # What a cell covers is put side by side: readings and their order, or the values of a block.
+            held += int(work) * 80 if here.source.holds_readings else _values(here.source, block) * 8
         if not here.source.holds_readings and not carried:
             # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
             held += _values(here.source, block * _places(here.source, here)) * 8 * 3

@@ -5,16 +5,15 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from hypergrid.execution.names import functions_of, value_names
 from hypergrid.execution.run import Outcome
+from hypergrid.execution.time_coordinates import over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
 from hypergrid.perspective.placing import place
-from hypergrid.perspective.standing import are_instants
-from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import Grid, Regular, SeriesAxis
-from hypergrid.units import KNOWN_VARIABLES, as_cf
+from hypergrid.topology import Grid, SeriesAxis
+from hypergrid.units import as_cf
 from hypergrid.version import VERSION
 
 
@@ -24,19 +23,18 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     Returns
     -------
     Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
-    time, then lat, lon (or y, x) or series; and `extrapolated` (lat, lon) where a trend in elevation was interpolated.
-    Coordinates of a grid are cell centres with bounds, times the starts of
-    their cells with bounds.
+    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x) or series; and
+    `extrapolated` (lat, lon) where a trend in elevation was interpolated. Coordinates of a grid are cell centres with
+    bounds, times the starts of their cells with bounds.
     """
     topology = surface.topology
     shape = topology.shape
+    time = topology.time.name
     dims = (
-        ("time", topology.space.y.name, topology.space.x.name)
-        if isinstance(topology.space, Grid)
-        else ("time", "series")
+        (time, topology.space.y.name, topology.space.x.name) if isinstance(topology.space, Grid) else (time, "series")
     )
-    coords = {**_time_coords(surface), **_space_coords(topology.space)}
-    data: dict[str, Any] = {"value": (dims, outcome.value.reshape(shape), _value_attributes(question, surface))}
+    coords = {**time_coords(topology.time), **_space_coords(topology.space)}
+    data: dict[str, Any] = {"value": (dims, outcome.value.reshape(shape), _value_attributes(surface))}
     flat = outcome.value.shape
     if outcome.count is not None:
         count = np.broadcast_to(outcome.count.astype(np.int32), flat).reshape(shape)
@@ -58,32 +56,6 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
         }
         data["extrapolated"] = (dims[1:], outcome.extrapolated.astype(np.int8).reshape(shape[1:]), flags)
     return xr.Dataset(data, coords, _provenance(question, surface, outcome))
-
-
-def _time_coords(surface: Perspective) -> dict[str, Any]:
-    axis = surface.topology.time
-    if not isinstance(axis, Regular) or are_instants(axis):
-        attributes = {"standard_name": "time", "axis": "T"}
-        return {"time": xr.Variable("time", axis.corners.view("datetime64[ns]"), attributes, _time_unit(axis.corners))}
-    bounds = np.stack([axis.corners, axis.corners + axis.length], axis=1)
-    # One unit, so that a file's times and their bounds can be compared.
-    unit = _time_unit(bounds)
-    attributes = {
-        "standard_name": "time",
-        "axis": "T",
-        "bounds": "time_bounds",
-        "long_name": "start of the time cell (UTC)",
-    }
-    return {
-        "time": xr.Variable("time", axis.corners.view("datetime64[ns]"), attributes, unit),
-        "time_bounds": xr.Variable(("time", "bounds"), bounds.view("datetime64[ns]"), None, unit),
-    }
-
-
-def _time_unit(instants_ns: NDArray[np.int64]) -> dict[str, str]:
-    """Return how times are written: in whole seconds where they are whole."""
-    unit = "nanoseconds" if (instants_ns % SECOND_NS).any() else "seconds"
-    return {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
 
 
 _SPACE_ATTRIBUTES = {
@@ -120,12 +92,8 @@ def _space_coords(space: SeriesAxis | Grid) -> dict[str, Any]:
     return coords
 
 
-def _value_attributes(question: Question, surface: Perspective) -> dict[str, str]:
-    known = KNOWN_VARIABLES.get(question.variable)
-    attributes = {"units": as_cf(surface.unit), "long_name": known.long_name if known else question.variable}
-    merged = any(len(item.sources) > 1 for item in surface.chain())
-    if known and known.standard_name and not merged and surface.unit == known.unit:
-        attributes["standard_name"] = known.standard_name
+def _value_attributes(surface: Perspective) -> dict[str, str]:
+    attributes = {"units": as_cf(surface.unit), **value_names(surface)}
     methods = [text for item in surface.chain() if (text := _cell_method(item))]
     if methods:
         # What the branches of a recipe have in common is said once.
@@ -142,27 +110,7 @@ def _cell_method(item: Perspective) -> str:
         return _support(operator)
     if not isinstance(operator, Aggregate):
         return ""
-    dimensions = " ".join(f"{dimension}:" for dimension in operator.dimensions)
-    return f"{dimensions} {_cf_method(operator.function)}{_cell_length(item)}"
-
-
-def _cell_length(item: Perspective) -> str:
-    time = item.topology.time
-    if (
-        not isinstance(time, Regular)
-        or not isinstance(item.operator, Aggregate)
-        or "time" not in item.operator.dimensions
-    ):
-        return ""
-    return f" (comment: cells of {format_duration(_readable(time.length))})"
-
-
-def _readable(length_ns: int) -> int:
-    """Return a length as people say it: cells over all instants of an array end a nanosecond after the last."""
-    if length_ns % 1_000 == 1 and length_ns > 1_000:
-        return length_ns - 1
-    is_odd = length_ns % 1_000 and length_ns > 60 * SECOND_NS
-    return round(length_ns / SECOND_NS) * SECOND_NS if is_odd else length_ns
+    return over_cells(operator.dimensions, _cf_method(operator.function), item.topology.time)
 
 
 def _support(operator: Interpolate) -> str:
@@ -205,6 +153,7 @@ def _provenance(question: Question, surface: Perspective, outcome: Outcome) -> d
         "source": "HyperGrid " + VERSION,
         "hypergrid_query": json.dumps(question.to_json()),
         "hypergrid_token": surface.token,
+        "hypergrid_functions": functions_of(surface),
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }
     ways = [_distance(item, item.operator) for item in surface.chain() if isinstance(item.operator, Interpolate)]

@@ -11,7 +11,7 @@ from hypergrid.errors import InvalidQuery
 from hypergrid.execution.grids import SpaceCover, cover_space, possible_slices
 from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.perspective.functions import AggregateRow
-from hypergrid.topology import Grid, Regular, cover
+from hypergrid.topology import Grid, Instants, cover
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def shares_in_time(aggregates: Sequence[Perspective], present: NDArray[np.bool_]
     least = []
     for item in aggregates:
         operator, source, target = _aggregate(item), item.source.topology.time, item.topology.time
-        if "time" not in operator.dimensions or not isinstance(target, Regular):
+        if "time" not in operator.dimensions or isinstance(target, Instants):
             least.append(1.0)
             continue
         ranges = cover(source, target)

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from hypergrid.perspective.listing import Standing, pieces
 from hypergrid.perspective.operators import Aggregate
-from hypergrid.perspective.standing import reading_instants_ns, standing_ns
+from hypergrid.perspective.standing import reading_instants_ns, standing_instants_ns
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS
-from hypergrid.topology import Regular, TimeAxis
+from hypergrid.topology import Bins, Regular, TimeAxis
 
 DAY_NS = 86_400 * SECOND_NS
 
@@ -28,10 +28,16 @@ def of_cells(axis: TimeAxis, operator: Aggregate, origin_ns: int) -> Standing | 
     """Return where the values of time cells stand, in days since an origin; None where the function does not ask."""
     if not (operator.row.timed or operator.row.lasting):
         return None
-    at_days = (axis.corners + standing_ns(axis) - origin_ns) / DAY_NS
+    at_days = (standing_instants_ns(axis) - origin_ns) / DAY_NS
+    return Standing(at_days, _own_ns(axis) / DAY_NS)
+
+
+def _own_ns(axis: TimeAxis) -> NDArray[np.float64]:
+    """Return how long each cell stands for [ns], NaN where that is not known, shape (count,)."""
+    if isinstance(axis, Bins):
+        return axis.lengths.astype(np.float64)
     # Windows that overlap share their time; each stands for what is its own.
-    own_ns = min(axis.length, axis.step) if isinstance(axis, Regular) else np.nan
-    return Standing(at_days, np.full(axis.count, own_ns / DAY_NS))
+    return np.full(axis.count, min(axis.length, axis.step) if isinstance(axis, Regular) else np.nan)
 
 
 def prepared_readings(readings: Readings, operator: Aggregate) -> Readings:

@@ -7,15 +7,17 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values, whole_values
+from hypergrid.execution.listed import of_ranges
 from hypergrid.execution.standing import of_readings, prepared_readings
+from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS
 from hypergrid.tokens import token
-from hypergrid.topology import Regular, SeriesAxis
+from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, blocks_of, per_cell
 
 
-def aggregate_readings(readings: Readings, target: Regular, axis: SeriesAxis, *, operator: Aggregate) -> Cells:
+def aggregate_readings(readings: Readings, target: TimeCells, axis: SeriesAxis, *, operator: Aggregate) -> Cells:
     """Return the aggregate of each series in each time cell.
 
     A reading belongs to the cells that hold the start of its interval (its stamp, for a sample).
@@ -25,16 +27,19 @@ def aggregate_readings(readings: Readings, target: Regular, axis: SeriesAxis, *,
     readings
         Ordered by series and time, none missing, every one of them to be used, or to be looked back at.
     target
-        Time cells; they may overlap or leave gaps.
+        Time cells; they may overlap, leave gaps, or come again.
     axis
         The series that `readings.index` counts.
     operator
         The function, its parameters, and the share of possible readings below which a cell is missing.
     """
     row, given = operator.row, operator.given
-    readings = prepared_readings(readings, operator)
+    readings = _cell_by_cell(prepared_readings(readings, operator), target)
     first, stop = _ranges(readings, target, axis.count)
-    if row.rank is not None:
+    if isinstance(row, ListedRow):
+        value, count = of_ranges(row, readings.value, (first.ravel(), stop.ravel()))
+        value, count = value.reshape(first.shape), count.reshape(first.shape)
+    elif row.rank is not None:
         hashes = cell_hashes(target.corners, series_keys(axis))
         value, count = choose_ranges(row, readings.value, first, stop, hashes)
     else:
@@ -48,12 +53,51 @@ def aggregate_readings(readings: Readings, target: Regular, axis: SeriesAxis, *,
             states, count = fold_values(row, readings.value, begins, ends, given=given, standing=standing)
             value = row.finish(states, count, given)
         value, count = value.reshape(first.T.shape).T, count.reshape(first.T.shape).T
-    possible = _possible(target.length, axis)
+    possible = _possible(target, axis)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
 
 
-def _ranges(readings: Readings, target: Regular, series: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which readings lie in each cell: half-open ranges, shape (time cells, series).
+def _cell_by_cell(readings: Readings, target: TimeCells) -> Readings:
+    """Return readings so that those of a series in a cell follow one another, in order of time.
+
+    Only where cells come again they do not yet; readings outside all cells are left out there.
+    """
+    if not isinstance(target, Periodic):
+        return readings
+    block = _blocks_under(readings, target)
+    inside = np.flatnonzero(block >= 0)
+    order = np.lexsort((target.owners[block[inside]], readings.index[inside]))
+    return readings.take(inside[order])
+
+
+def _blocks_under(readings: Readings, target: Bins | Periodic) -> NDArray[np.intp]:
+    """Return in which block of time each reading lies, -1 where in none, shape (readings,)."""
+    instants = readings.starts_ns()
+    block = np.searchsorted(target.starts, instants, side="right") - 1
+    outside = (block < 0) | (instants >= np.append(target.ends, 0)[block])
+    return np.asarray(np.where(outside, -1, block), dtype=np.intp)
+
+
+def _ranges(readings: Readings, target: TimeCells, series: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which readings lie in each cell: half-open ranges, shape (time cells, series)."""
+    if isinstance(target, Regular):
+        return _ranges_of_steps(readings, target, series)
+    offsets = np.arange(series, dtype=np.int64) * (2 * target.count + 1)
+    # Even numbers stand for what lies between the cells, odd ones for the cells: within a series they never fall.
+    if isinstance(target, Periodic):
+        number = 2 * target.owners[_blocks_under(readings, target)].astype(np.int64) + 1
+    else:
+        before = np.searchsorted(target.starts, readings.starts_ns(), side="right")
+        number = 2 * before - (_blocks_under(readings, target) >= 0)
+    keys = readings.index.astype(np.int64) * (2 * target.count + 1) + number
+    begins = 2 * np.arange(target.count, dtype=np.int64)[:, None] + 1 + offsets
+    first = np.searchsorted(keys, begins.ravel(), side="left").reshape(begins.shape)
+    stop = np.searchsorted(keys, begins.ravel(), side="right").reshape(begins.shape)
+    return first, stop
+
+
+def _ranges_of_steps(readings: Readings, target: Regular, series: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the ranges of even cells.
 
     All boundaries are multiples of one unit from the origin, so a reading is a small whole number within its series,
     and one search finds all ranges of all series.
@@ -69,10 +113,25 @@ def _ranges(readings: Readings, target: Regular, series: int) -> tuple[NDArray[n
     return first, stop
 
 
-def _possible(length_ns: int, axis: SeriesAxis) -> NDArray[np.int64]:
+def _possible(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
+    """Return how many readings each series could have in each cell, shape (time cells or 1, series).
+
+    As many as its interval fits into each block of the cell, at least 1 in a cell that has any; 0 where the interval is
+    not known.
+    """
     intervals = np.array([round(series.interval_s * SECOND_NS) for series in axis.series], dtype=np.int64)
-    known = np.maximum(length_ns // np.maximum(intervals, 1), 1)
-    return np.where(intervals > 0, known, 0)[None, :]
+    if isinstance(target, Regular):
+        known = np.maximum(target.length // np.maximum(intervals, 1), 1)
+        return np.where(intervals > 0, known, 0)[None, :]
+    starts, ends = blocks_of(target)
+    lengths = ends - starts
+    some = per_cell(target, np.ones_like(lengths)) > 0
+    distinct, which = np.unique(intervals, return_inverse=True)
+    columns = [
+        np.where(some, np.maximum(per_cell(target, lengths // interval), 1), 0) if interval > 0 else np.zeros_like(some)
+        for interval in distinct.tolist()
+    ]
+    return np.stack(columns, axis=1).astype(np.int64)[:, which]
 
 
 def series_keys(axis: SeriesAxis) -> NDArray[np.uint64]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hypergrid.kriging import Variogram
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective
 from hypergrid.times import SECOND_NS, Window
-from hypergrid.topology import Regular, SeriesAxis, TimeAxis, cover
+from hypergrid.topology import Instants, Periodic, SeriesAxis, TimeAxis, blocks_of, cover
 
 Changes = Mapping[str, Sequence[Window]]
 """By variable, the windows of the slices that were written."""
@@ -52,7 +52,7 @@ def _covering(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
         return _holding(time, [_longer(window, operator.reach_ns) for window in _windows(source, changes)])
     if source.holds_readings:
         return _holding(time, _of_readings(source, changes))
-    if not isinstance(time, Regular):
+    if isinstance(time, Instants):
         message = "an aggregate over time has cells"
         raise TypeError(message)
     ranges = cover(source.topology.time, time)
@@ -77,9 +77,9 @@ def _windows(here: Perspective, changes: Changes) -> list[Window]:
     """Return the windows of what changed in the source of a step that looks around."""
     if here.holds_readings:
         return _of_readings(here, changes)
-    time = here.topology.time
-    length = time.length if isinstance(time, Regular) else 1
-    return [Window(int(corner), int(corner) + length) for corner in time.corners[touched(here, changes)]]
+    starts, ends = _blocks(here.topology.time)
+    changed = touched(here, changes)
+    return [Window(*edges) for edges in zip(starts[changed].tolist(), ends[changed].tolist(), strict=True)]
 
 
 def _longer(window: Window, reach_ns: int) -> Window:
@@ -92,12 +92,19 @@ def _wider(window: Window, reach_ns: int) -> Window:
 
 def _holding(time: TimeAxis, windows: Sequence[Window]) -> NDArray[np.bool_]:
     """Return which cells share an instant with any of the windows."""
-    starts = time.corners
-    stops = starts + (time.length if isinstance(time, Regular) else 1)
-    found = np.zeros(time.count, dtype=bool)
+    starts, ends = _blocks(time)
+    found = np.zeros(len(starts), dtype=bool)
     for window in windows:
-        found |= (starts < window.stop_ns) & (stops > window.start_ns)
-    return found
+        found |= (starts < window.stop_ns) & (ends > window.start_ns)
+    if not isinstance(time, Periodic):
+        return found
+    cells = np.zeros(time.count, dtype=bool)
+    cells[time.owners[found]] = True
+    return cells
+
+
+def _blocks(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return (time.corners, time.corners + 1) if isinstance(time, Instants) else blocks_of(time)
 
 
 def _series(here: Perspective) -> SeriesAxis:

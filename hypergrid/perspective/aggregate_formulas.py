@@ -22,6 +22,9 @@ CALM: Final = 1e-9
 DAYS_IN: Final = {"day": 1.0, "year": 365.25, "decade": 3652.5}
 """Days in what a trend is given for; the year is the Julian one, as pint has it."""
 
+_PLAIN_DIFFERENCES: Final = {"degC": "K", "delta_degC": "K", "degF": "delta_degF"}
+"""Units of differences of temperatures, to be multiplied with others."""
+
 _SAME_TIME_DAYS: Final = 1e-9
 """Spread of times below which values all stand at one time [day]: rounding alone makes some 1e-12."""
 
@@ -185,8 +188,7 @@ def squared_unit(unit: str) -> str:
     """Return the unit of a squared difference of values."""
     if unit in DIMENSIONLESS_TEXT:
         return unit
-    words = ["K" if word == "degC" else "delta_degF" if word == "degF" else word for word in unit.split()]
-    return " ".join(_squared(word) for word in words)
+    return " ".join(_squared(_PLAIN_DIFFERENCES.get(word, word)) for word in unit.split())
 
 
 def _squared(word: str) -> str:
@@ -201,4 +203,4 @@ def rate_unit(unit: str, per: str) -> str:
     """Return the unit of a change per day, year or decade."""
     if unit in DIMENSIONLESS_TEXT:
         return unit if unit == "unknown" else f"{per}-1"
-    return f"{'K' if unit == 'degC' else difference_unit(unit)} {per}-1"
+    return f"{_PLAIN_DIFFERENCES.get(unit, unit)} {per}-1"

@@ -16,20 +16,33 @@ from hypergrid.parameters import bind
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
 from hypergrid.perspective.fitting import check_aggregate, refuse_directions
-from hypergrid.perspective.functions import CONVERTS, MERGES, MergeRow
+from hypergrid.perspective.functions import CONVERTS
 from hypergrid.perspective.instants import interpolate_in_time
-from hypergrid.perspective.matching import common_stations
-from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Merge, Source
+from hypergrid.perspective.merging import check_sources, merge
+from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Source
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.placing import Reach, place, reach_of
 from hypergrid.perspective.recipes import expanded
-from hypergrid.perspective.restrict import narrowed, readings_from, restrict
+from hypergrid.perspective.restrict import narrowed, readings_from
 from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
+from hypergrid.perspective.time_specs import is_periodic
 from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
 from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
-from hypergrid.topology import Grid, Layer, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
+from hypergrid.topology import (
+    Grid,
+    Instants,
+    Layer,
+    Periodic,
+    Regular,
+    SeriesAxis,
+    TimeAxis,
+    Topology,
+    grid,
+    quanta,
+    shortest_ns,
+)  # fmt: skip
 from hypergrid.units import parse_number
 
 Lookup = Callable[[Question], Source]
@@ -42,9 +55,9 @@ REACH_RANGES: Final = 3.0
 def build(question: Question, lookup: Lookup) -> Surface:
     """Return the surface that a question asks for.
 
-    A clip in time bounds the readings where the last aggregate is over "all"; elsewhere it selects cells by their
-    corner (design section 4). Where a step interpolates in time, it bounds the instants, and readings around them are
-    used.
+    A clip in time bounds the readings where the last aggregate is over "all" or cells that come again; elsewhere it
+    selects cells by their corner (design section 4). Where a step interpolates in time, it bounds the instants, and
+    readings around them are used.
 
     Raises
     ------
@@ -69,11 +82,11 @@ def _clip_window(question: Question) -> Window | None:
 
 
 def _is_over_all(question: Question) -> bool:
-    """Return whether the last aggregate over time is over all of it."""
+    """Return whether the last aggregate over time is over all of it, in one cell or in cells that come again."""
     for number, step in reversed(list(enumerate(question.steps))):
         cells = dict(step.cells) if step.op == "aggregate" else {}
         if "time" in cells:
-            return bool(cells["time"] == "all")
+            return bool(cells["time"] == "all") or is_periodic(cells["time"])
         if step.op == "merge":
             before = Question(question.variable, question.steps[:number])
             return all(_is_over_all(source) for source in (before, *step.others))
@@ -94,6 +107,8 @@ class _Builder:
     """The clip in time."""
     variance: bool
     memory: Memory
+    within: str = ""
+    """The steps of the queries around this one, in words."""
 
     def chain(self, question: Question, *, bounded: bool) -> Perspective:
         in_time = [number for number, step in enumerate(question.steps, start=1) if step.is_in_time]
@@ -105,14 +120,17 @@ class _Builder:
             here = self.base(question, bounded=False)
         whole = self.window if bounded and self.window else here.operator.window  # type: ignore[union-attr]
         for number, step in enumerate(question.steps, start=1):
+            label = f"{self.within}step {number} ({step.op} {step.name!r})"
             try:
                 if step.is_in_time:
                     refuse_directions(f"interpolating directions by {step.name}", here)
                     here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
                 else:
-                    here = self.step(step, here, whole, bounded=bounded and number > last_in_time)
+                    inside = replace(self, within=f"{label}: ")
+                    here = inside.step(step, here, whole, bounded=bounded and number > last_in_time)
                     if looks_back and dict(step.cells).get("time") == "all":
                         here = narrowed(here)
+                here = replace(here, steps=(label,))
                 if step.op == "merge" and not (bounded and self.window):
                     # From here on, all is what both sources have.
                     whole = Window(here.topology.time.origin, here.topology.time.stop)
@@ -154,16 +172,14 @@ class _Builder:
                 )
                 raise InvalidQuery(message)
             return _interpolate(step, here, variance=self.variance, memory=self.memory)
-        if len(step.others) != 1:
-            message = f"merge {step.name!r} takes one other query in 'with'; got {len(step.others)}"
-            raise InvalidQuery(message)
-        if step.others[0].clip:
+        check_sources(step.name, len(step.others))
+        if any(other.clip for other in step.others):
             message = "a query in 'with' takes the clip of the query around it; remove its own"
             raise InvalidQuery(message)
-        if step.others[0].variance:
+        if any(other.variance for other in step.others):
             message = "variance belongs to the surface, not to a query in 'with'; remove it there"
             raise InvalidQuery(message)
-        return _merge(step, here, self.chain(step.others[0], bounded=bounded))
+        return merge(step.name, (here, *(self.chain(other, bounded=bounded) for other in step.others)))
 
 
 def _convert(step: Step, here: Perspective) -> Perspective:
@@ -183,6 +199,12 @@ def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
     if here.holds_readings:
         message = f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first"
         raise InvalidQuery(message)
+    if isinstance(here.topology.time, Periodic):
+        message = (
+            f"{step.name} needs time cells that lie somewhere in time, to know where the sun is; its source is by "
+            f"{here.topology.time.describe()}: convert before that aggregate"
+        )
+        raise InvalidQuery(message)
     if isinstance(space, SeriesAxis) and space.system != "lonlat":
         message = f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
         raise InvalidQuery(message)
@@ -201,7 +223,9 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
     coverage, given = _parameters_of(step, row, here)
     time: TimeAxis = here.topology.time
     if "time" in cells:
-        time = time_cells(cells["time"], time, whole, exact=here.holds_readings)
+        stations = here.bases()[0].topology.space
+        named = stations if isinstance(stations, SeriesAxis) else None
+        time = time_cells(cells["time"], time, whole, exact=here.holds_readings, stations=named)
     space = here.topology.space
     along = {name: spec for name, spec in cells.items() if name != "time"}
     if along:
@@ -255,12 +279,13 @@ def _coverage(given: object, row: AggregateRow, here: Perspective) -> float:
 def _refuse_short(time: TimeAxis, here: Perspective) -> None:
     """Refuse cells shorter than the intervals that their readings stand for: each would claim the whole interval."""
     space = here.topology.space
-    if not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
+    if isinstance(time, Instants) or not isinstance(space, SeriesAxis):
         return
     longest = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
-    if longest * SECOND_NS > time.length:
+    length_ns = shortest_ns(time)
+    if longest * SECOND_NS > length_ns:
         message = (
-            f"time cells of {format_duration(time.length)} are shorter than the {longest:g} s that readings of "
+            f"time cells of {format_duration(length_ns)} are shorter than the {longest:g} s that readings of "
             f"{here.bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
         )
         raise InvalidQuery(message)
@@ -385,58 +410,6 @@ def _span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
     return f"{values.min():.6g} to {values.max():.6g}"
 
 
-def _merge(step: Step, first: Perspective, second: Perspective) -> Perspective:
-    row = MERGES[step.name]
-    time = _common_time(first.topology.time, second.topology.time)
-    if first.holds_readings or second.holds_readings:
-        message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
-        raise InvalidQuery(message)
-    topology = Topology(time, _common_space(row, first, second))
-    first, second = (restrict(source, _within(source.topology.time, time)) for source in (first, second))
-    return Perspective((first, second), topology, Merge(step.name), row.unit(first.unit, second.unit))
-
-
-def _common_space(row: MergeRow, first: Perspective, second: Perspective) -> SeriesAxis | Grid:
-    one, other = first.topology.space, second.topology.space
-    if row.matched and isinstance(one, SeriesAxis) and isinstance(other, SeriesAxis):
-        return common_stations(one, other)
-    if one.token() != other.token() and not _same_stations(first, second):
-        message = (
-            "its sources have different cells in space; interpolate both to one grid, or use stations that have both"
-        )
-        raise InvalidQuery(message)
-    return one
-
-
-def _within(axis: TimeAxis, part: TimeAxis) -> slice:
-    first = _index(axis, part.origin)
-    return slice(first, first + part.count)
-
-
-def _same_stations(first: Perspective, second: Perspective) -> bool:
-    one, other = first.topology.space, second.topology.space
-    if not isinstance(one, SeriesAxis) or not isinstance(other, SeriesAxis):
-        return False
-    return [series.station for series in one.series] == [series.station for series in other.series]
-
-
-def _common_time(first: TimeAxis, second: TimeAxis) -> TimeAxis:
-    if isinstance(first, Regular) and isinstance(second, Regular):
-        same = first.step == second.step and first.length == second.length
-        if same and (first.origin - second.origin) % first.step == 0:
-            start = max(first.origin, second.origin)
-            last = min(first.origin + first.step * first.count, second.origin + second.step * second.count)
-            if start < last:
-                return Regular("time", start, first.step, (last - start) // first.step, first.length)
-            message = "its sources have no time cell in common"
-            raise InvalidQuery(message)
-    elif not isinstance(first, Regular) and not isinstance(second, Regular):
-        if np.array_equal(first.times_ns, second.times_ns):
-            return first
-    message = "its sources have different time cells; aggregate both to the same step and length first"
-    raise InvalidQuery(message)
-
-
 def _clip(question: Question, perspective: Perspective, window: Window | None) -> Clip:
     space = perspective.topology.space
     bounds = {name: value for name, value in question.clip if name != "time"}
@@ -481,7 +454,7 @@ def _index(axis: TimeAxis, bound: int) -> int:
     """Return the first cell whose corner is not below a bound; arithmetic, however many cells there are."""
     if isinstance(axis, Regular):
         return min(max(-(-(bound - axis.origin) // axis.step), 0), axis.count)
-    return int(np.searchsorted(axis.times_ns, bound))
+    return int(np.searchsorted(axis.corners, bound))
 
 
 def _range(axis: TimeAxis, bounds: tuple[int, int] | None) -> slice:

@@ -1,40 +1,92 @@
 """Cell specifications of aggregates ("10min", {"length": …, "step": …}, "all") to axes."""
 
-from collections.abc import Mapping
+import numpy as np
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.times import Window, parse_duration
-from hypergrid.topology import Instants, Regular, TimeAxis, aligned, is_location_consistent, quanta
+from hypergrid.perspective.time_specs import Edges, Rule, parse_cells
+from hypergrid.times import Window, format_instant
+from hypergrid.topology import (
+    Bins,
+    Calendar,
+    Cycle,
+    Instants,
+    Periodic,
+    Regular,
+    SeriesAxis,
+    TimeAxis,
+    TimeCells,
+    aligned,
+    bins_over,
+    is_location_consistent,
+    periodic,
+    quanta,
+)  # fmt: skip
 
 
-def time_cells(spec: object, source: TimeAxis, whole: Window, *, exact: bool) -> Regular:
+def time_cells(  # noqa: PLR0913 - what the cells are of, and what they are over
+    spec: object, source: TimeAxis, whole: Window, *, exact: bool, stations: SeriesAxis | None = None
+) -> TimeCells:
     """Return the time cells of an aggregate.
+
+    Cells lie over the source, those at its edges are partial; cells longer than the source are one partial cell, whose
+    count of what is possible says so. Given edges are kept all, also where the source has nothing. Cells that come
+    again are all there, cut at the edges of `whole`.
 
     Parameters
     ----------
     spec
-        A duration, `{"length": …, "step": …}` (sliding windows), or "all".
+        "all", or what `time_specs.py` reads: a duration, `{"length": …, "step": …}` (sliding windows), "month", ….
     source
         The source's time axis.
     whole
-        What "all" means.
+        What "all" means, and what cells that come again are cut at.
     exact
         Whether the source is readings with their exact times, which no cell can cut.
+    stations
+        Whose mean longitude solar time is of.
 
     Raises
     ------
-    InvalidQuery, InvalidTime
+    InvalidQuery, InvalidTime, NotFound
         A specification that makes no cells, or cells that cut the source's.
     """
+    if isinstance(source, Periodic):
+        message = (
+            f"its source has cells of {source.describe()}, each of many times at once, so that nothing in time is left "
+            "to aggregate; put it before the aggregate that makes these, or leave it out"
+        )
+        raise InvalidQuery(message)
+    free = exact or isinstance(source, Instants)
     if spec == "all":
         target = _one(whole.start_ns, whole.stop_ns)
-        whole_cells = exact or isinstance(source, Instants) or is_location_consistent(source, target)
+        whole_cells = free or is_location_consistent(source, target)
         return target if whole_cells else _one(*_widened(source, whole))
-    step, length = _step_and_length(spec)
-    target = aligned("time", source.origin, source.stop, step=step, length=length, quantum="ns")
+    made = _made(
+        parse_cells(spec, stations), source, (whole.start_ns, whole.stop_ns) if free else _widened(source, whole)
+    )
     if not exact:
-        _refuse_cut(spec, source, target)
-    return target
+        _refuse_cut(spec, source, made)
+    return made
+
+
+def _made(rule: Rule, source: TimeAxis, window: tuple[int, int]) -> TimeCells:
+    if isinstance(rule, Cycle):
+        return periodic(rule, *window)
+    if isinstance(rule, Calendar):
+        return bins_over(rule, source.origin, source.stop)
+    if isinstance(rule, Edges):
+        edges = np.array(rule.edges, dtype=np.int64)
+        if rule.edges[-1] <= source.origin or rule.edges[0] >= source.stop:
+            first, last, start, stop = map(format_instant, (*rule.edges[:: len(edges) - 1], source.origin, source.stop))
+            message = (
+                f"no time cell lies where its source does: edges run from {first} to {last}, the source from "
+                f"{start} to {stop}"
+            )
+            raise InvalidQuery(message)
+        return Bins("time", edges[:-1], edges[1:])
+    return aligned(
+        "time", source.origin, source.stop, step=rule.step, length=rule.length, quantum="ns", offset=rule.offset
+    )
 
 
 def _one(start: int, stop: int) -> Regular:
@@ -43,33 +95,35 @@ def _one(start: int, stop: int) -> Regular:
 
 def _widened(source: TimeAxis, whole: Window) -> tuple[int, int]:
     """Return the least range around a window that cuts no source cell: those at its edge are partial, and say so."""
-    if isinstance(source, Instants):
-        return whole.start_ns, whole.stop_ns
-    start = source.origin + (whole.start_ns - source.origin) // source.step * source.step
-    steps = max(-(-(whole.stop_ns - start - source.length) // source.step), 0)
+    start, stop = whole.start_ns, whole.stop_ns
+    if isinstance(source, Bins):
+        first = int(np.searchsorted(source.starts, start, side="right")) - 1
+        last = int(np.searchsorted(source.ends, stop, side="left"))
+        if first >= 0 and start < source.ends[first]:
+            start = int(source.starts[first])
+        if last < source.count and stop > source.starts[last]:
+            stop = int(source.ends[last])
+        return start, stop
+    if not isinstance(source, Regular):
+        return start, stop
+    start = source.origin + (start - source.origin) // source.step * source.step
+    steps = max(-(-(stop - start - source.length) // source.step), 0)
     return start, start + steps * source.step + source.length
 
 
-def _step_and_length(spec: object) -> tuple[int, int]:
-    if isinstance(spec, Mapping):
-        if set(spec) == {"length", "step"}:
-            return parse_duration(spec["step"]), parse_duration(spec["length"])
-        message = f"sliding time cells need exactly 'length' and 'step'; got {sorted(map(str, spec))}"
-        raise InvalidQuery(message)
-    if not isinstance(spec, str):
-        message = f"time cells need a duration such as '10min', {{'length': …, 'step': …}} or 'all'; got {spec!r}"
-        raise InvalidQuery(message)
-    length = parse_duration(spec)
-    return length, length
-
-
-def _refuse_cut(spec: object, source: TimeAxis, target: Regular) -> None:
-    if not isinstance(source, Instants) and not is_location_consistent(source, target):
-        message = (
-            f"time cells of {spec!r} would cut the source's cells (step {source.step / 1e9:g} s, length "
-            f"{source.length / 1e9:g} s); choose multiples of the source's step"
-        )
-        raise InvalidQuery(message)
+def _refuse_cut(spec: object, source: TimeAxis, target: TimeCells) -> None:
+    if is_location_consistent(source, target):
+        return
+    if isinstance(source, Regular):
+        have = f"step {source.step / 1e9:g} s, length {source.length / 1e9:g} s"
+    else:
+        have = source.describe() if isinstance(source, Bins | Periodic) else "instants"
+    message = f"time cells of {spec!r} would cut the source's cells ({have}); "
+    if isinstance(target, Regular) and isinstance(source, Regular):
+        message += "choose multiples of the source's step"
+    else:
+        message += "aggregate the readings themselves, or cells into which both fit"
+    raise InvalidQuery(message)
 
 
 def space_cells(name: str, spec: object, source: Regular) -> Regular:

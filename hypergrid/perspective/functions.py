@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from hypergrid.parameters import Parameter
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.registry import Registry
-from hypergrid.units import convert
 
-__all__ = ["AGGREGATES", "CONVERTS", "MERGES", "AggregateRow", "ConvertRow", "MergeRow", "Where"]
+__all__ = ["AGGREGATES", "CONVERTS", "AggregateRow", "ConvertRow", "Where"]
 
 Floats = NDArray[np.float64]
 
@@ -26,8 +25,8 @@ class Where:
 
     start_ns: NDArray[np.int64]
     """Starts of the time cells (UTC) [ns since 1970], shape (time cells,)."""
-    length_ns: int
-    """Length of the time cells; 0 for instants."""
+    length_ns: int | NDArray[np.int64]
+    """Length of the time cells, one of all or shape (time cells,); 0 for instants."""
     lon: Floats
     """Longitude of the places [degree], shape (places,)."""
     lat: Floats
@@ -49,29 +48,13 @@ class ConvertRow:
     """Unit of the result from the source's unit and the parameters; raises InvalidUnit where they do not fit."""
     placed: bool = False
     """Whether it depends on where and when the values are."""
-
-
-@dataclass(frozen=True)
-class MergeRow:
-    """One value from the values of several sources in the same cell."""
-
-    name: str
-    summary: str
-    apply: Callable[[Floats, Floats], Floats]
-    unit: Callable[[str, str], str]
-    """Unit of the result; raises InvalidUnit where the two do not go together."""
-    alike: bool
-    """Whether the second source is converted to the first one's unit."""
-    takes: tuple[str, str] | None = None
-    """Units that the two sources are converted to, for a formula of two different variables."""
-    matched: bool = False
-    """Whether sources with different stations are merged on the stations that both have."""
-    counts_first: bool = False
-    """Whether the first source alone says how many values are behind a result; else the lesser of the two."""
+    long_name: str = ""
+    """What the result is, for people; the source's where empty."""
+    standard_name: str | None = None
+    """CF standard name of the result; the source's where there is neither name and the unit stays."""
 
 
 CONVERTS: Registry[ConvertRow] = Registry("convert function")
-MERGES: Registry[MergeRow] = Registry("merge function")
 
 CONVERTS.add(
     "valid_range",
@@ -99,40 +82,4 @@ CONVERTS.add(
         lambda values, given: values * given["factor"] + given["offset"],
         lambda unit, given: given["unit"] or unit,
     ),
-)
-
-
-def _same_unit(first: str, second: str) -> str:
-    convert(0.0, second, first)
-    return first
-
-
-def _difference_unit(first: str, second: str) -> str:
-    # A difference of temperatures is not a temperature: 20 degC less 19 degC is 1 K, not 1 degC.
-    return {"degC": "delta_degC", "degF": "delta_degF"}.get(_same_unit(first, second), first)
-
-
-def _ratio_unit(first: str, second: str) -> str:
-    return "1" if first == second else f"{first} ({second})-1"
-
-
-def _ratio(first: Floats, second: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        quotient = first / second
-    return np.where(np.isfinite(quotient), quotient, np.nan)
-
-
-MERGES.add(
-    "difference",
-    MergeRow("difference", "The first source less the second.", np.subtract, _difference_unit, alike=True),
-)
-MERGES.add(
-    "ratio",
-    MergeRow(
-        "ratio",
-        "The first source over the second; missing where the second is 0.",
-        _ratio,
-        _ratio_unit,
-        alike=False,
-    ),  # fmt: skip
 )

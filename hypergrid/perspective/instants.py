@@ -1,5 +1,7 @@
 """The step that interpolates in time: stations' values at whole multiples of a step (thesis 5.5.3.3)."""
 
+import numpy as np
+
 from hypergrid.errors import InvalidQuery
 from hypergrid.kriging import method_in_time
 from hypergrid.parameters import bind
@@ -9,7 +11,7 @@ from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.standing import INSTANT_NS, of_no_instant
 from hypergrid.perspective.steps import Step
 from hypergrid.times import Window, format_duration, format_instant, parse_duration
-from hypergrid.topology import Regular, SeriesAxis, Topology, aligned
+from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, Topology, aligned
 
 
 def interpolate_in_time(step: Step, here: Perspective, window: Window | None) -> Perspective:
@@ -39,6 +41,11 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
     if not isinstance(space, SeriesAxis):
         message = "its source is a grid; interpolate in time first, station by station, and then in space"
         raise InvalidQuery(message)
+    if isinstance(time, Periodic):
+        message = (
+            f"its source has cells of {time.describe()}, which come again and again: there is no instant between them"
+        )
+        raise InvalidQuery(message)
     whole = of_no_instant(here)
     if whole is not None:
         message = (
@@ -49,8 +56,11 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
     length_ns = parse_duration(dict(step.cells)["time"])
     given = row.parse(bind(row.name, row.parameters, dict(step.params), variable_unit=here.unit))
     gap_ns: int | None = given["max_gap_ns"]
-    if gap_ns is None and not here.holds_readings and isinstance(time, Regular):
-        gap_ns = row.gap_of(time.step)
+    if gap_ns is None and not here.holds_readings:
+        if isinstance(time, Regular):
+            gap_ns = row.gap_of(time.step)
+        elif isinstance(time, Bins):
+            gap_ns = row.gap_of(int(max(np.diff(time.starts).max(initial=0), time.lengths.max())))
     if gap_ns is None:
         _refuse_unknown(space)
     operator = InterpolateInTime(row.name, gap_ns)

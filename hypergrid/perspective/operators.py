@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.kriging import METHODS, Method, TimeMethod, Variogram, method_in_time
-from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES, AggregateRow, ConvertRow, MergeRow
+from hypergrid.perspective.added import with_added
+from hypergrid.perspective.functions import AGGREGATES, CONVERTS, AggregateRow, ConvertRow
+from hypergrid.perspective.listed import ListedRow
+from hypergrid.perspective.merges import MERGES, MergeRow
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS, Window, format_duration
 from hypergrid.topology import Layer, SeriesAxis, TimeAxis
@@ -115,7 +118,8 @@ class Convert:
 
     def content(self) -> object:
         """Plain content, for the token."""
-        return ("convert", self.calls, self.layers) if self.layers else ("convert", self.calls)
+        content = ("convert", self.calls, self.layers) if self.layers else ("convert", self.calls)
+        return with_added(content, "convert", (call.name for call in self.calls))
 
     def describe(self) -> str:
         """One line for people."""
@@ -140,7 +144,8 @@ class Aggregate:
     @property
     def row(self) -> AggregateRow:
         """The function's row."""
-        return AGGREGATES[self.function]
+        row = AGGREGATES[self.function]
+        return row.given(dict(self.parameters)) if isinstance(row, ListedRow) else row
 
     @property
     def given(self) -> dict[str, Any]:
@@ -157,7 +162,8 @@ class Aggregate:
         known = ("aggregate", self.function, self.dimensions, self.min_coverage)
         own = (*known, self.parameters) if self.parameters else known
         own = own if self.since_ns is None else (*own, ("since", self.since_ns))
-        return (*own, "at stations") if self.at_stations else own
+        own = (*own, "at stations") if self.at_stations else own
+        return with_added(own, "aggregate", [self.function])
 
     def describe(self) -> str:
         """One line for people."""
@@ -254,7 +260,7 @@ class InterpolateInTime:
 
 @dataclass(frozen=True)
 class Merge:
-    """One value from two sources of the same topology, cell by cell."""
+    """One value from several sources of the same topology, cell by cell."""
 
     function: str
 
@@ -265,7 +271,7 @@ class Merge:
 
     def content(self) -> object:
         """Plain content, for the token."""
-        return ("merge", self.function)
+        return with_added(("merge", self.function), "merge", [self.function])
 
     def describe(self) -> str:
         """One line for people."""

@@ -21,6 +21,8 @@ class Perspective:
     operator: Operator
     unit: str
     """Unit of its values."""
+    steps: tuple[str, ...] = ()
+    """The steps of the query that it does, in words for errors; no part of its content."""
 
     @cached_property
     def token(self) -> str:

@@ -1,6 +1,6 @@
 """Rows of functions that know what they are about: humidity, wind, radiation, rain; for recipes and for users."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, InvalidUnit
 from hypergrid.parameters import Parameter
-from hypergrid.perspective.functions import CONVERTS, MERGES, ConvertRow, MergeRow, Where
+from hypergrid.perspective.functions import CONVERTS, ConvertRow, Where
+from hypergrid.perspective.merges import MERGES, MergeRow, unit_of_formula
 from hypergrid.physics import moisture, sun, wind
-from hypergrid.units import DIMENSIONLESS_TEXT, convert
+from hypergrid.units import DIMENSIONLESS_TEXT
 
 Floats = NDArray[np.float64]
 
@@ -134,51 +135,119 @@ def _occurring(occurrence: Floats, amount: Floats) -> Floats:
     return np.where(occurrence >= 0.5, amount, np.where(np.isnan(occurrence), np.nan, 0.0))
 
 
-def _formula(
-    name: str, summary: str, apply: Callable[[Floats, Floats], Floats], takes: tuple[str, str], unit: str
-) -> None:
-    def result(first: str, second: str) -> str:
-        for given, needed in zip((first, second), takes, strict=True):
-            if given == "1" and needed == "%":
-                # A number alone is taken as it is, and a share taken for a percentage is wrong by a hundred.
-                message = f"{name} needs values in '%'; got '1'; say which with scale(factor=100, unit='%')"
-                raise InvalidUnit(message)
-            convert(0.0, given, needed)
-        return unit
+_HUMIDITY, _TEMPERATURE, _PRESSURE = ("relative humidity", "%"), ("air temperature", "degC"), ("air pressure", "kPa")
+_DEW_POINT = ("dew point", "degC")
+_SPEED_AND_DIRECTION = (("wind speed", "m s-1"), ("wind direction", "degree"))
+_COMPONENTS = (("eastward wind", "m s-1"), ("northward wind", "m s-1"))
 
-    MERGES.add(name, MergeRow(name, summary, apply, result, alike=False, takes=takes, matched=True))
-
-
-_formula("dew_point", "Dew point from relative humidity and temperature.", moisture.dew_point, ("%", "degC"), "degC")
-_formula(
-    "relative_humidity",
-    "Relative humidity from dew point and temperature, at most 100 %.",
-    moisture.relative_humidity,
-    ("degC", "degC"),
-    "%",
-)
-_formula(
-    "eastward_wind",
-    "Component towards the east, from speed and direction.",
-    wind.eastward,
-    ("m s-1", "degree"),
-    "m s-1",
-)
-_formula(
-    "northward_wind",
-    "Component towards the north, from speed and direction.",
-    wind.northward,
-    ("m s-1", "degree"),
-    "m s-1",
-)
-_formula("wind_speed", "Speed from the components towards east and north.", wind.speed, ("m s-1", "m s-1"), "m s-1")
-_formula(
-    "wind_direction",
-    "Where the wind comes from, from the components towards east and north; missing in calm air.",
-    wind.direction,
-    ("m s-1", "m s-1"),
-    "degree",
-)
+for _name, _summary, _formula, _takes, _result, _standard_name, _long_name in (
+    (
+        "dew_point",
+        "Dew point from relative humidity and temperature.",
+        moisture.dew_point,
+        (_HUMIDITY, _TEMPERATURE),
+        "degC",
+        "dew_point_temperature",
+        "Dew point",
+    ),
+    (
+        "relative_humidity",
+        "Relative humidity from dew point and temperature, at most 100 %.",
+        moisture.relative_humidity,
+        (_DEW_POINT, _TEMPERATURE),
+        "%",
+        "relative_humidity",
+        "Relative humidity",
+    ),
+    (
+        "vapour_pressure_deficit",
+        "What the pressure of water vapour lacks to saturation, from temperature and relative humidity.",
+        moisture.vapour_pressure_deficit,
+        (_TEMPERATURE, _HUMIDITY),
+        "kPa",
+        "water_vapor_saturation_deficit_in_air",
+        "Vapour pressure deficit",
+    ),
+    (
+        "absolute_humidity",
+        "Mass of water vapour in a volume of air, from temperature and relative humidity.",
+        moisture.absolute_humidity,
+        (_TEMPERATURE, _HUMIDITY),
+        "g m-3",
+        "mass_concentration_of_water_vapor_in_air",
+        "Absolute humidity",
+    ),
+    (
+        "specific_humidity",
+        "Mass of water vapour in a mass of air, from temperature, relative humidity and pressure.",
+        moisture.specific_humidity,
+        (_TEMPERATURE, _HUMIDITY, _PRESSURE),
+        "g kg-1",
+        "specific_humidity",
+        "Specific humidity",
+    ),
+    (
+        "potential_temperature",
+        "Temperature of the air when it is brought to 100 kPa, from temperature and pressure.",
+        moisture.potential_temperature,
+        (_TEMPERATURE, _PRESSURE),
+        "K",
+        "air_potential_temperature",
+        "Potential temperature",
+    ),
+    (
+        "eastward_wind",
+        "Component towards the east, from speed and direction.",
+        wind.eastward,
+        _SPEED_AND_DIRECTION,
+        "m s-1",
+        "eastward_wind",
+        "Eastward wind",
+    ),
+    (
+        "northward_wind",
+        "Component towards the north, from speed and direction.",
+        wind.northward,
+        _SPEED_AND_DIRECTION,
+        "m s-1",
+        "northward_wind",
+        "Northward wind",
+    ),
+    (
+        "wind_speed",
+        "Speed from the components towards east and north.",
+        wind.speed,
+        _COMPONENTS,
+        "m s-1",
+        "wind_speed",
+        "Wind speed",
+    ),
+    (
+        "wind_direction",
+        "Where the wind comes from, from the components towards east and north; missing in calm air.",
+        wind.direction,
+        _COMPONENTS,
+        "degree",
+        "wind_from_direction",
+        "Wind direction",
+    ),
+):
+    _roles, _units = tuple(role for role, _ in _takes), tuple(unit for _, unit in _takes)
+    MERGES.add(
+        _name,
+        MergeRow(
+            _name,
+            _summary,
+            _formula,
+            unit_of_formula(_name, _roles, _units, _result),
+            alike=False,
+            takes=_units,
+            matched=True,
+            roles=_roles,
+            long_name=_long_name,
+            standard_name=_standard_name,
+        ),
+    )
 MERGES.add(
     "occurring",
     MergeRow(
@@ -188,5 +257,7 @@ MERGES.add(
         lambda _, second: second,
         alike=False,
         counts_first=True,
+        roles=("occurrence", "amount"),
+        long_name="{1}",
     ),
 )

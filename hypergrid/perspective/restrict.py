@@ -6,9 +6,9 @@ import numpy as np
 
 from hypergrid.perspective.operators import Aggregate, Base, Interpolate, InterpolateInTime
 from hypergrid.perspective.perspective import Perspective
-from hypergrid.perspective.standing import standing_ns
+from hypergrid.perspective.standing import standing_instants_ns
 from hypergrid.times import SECOND_NS, Window
-from hypergrid.topology import Grid, Regular, SeriesAxis, TimeAxis, Topology
+from hypergrid.topology import Bins, Grid, Periodic, Regular, SeriesAxis, TimeAxis, Topology, blocks_of
 
 ALL = slice(None)
 
@@ -94,12 +94,11 @@ def _around_instants(source: Perspective, operator: InterpolateInTime, instants:
         # Readings are read by the start of their intervals, and stand within these.
         longest_ns = max((round(series.interval_s * SECOND_NS) for series in space.series), default=0)
         return restrict_readings(source, Window(start - longest_ns, stop))
-    start, stop = start - standing_ns(time), stop - standing_ns(time)
     if isinstance(time, Regular):
+        start, stop = start - time.length // 2, stop - time.length // 2
         first, end = (min(max(-((time.origin - edge) // time.step), 0), time.count) for edge in (start, stop))
     else:
-        low, high = max(start, time.origin), min(stop, time.stop)
-        first, end = (int(edge) for edge in np.searchsorted(time.times_ns, (low, high)))
+        first, end = (int(edge) for edge in np.searchsorted(standing_instants_ns(time), _storable(start, stop)))
     first = min(first, time.count - 1)
     return restrict(source, slice(first, max(end, first + 1)))
 
@@ -109,13 +108,23 @@ def _covered(source: TimeAxis, target: TimeAxis) -> slice:
 
     Where there is none (a gap), the nearest one is kept: it lies in no target cell, so the targets stay empty.
     """
+    if isinstance(source, Periodic):
+        return ALL
     if isinstance(source, Regular):
         first = max(-(-(target.origin - source.origin) // source.step), 0)
         stop = min((target.stop - source.length - source.origin) // source.step + 1, source.count)
     else:
-        first, stop = (int(edge) for edge in np.searchsorted(source.times_ns, (target.origin, target.stop)))
+        edges = _storable(target.origin, target.stop)
+        first = int(np.searchsorted(source.corners, edges[0]))
+        ends = blocks_of(source)[1] if isinstance(source, Bins) else source.corners + 1
+        stop = int(np.searchsorted(ends, edges[1], side="right"))
     first = min(first, source.count - 1)
     return slice(first, max(stop, first + 1))
+
+
+def _storable(*edges: int) -> tuple[int, ...]:
+    """Return edges as near as 64 bits can hold them."""
+    return tuple(min(max(edge, -(2**63)), 2**63 - 1) for edge in edges)
 
 
 def restrict_readings(here: Perspective, window: Window) -> Perspective:

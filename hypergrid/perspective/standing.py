@@ -9,7 +9,7 @@ from hypergrid.perspective.operators import Aggregate, Base
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS
-from hypergrid.topology import Regular, SeriesAxis, TimeAxis
+from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
 
 INSTANT_NS: Final = 1
 """Length of a cell that is an instant: the least that a half-open interval can have [ns]."""
@@ -17,12 +17,14 @@ INSTANT_NS: Final = 1
 
 def are_instants(axis: TimeAxis) -> bool:
     """Return whether time cells are instants rather than intervals."""
-    return not isinstance(axis, Regular) or axis.length == INSTANT_NS
+    return isinstance(axis, Instants) or (isinstance(axis, Regular) and axis.length == INSTANT_NS)
 
 
-def standing_ns(axis: TimeAxis) -> int:
-    """Return how far behind its corner a cell's value stands [ns]: in the middle, where the cell's mean belongs."""
-    return axis.length // 2 if isinstance(axis, Regular) else 0
+def standing_instants_ns(axis: TimeAxis) -> NDArray[np.int64]:
+    """Return where the values of cells stand [ns since 1970 UTC]: in their middle, as a mean; shape (count,)."""
+    if isinstance(axis, Bins):
+        return axis.starts + axis.lengths // 2
+    return axis.corners + axis.length // 2 if isinstance(axis, Regular) else axis.corners
 
 
 def reading_instants_ns(readings: Readings) -> NDArray[np.int64]:

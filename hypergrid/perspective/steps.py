@@ -10,7 +10,8 @@ import numpy as np
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.flags import ACCEPTED_BY_DEFAULT, MEANINGS
 from hypergrid.kriging import Variogram, method_over
-from hypergrid.perspective.functions import AGGREGATES, CONVERTS, MERGES
+from hypergrid.perspective.functions import AGGREGATES, CONVERTS
+from hypergrid.perspective.merges import MERGES
 from hypergrid.times import format_instant, parse_instant
 
 Operation = Literal["convert", "aggregate", "interpolate", "merge"]

@@ -14,6 +14,17 @@ Floats = NDArray[np.float64]
 
 A: Final = 17.625
 B_DEGC: Final = 243.04
+C_KPA: Final = 0.61094
+"""Pressure of saturated vapour at 0 degC [kPa]."""
+
+VAPOUR_J_KG_K: Final = 461.5
+"""Gas constant of water vapour [J kg-1 K-1]."""
+LIGHTER: Final = 0.622
+"""Molar mass of water over that of dry air."""
+KAPPA: Final = 0.2857
+"""Gas constant of dry air over its heat capacity under constant pressure."""
+ZERO_K: Final = 273.15
+"""0 degC [K]."""
 
 
 def dew_point(humidity_percent: Floats, temperature_degc: Floats) -> Floats:
@@ -34,6 +45,70 @@ def dew_point(humidity_percent: Floats, temperature_degc: Floats) -> Floats:
 def relative_humidity(dew_point_degc: Floats, temperature_degc: Floats) -> Floats:
     """Return the relative humidity [%], at most 100, from dew point and air temperature [degC]; shapes broadcast."""
     return np.asarray(np.minimum(100.0 * np.exp(_magnus(dew_point_degc) - _magnus(temperature_degc)), 100.0))
+
+
+def saturation_kpa(temperature_degc: Floats) -> Floats:
+    """Return the pressure of saturated water vapour over water [kPa] at a temperature [degC]."""
+    return np.asarray(C_KPA * np.exp(_magnus(temperature_degc)))
+
+
+def vapour_pressure_kpa(temperature_degc: Floats, humidity_percent: Floats) -> Floats:
+    """Return the pressure of water vapour [kPa] from temperature [degC] and relative humidity [%]; shapes broadcast.
+
+    Missing where the humidity is below 0, which is no humidity; a sensor's 101 % are taken as saturation.
+    """
+    share = np.where(humidity_percent >= 0, np.minimum(humidity_percent, 100.0), np.nan) / 100.0
+    return np.asarray(saturation_kpa(temperature_degc) * share)
+
+
+def vapour_pressure_deficit(temperature_degc: Floats, humidity_percent: Floats) -> Floats:
+    """Return what the vapour's pressure lacks to saturation [kPa]; arguments as for `vapour_pressure_kpa`.
+
+    Examples
+    --------
+    >>> vapour_pressure_deficit(np.array([20.0]), np.array([50.0])).round(3)
+    array([1.167])
+    """
+    return saturation_kpa(temperature_degc) - vapour_pressure_kpa(temperature_degc, humidity_percent)
+
+
+def absolute_humidity(temperature_degc: Floats, humidity_percent: Floats) -> Floats:
+    """Return the mass of vapour in a volume of air [g m-3], by the ideal gas; arguments as for `vapour_pressure_kpa`.
+
+    Examples
+    --------
+    >>> absolute_humidity(np.array([20.0]), np.array([100.0])).round(1)
+    array([17.2])
+    """
+    pascal = 1e3 * vapour_pressure_kpa(temperature_degc, humidity_percent)
+    return np.asarray(1e3 * pascal / (VAPOUR_J_KG_K * (temperature_degc + ZERO_K)))
+
+
+def specific_humidity(temperature_degc: Floats, humidity_percent: Floats, pressure_kpa: Floats) -> Floats:
+    """Return the mass of vapour in a mass of moist air [g kg-1] (WMO-No. 8, part I, annex 4.A).
+
+    Missing where the pressure is not above that of the vapour.
+
+    Examples
+    --------
+    >>> specific_humidity(np.array([20.0]), np.array([100.0]), np.array([101.325])).round(2)
+    array([14.45])
+    """
+    vapour = vapour_pressure_kpa(temperature_degc, humidity_percent)
+    air = np.where(pressure_kpa > vapour, pressure_kpa, np.nan)
+    return np.asarray(1e3 * LIGHTER * vapour / (air - (1 - LIGHTER) * vapour))
+
+
+def potential_temperature(temperature_degc: Floats, pressure_kpa: Floats) -> Floats:
+    """Return the temperature of dry air brought to 100 kPa [K] (Poisson); missing where the pressure is not above 0.
+
+    Examples
+    --------
+    >>> potential_temperature(np.array([0.0]), np.array([70.0])).round(1)
+    array([302.5])
+    """
+    ratio = 100.0 / np.where(pressure_kpa > 0, pressure_kpa, np.nan)
+    return np.asarray((temperature_degc + ZERO_K) * ratio**KAPPA)
 
 
 def _magnus(temperature_degc: Floats) -> Floats:

@@ -95,23 +95,31 @@ def clear_sky(sine: Floats, elevation_m: Floats, irradiance_w_m2: Floats, *, tur
 
 
 def clear_sky_of_cells(
-    start_ns: NDArray[np.int64], length_ns: int, lon: Floats, lat: Floats, elevation_m: Floats, *, turbidity: float
+    start_ns: NDArray[np.int64],
+    length_ns: int | NDArray[np.int64],
+    lon: Floats,
+    lat: Floats,
+    elevation_m: Floats,
+    *,
+    turbidity: float,
 ) -> Floats:
     """Return means of `clear_sky` over time cells [W m-2], shape (time cells, places).
 
     Parameters
     ----------
     start_ns, length_ns
-        Starts and length of the cells [ns], shape (time cells,); a length of 0 for instants.
+        Starts and length of the cells [ns], shape (time cells,) each, or one length of all; 0 for instants.
     lon, lat, elevation_m
         Of the places [degree, m], shape (places,).
     turbidity
         Linke turbidity.
     """
-    steps = int(np.clip(-(-length_ns // (LONGEST_STEP_S * 10**9)), 1, MOST_STEPS))
+    steps = int(np.clip(-(-np.max(length_ns) // (LONGEST_STEP_S * 10**9)), 1, MOST_STEPS))
+    whole, rest = length_ns // (2 * steps), length_ns % (2 * steps)
     total = np.zeros((len(start_ns), len(lon)))
     for step in range(steps):
-        now = sun(start_ns + length_ns * (2 * step + 1) // (2 * steps))
+        # In two parts, so that years times steps stay whole numbers of 64 bits.
+        now = sun(start_ns + whole * (2 * step + 1) + rest * (2 * step + 1) // (2 * steps))
         total += clear_sky(now.sine(lon, lat), elevation_m, now.irradiance_w_m2, turbidity=turbidity)
     return total / steps
 

@@ -64,13 +64,14 @@ def plot(
     if not np.isfinite(dataset["value"].to_numpy()).any():
         message = "the result holds no value, only missing cells; there is nothing to draw (look at its counts)"
         raise InvalidQuery(message)
-    if not 0 <= time < dataset.sizes["time"]:
-        message = f"time cell {time} does not exist; the result has {dataset.sizes['time']}, counted from 0"
+    along = _time_dimension(dataset)
+    if not 0 <= time < dataset.sizes[along]:
+        message = f"time cell {time} does not exist; the result has {dataset.sizes[along]}, counted from 0"
         raise InvalidQuery(message)
     figure = Figure(figsize=_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    drawn = dataset.isel(time=slice(time, time + 1)) if chosen is _map else dataset
+    drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
     made = chosen(figure, axes, drawn, stations)
     axes.set_title(f"{title or made}\n{_period(drawn)}", fontsize=10, loc="left")
     # A strip at the bottom, which the layout keeps out of, says how the picture was made.
@@ -105,7 +106,14 @@ def _kind(dataset: xr.Dataset) -> str:
     return "day_by_hour" if _is_hourly(dataset) and dataset.sizes["time"] >= 48 else "lines"
 
 
+def _time_dimension(dataset: xr.Dataset) -> str:
+    """Return the dimension of the time cells: time, or for cells that come again hour_of_day, …."""
+    return str(dataset["time"].dims[0])
+
+
 def _is_hourly(dataset: xr.Dataset) -> bool:
+    if _time_dimension(dataset) != "time":
+        return False
     steps = np.diff(dataset["time"].to_numpy())
     return bool(len(steps)) and bool((steps == np.timedelta64(1, "h")).all())
 
@@ -124,6 +132,13 @@ def _instant(value: np.datetime64) -> str:
 
 def _period(dataset: xr.Dataset) -> str:
     bounds = dataset["time_bounds"].to_numpy() if "time_bounds" in dataset else None
+    if "climatology_bounds" in dataset:
+        along = _time_dimension(dataset)
+        # A cell without a block of time in the window has bounds of no length.
+        held = dataset["climatology_bounds"].to_numpy()
+        numbers = dataset[along].to_numpy()
+        which = f"{along.replace('_', ' ')} {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
+        return f"{which}, {_instant(held[:, 0].min())} to {_instant(held[:, 1].max())} UTC"
     first = dataset["time"].to_numpy()[0]
     last = bounds[-1, 1] if bounds is not None else dataset["time"].to_numpy()[-1]
     return f"{_instant(first)} to {_instant(last)} UTC"
@@ -143,7 +158,7 @@ def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Sta
         message = "a map needs a result on a grid; interpolate, or draw 'lines'"
         raise InvalidQuery(message)
     y, x = dataset["value"].dims[-2:]
-    values = dataset["value"].isel(time=0)
+    values = dataset["value"][0]
     edges = {name: _edges(dataset, str(name)) for name in (y, x)}
     image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=FIELD_COLOURS)
     axes.set_facecolor("0.85")
@@ -209,18 +224,22 @@ def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[St
 
 @KINDS.register("lines")
 def _lines(_: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) -> str:
-    others = [name for name in dataset["value"].dims if name != "time"]
-    values = dataset["value"].stack(place=others).transpose("time", "place").to_numpy()
+    along = _time_dimension(dataset)
+    others = [name for name in dataset["value"].dims if name != along]
+    values = dataset["value"].stack(place=others).transpose(along, "place").to_numpy()
     names = dataset["station"].to_numpy() if "station" in dataset else None
     marker = "o" if len(values) < 3 else None
     for column in range(values.shape[1]):
         label = f"station {names[column]}" if names is not None and values.shape[1] <= 12 else None
-        axes.plot(dataset["time"].to_numpy(), values[:, column], linewidth=0.9, marker=marker, label=label)
+        axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, marker=marker, label=label)
     if names is not None and values.shape[1] <= 12:
         axes.legend(fontsize=7, ncols=2)
     axes.set_ylabel(_label(dataset))
     axes.grid(visible=True, alpha=0.3)
-    _dates(axes)
+    if along == "time":
+        _dates(axes)
+    else:
+        axes.set_xlabel(str(dataset[along].attrs.get("long_name", along)))
     return f"{_name(dataset)}, {values.shape[1]} {'cells' if _is_map(dataset) else 'series'}"
 
 

@@ -28,5 +28,6 @@ def _coalesced(here: Perspective, said: list[str]) -> Perspective:
         calls = (*below.operator.calls, *here.operator.calls)  # type: ignore[union-attr]
         layers = tuple(dict.fromkeys((*below.operator.layers, *here.operator.layers)))  # type: ignore[union-attr]
         said.append(f"{' and '.join(call.name for call in calls)} go cell by cell: one pass")
-        return replace(here, sources=below.sources, operator=Convert(calls, layers))
+        steps = (*below.steps, *here.steps)
+        return replace(here, sources=below.sources, operator=Convert(calls, layers), steps=steps)
     return here if sources == here.sources else here.with_source(*sources)

@@ -4,6 +4,7 @@ It shares no code with the executor or with kriging, so that an error would have
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -19,10 +20,12 @@ from hypergrid.topology import grid, quanta
 
 Cell = tuple[int, int]
 """Start and end of a cell along one dimension [quantum]; equal for an instant."""
+Params = tuple[tuple[str, Any], ...]
+"""Parameters of a step."""
 
 WORD = 2**64
 
-MIN_COVERAGE = {"mean": 0.8, "sum": 1.0}
+MIN_COVERAGE = {"mean": 0.8, "sum": 1.0, "median": 0.8, "quantile": 0.8, "variance": 0.8, "exceedance": 0.8}
 
 
 @dataclass
@@ -220,12 +223,21 @@ def _place_key(here: Answer, place: tuple[Cell, Cell] | int) -> int:
     return _cell_hash(place[0][0], place[1][0] % WORD)
 
 
-def _reduce(name: str, values: list[float], cell: int) -> float:
+def _reduce(name: str, values: list[float], cell: int, params: Params = ()) -> float:
     """Return the aggregate of values in order of time; `cell` is the cell's hash."""
+    given = dict(params)
     if name == "count":
         return float(len(values))
-    if not values:
+    if not values or (name == "variance" and len(values) < 2):
         return math.nan
+    if name == "variance":
+        return float(statistics.variance(values))
+    if name == "median":
+        return float(statistics.median(values))
+    if name == "quantile":
+        return _quantile(sorted(values), given["q"])
+    if name == "exceedance":
+        return sum(value > float(given["threshold"]) for value in values) / len(values)
     total = math.fsum(values)
     return {
         "mean": total / len(values), "sum": total, "min": min(values), "max": max(values), "first": values[0],
@@ -233,11 +245,20 @@ def _reduce(name: str, values: list[float], cell: int) -> float:
     }[name]  # fmt: skip
 
 
+def _quantile(ordered: list[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    above = ordered[min(low + 1, len(ordered) - 1)]
+    return ordered[low] + (place - low) * (above - ordered[low])
+
+
 def _enough(count: int, possible: int, share: float) -> bool:
     return Fraction(count) >= Fraction(str(share)) * possible
 
 
-def _aggregate_readings(name: str, here: Answer, cells: list[Cell], step: int, share: float) -> Answer:
+def _aggregate_readings(
+    name: str, here: Answer, cells: list[Cell], step: int, share: float, params: Params = ()
+) -> Answer:
     result = Answer(cells, step, here.sensors)
     by_sensor: list[list[Row]] = [[] for _ in here.sensors]
     for row in sorted(here.readings or [], key=lambda row: row.start_ns):
@@ -248,7 +269,7 @@ def _aggregate_readings(name: str, here: Answer, cells: list[Cell], step: int, s
             values = [row.value for row in rows if start <= row.start_ns < stop]
             interval = round(here.sensors[number].series.interval_s * 1e9)
             possible = max((stop - start) // interval, 1) if interval else 0
-            value = _reduce(name, values, _cell_hash(start, _place_key(here, number)))
+            value = _reduce(name, values, _cell_hash(start, _place_key(here, number)), params)
             lines[0].append(value if _enough(len(values), possible, share) else math.nan)
             lines[1].append(len(values))
             lines[2].append(possible)
@@ -265,7 +286,7 @@ def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Ans
     times, time_step = _time_cells(cells["time"], here, whole) if "time" in cells else (here.times, here.step_ns)
     if here.readings is not None:
         assert time_step is not None
-        return _aggregate_readings(step.name, here, times, time_step, share)
+        return _aggregate_readings(step.name, here, times, time_step, share, step.params)
     rows, columns = (
         _space_cells(next((cells[name] for name in names if name in cells), None), axis)
         for names, axis in ((("lat", "y"), here.rows), (("lon", "x"), here.columns))
@@ -291,7 +312,7 @@ def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Ans
             possible = shared
             if "time" in cells:
                 possible *= len(slices) if here.step_ns is None else _lattice(here, cell)
-            value = _reduce(step.name, values, _cell_hash(cell[0], _place_key(result, place)))
+            value = _reduce(step.name, values, _cell_hash(cell[0], _place_key(result, place)), step.params)
             lines[0].append(value if _enough(len(values), possible, share) else math.nan)
             lines[1].append(len(values))
             lines[2].append(possible)

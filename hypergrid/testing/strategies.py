@@ -15,7 +15,8 @@ VARIOGRAMS = st.sampled_from(
 )
 """Variograms under which the networks of `networks` are told apart."""
 
-REDUCTIONS = ("mean", "sum", "min", "max", "count")
+REDUCTIONS = ("mean", "sum", "min", "max", "count", "median", "quantile", "variance", "exceedance")
+_PARAMETERS = {"quantile": {"q": 0.3}, "exceedance": {"threshold": 4.56789}}
 CHOICES = ("first", "last", "sample")
 _OF_INSTANTS = {None, "mean", *CHOICES, "valid_range", "scale", "difference", "ratio"}
 
@@ -96,10 +97,15 @@ def _steps(draw: st.DrawFn, state: _State, before: list[Document], *, is_lonlat:
         if draw(st.booleans()):
             step["time"] = draw(_times(state))
         state.is_all = True
-        return step
+        return _with_parameters(step)
     step["function"] = draw(st.sampled_from(REDUCTIONS + CHOICES))
     step["time"] = draw(_times(state))
-    return step
+    return _with_parameters(step)
+
+
+def _with_parameters(step: Document) -> Document:
+    own = _PARAMETERS.get(step["function"])
+    return {**step, "params": {**step.get("params", {}), **own}} if own else step
 
 
 @st.composite

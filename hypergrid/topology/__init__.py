@@ -1,13 +1,19 @@
 """Topologies: axes and their products; which cells exist, which cells cover which."""
 
-from hypergrid.topology.axes import PER_UNIT, Instants, Regular, TimeAxis, aligned
+from hypergrid.topology.axes import PER_UNIT, Instants, Regular, aligned
+from hypergrid.topology.bins import Bins, bins_over
+from hypergrid.topology.civil import Calendar, Clock, Unit, check_zone
 from hypergrid.topology.cover import Cover, cover, is_location_consistent
 from hypergrid.topology.layer import Layer, make_layer
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
+from hypergrid.topology.periodic import CYCLES, Cycle, Periodic, periodic
 from hypergrid.topology.space import Grid, SeriesAxis, Space, grid, quanta
+from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, per_cell, shortest_ns
 from hypergrid.topology.topology import Topology
 
 __all__ = [
-    "DISTANCES", "PER_UNIT", "Cover", "Distance", "Grid", "Instants", "Layer", "Metres", "Regular", "SeriesAxis",
-    "Space", "TimeAxis", "Topology", "aligned", "cover", "grid", "is_location_consistent", "make_layer", "quanta",
+    "CYCLES", "DISTANCES", "PER_UNIT", "Bins", "Calendar", "Clock", "Cover", "Cycle", "Distance", "Grid", "Instants",
+    "Layer", "Metres", "Periodic", "Regular", "SeriesAxis", "Space", "TimeAxis", "TimeCells", "Topology", "Unit",
+    "aligned", "bins_over", "blocks_of", "check_zone", "cover", "grid", "is_location_consistent", "make_layer",
+    "per_cell", "periodic", "quanta", "shortest_ns",
 ]  # fmt: skip

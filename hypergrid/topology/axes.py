@@ -118,15 +118,14 @@ class Instants:
         return Instants(self.name, self.times_ns[first:stop])
 
 
-TimeAxis = Regular | Instants
-
-
-def aligned(name: str, source_start: int, source_stop: int, *, step: int, length: int, quantum: Quantum) -> Regular:
+def aligned(  # noqa: PLR0913 - two records would be no clearer
+    name: str, source_start: int, source_stop: int, *, step: int, length: int, quantum: Quantum, offset: int = 0
+) -> Regular:
     """Return the cells of a step and a length that lie over a source.
 
-    Cells start at whole multiples of the step. The first corner is the greatest multiple not after the source's
-    start, the last one is the last that lies within the source (design section 4).
+    Cells start at whole multiples of the step, an offset later. The first corner is the greatest of these not after the
+    source's start, the last one is the last that lies within the source (design section 4).
     """
-    first = source_start // step
-    last = (source_stop - 1) // step
-    return Regular(name, first * step, step, last - first + 1, length, quantum)
+    first = (source_start - offset) // step
+    last = (source_stop - offset - 1) // step
+    return Regular(name, first * step + offset, step, last - first + 1, length, quantum)

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.topology.axes import Instants, Regular
+from hypergrid.topology.bins import Bins
+from hypergrid.topology.periodic import Periodic
+from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, per_cell
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +58,33 @@ class Cover:
         return needed, Cover(stop - chosen.sizes, stop, places)
 
 
-def is_location_consistent(source: Regular | Instants, target: Regular) -> bool:
+def is_location_consistent(source: TimeAxis, target: TimeCells) -> bool:
     """Return whether every target cell is exactly a union of source cells; derived, never declared.
 
     Instants have no extent, so any cells are unions of them. What the source leaves out between its cells belongs to
-    no cell, so a target may begin and end in such a gap.
+    no cell, so a target may begin and end in such a gap. Cells that come again are many times at once: nothing in time
+    is a union of them.
     """
     if isinstance(source, Instants):
         return True
+    if isinstance(source, Periodic):
+        return False
+    if isinstance(source, Regular) and isinstance(target, Regular):
+        return _is_consistent_throughout(source, target)
+    starts, ends = blocks_of(target)
+    if isinstance(source, Bins):
+        return not (_cuts(source, starts).any() or _cuts(source, ends).any())
+    if source.length > source.step:
+        reach = ends - starts - source.length
+        aligned = ((starts - source.origin) % source.step == 0) & (reach >= 0) & (reach % source.step == 0)
+        return bool(aligned.all())
+    edges = np.concatenate([starts, ends])
+    residue = (edges - source.origin) % source.step
+    outside = (edges <= source.origin) | (edges >= source.stop)
+    return bool(np.all(outside | (residue == 0) | (residue >= source.length)))
+
+
+def _is_consistent_throughout(source: Regular, target: Regular) -> bool:
     # Corners of the target fall on these residues of the source's step: on one, or on all multiples of a divisor.
     period = source.step if target.count == 1 else math.gcd(target.step, source.step)
     begin, end = ((edge - source.origin) % period for edge in (target.origin, target.origin + target.length))
@@ -72,7 +94,13 @@ def is_location_consistent(source: Regular | Instants, target: Regular) -> bool:
     return all(source.length <= (residue or period) for residue in (begin, end))
 
 
-def cover(source: Regular | Instants, target: Regular) -> Cover:
+def _cuts(source: Bins, edges: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which edges lie inside a cell, neither at its start nor at its end."""
+    place = np.searchsorted(source.starts, edges, side="left") - 1
+    return (place >= 0) & (edges < source.ends[np.maximum(place, 0)])
+
+
+def cover(source: TimeAxis, target: TimeCells) -> Cover:
     """Return the source cells that lie inside each target cell.
 
     Raises
@@ -82,13 +110,30 @@ def cover(source: Regular | Instants, target: Regular) -> Cover:
     """
     if not is_location_consistent(source, target):
         message = (
-            f"cells of {target.name!r} with step {target.step} and length {target.length} {target.quantum} cut the "
-            f"source's cells (step {source.step}, length {source.length}), so their union is not exact; "  # type: ignore[union-attr]
-            "choose multiples of the source's step"
+            f"cells of {target.name!r} ({_in_words(target)}) cut the source's cells ({_in_words(source)}), so their "
+            "union is not exact; choose multiples of the source's step"
         )
         raise InvalidQuery(message)
-    length = 0 if isinstance(source, Instants) else source.length
-    first = np.searchsorted(source.corners, target.corners, side="left")
-    last_corner = target.corners + (target.length - length)
-    stop = np.searchsorted(source.corners, last_corner, side="left" if length == 0 else "right")
-    return Cover(first.astype(np.int64), np.maximum(stop, first).astype(np.int64))
+    starts, ends = blocks_of(target)
+    first = np.searchsorted(source.corners, starts, side="left")
+    if isinstance(source, Instants):
+        stop = np.searchsorted(source.corners, ends, side="left")
+    else:
+        stop = np.searchsorted(blocks_of(source)[1], ends, side="right")
+    found = Cover(first.astype(np.int64), np.maximum(stop, first).astype(np.int64))
+    return _gathered(found, target) if isinstance(target, Periodic) else found
+
+
+def _gathered(of_blocks: Cover, target: Periodic) -> Cover:
+    """Return the cover of cells from the cover of their blocks: each cell's members one after the other, in order."""
+    order = np.argsort(target.owners, kind="stable")
+    members = Cover(of_blocks.first[order], of_blocks.stop[order]).listed()
+    sizes = per_cell(target, of_blocks.sizes)
+    stop = np.cumsum(sizes)
+    return Cover(stop - sizes, stop, members)
+
+
+def _in_words(axis: TimeAxis) -> str:
+    if isinstance(axis, Regular):
+        return f"step {axis.step}, length {axis.length} {axis.quantum}"
+    return "instants" if isinstance(axis, Instants) else axis.describe()

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from hypergrid.tokens import token
-from hypergrid.topology.axes import Instants, TimeAxis
+from hypergrid.topology.axes import Instants
 from hypergrid.topology.space import Space
+from hypergrid.topology.time_axes import TimeAxis
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ class Picture:
     computed: NDArray[np.bool_]
     """Which cells are computed, same shape."""
     estimate: NDArray[np.float64]
-    """The values, with the nearest computed one where none is computed yet, same shape."""
+    """The values, with what those around tell where none is computed yet, same shape."""
     fraction: float
     """Share of all cells of the surface that is computed, 0 to 1."""
 

@@ -76,8 +76,14 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
         "at stations": archive["air_temperature"]
         .convert("valid_range", low=0.0, high=9.0)
         .aggregate("max", time="10min"),
-        "counter": archive["air_temperature"].aggregate("rain_accumulation", time="10min", min_coverage=0),
+        "counter": archive["air_temperature"].aggregate(
+            "rain_accumulation", time="10min", max_gap="6min", min_coverage=0
+        ),
         "greatest of cells": air.aggregate("max", time="12min", min_coverage=0),
+        "hour of the day": air.aggregate("mean", time="hour_of_day", min_coverage=0),
+        "given edges": air.aggregate(
+            "mean", time={"edges": [f"2007-10-01T0{hour}:00" for hour in range(9)]}, min_coverage=0
+        ),
         "merge": air.merge("difference", surface).interpolate("inverse_distance", grid=GRID),
         "instants": archive["air_temperature"].interpolate("linear", time="3min", max_gap="8min"),
         "instants of cells": air.interpolate("linear", time="4min", max_gap="12min"),
@@ -89,7 +95,7 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
     }
 
 
-EVERYTHING = ("mean of all", "fitted")
+EVERYTHING = ("mean of all", "fitted", "hour of the day", "given edges")
 """What a new slice changes as a whole."""
 
 

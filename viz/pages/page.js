@@ -44,7 +44,7 @@ function sayCaption(frame) {
   const { variable, units } = question.surface;
   const range = pictures.spread(frame.values);
   const values = range ? `computed values from ${number(range[0])} to ${number(range[1])} ${units}` : "no value computed yet";
-  const rest = frame.computed.includes(0) ? " Paler cells are estimated from the nearest computed one." : "";
+  const rest = frame.computed.includes(0) ? " Paler cells are estimated from those around them." : "";
   part("caption").textContent =
     `Map of ${variable} [${units}] from ${frame.time} on, ${frame.shape[1]} by ${frame.shape[0]} cells, ${number(100 * frame.fraction, 0)} % computed, ${values}.${rest} Circles are stations.`;
 }

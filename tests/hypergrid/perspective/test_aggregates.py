@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,28 @@ def test_every_row_says_how_it_is_computed_and_only_means_and_sums_commute() -> 
     assert {row.name for row in AGGREGATES.values() if row.linear} == {"mean", "sum"}
 
 
+@pytest.mark.parametrize(
+    ("function", "cells"),
+    [
+        ("quantile", {"time": "all", "lat": "all", "lon": "all"}),
+        ("quantile", {"time": "1h"}),
+        ("variance", {"lat": "all", "lon": "all"}),
+        ("trend", {"time": "1h", "lat": "4arcsec"}),
+    ],
+)
+def test_a_plan_knows_what_listing_takes(function: str, cells: dict[str, str]) -> None:
+    parameters, _ = ORACLES[function]
+    wide = {**GRID, "shape": [16, 24]}
+    slices = hg.base(array(random_values(2, (1200, 4)))).interpolate("ordinary_kriging", grid=wide, **MODEL)
+    query = slices.aggregate(function, **cells, **parameters)
+    list(query.refine())
+    tracemalloc.start()
+    query.compute()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= query.plan().projected_bytes
+
+
 # What each function means.
 
 
@@ -251,6 +274,7 @@ def test_units_of_results() -> None:
         "K2", "m2 s-2", "mm2", "% %", "1", "unknown",
     ]  # fmt: skip
     assert [unit("standard_deviation", source) for source in ("degC", "m s-1")] == ["K", "m s-1"]
+    assert unit("variance", "degF") == "delta_degF delta_degF"
     assert [unit("trend", source, per="decade") for source in ("degC", "mm", "1")] == [
         "K decade-1", "mm decade-1", "decade-1",
     ]  # fmt: skip

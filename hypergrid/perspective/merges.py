@@ -1,0 +1,136 @@
+"""Merges as rows: one value from the values of several sources in the same cell."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidUnit
+from hypergrid.registry import Registry
+from hypergrid.units import convert
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MergeRow:
+    """One value from the values of several sources in the same cell."""
+
+    name: str
+    summary: str
+    apply: Callable[..., Floats]
+    """One array a source to values; NaN out means missing."""
+    unit: Callable[..., str]
+    """Unit of the result from the unit of each source; raises InvalidUnit where they do not go together."""
+    alike: bool
+    """Whether the other sources are converted to the first one's unit."""
+    takes: tuple[str, ...] | None = None
+    """Units that the sources are converted to, for a formula of different variables."""
+    matched: bool = False
+    """Whether sources with different stations are merged on the stations that all have."""
+    counts_first: bool = False
+    """Whether the first source alone says how many values are behind a result; else the least of all."""
+    roles: tuple[str, ...] = ("first", "second")
+    """What each source is, in order, for people."""
+    long_name: str = ""
+    """What the result is, for people; `{0}` and `{1}` stand for the names of the sources."""
+    standard_name: str | None = None
+    """CF standard name of the result; `{0}` stands for that of the first source."""
+
+    def needed(self, units: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the units that values [units] are converted to before the function sees them."""
+        return self.takes or tuple(units[0] if self.alike else unit for unit in units)
+
+
+MERGES: Registry[MergeRow] = Registry("merge function")
+
+
+def unit_of_formula(name: str, roles: tuple[str, ...], takes: tuple[str, ...], result: str) -> Callable[..., str]:
+    """Return what checks the units of a formula's sources and returns that of its result.
+
+    Raises
+    ------
+    InvalidUnit
+        By what is returned: a unit that does not convert, or a number alone where a percentage is needed; the message
+        says what the function takes, in order.
+    """
+
+    def unit(*units: str) -> str:
+        for given, needed in zip(units, takes, strict=True):
+            if given == "1" and needed == "%":
+                # A number alone is taken as it is, and a share taken for a percentage is wrong by a hundred.
+                message = f"{name} needs values in '%'; got '1'; say which with scale(factor=100, unit='%')"
+                raise InvalidUnit(message)
+            try:
+                convert(0.0, given, needed)
+            except InvalidUnit as error:
+                order = ", then ".join(f"{role} [{unit}]" for role, unit in zip(roles, takes, strict=True))
+                message = f"{error}; {name} takes {order}"
+                raise InvalidUnit(message) from error
+        return result
+
+    return unit
+
+
+def _same_unit(first: str, second: str) -> str:
+    convert(0.0, second, first)
+    return first
+
+
+def _difference_unit(first: str, second: str) -> str:
+    # A difference of temperatures is not a temperature: 20 degC less 19 degC is 1 K, not 1 degC.
+    return {"degC": "delta_degC", "degF": "delta_degF"}.get(_same_unit(first, second), first)
+
+
+def _ratio_unit(first: str, second: str) -> str:
+    return "1" if first == second else f"{first} ({second})-1"
+
+
+def _ratio(first: Floats, second: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotient = first / second
+    return np.where(np.isfinite(quotient), quotient, np.nan)
+
+
+ANOMALIES: Final = ("air_temperature", "surface_temperature", "air_pressure", "geopotential_height")
+"""CF standard names that have one of an anomaly."""
+
+MERGES.add(
+    "difference",
+    MergeRow(
+        "difference",
+        "The first source less the second.",
+        np.subtract,
+        _difference_unit,
+        alike=True,
+        long_name="{0} less {1}",
+    ),
+)
+MERGES.add(
+    "ratio",
+    MergeRow(
+        "ratio",
+        "The first source over the second; missing where the second is 0.",
+        _ratio,
+        _ratio_unit,
+        alike=False,
+        long_name="{0} over {1}",
+    ),
+)
+MERGES.add(
+    "anomaly",
+    MergeRow(
+        "anomaly",
+        "The first source less what is normal in the same cell, as a difference (K for temperatures).",
+        np.subtract,
+        _difference_unit,
+        alike=True,
+        # How many values stand behind an anomaly is what is known of now, not how long the normal was watched.
+        counts_first=True,
+        roles=("values", "normal"),
+        long_name="anomaly of {0}",
+        standard_name="{0}_anomaly",
+    ),
+)

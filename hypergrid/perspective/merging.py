@@ -1,0 +1,153 @@
+"""The step that merges: the cells that all sources have, and a refusal that names the cells where there are none."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.perspective.common_time import common_bins, common_cycle
+from hypergrid.perspective.matching import common_stations
+from hypergrid.perspective.merges import MERGES, MergeRow
+from hypergrid.perspective.operators import Base, Merge
+from hypergrid.perspective.perspective import Perspective
+from hypergrid.perspective.restrict import restrict
+from hypergrid.times import format_duration, format_instant
+from hypergrid.topology import Bins, Grid, Periodic, Regular, SeriesAxis, Space, TimeAxis, Topology
+from hypergrid.topology.axes import PER_UNIT
+
+
+def check_sources(name: str, others: int) -> None:
+    """Refuse a merge of the wrong number of sources.
+
+    Raises
+    ------
+    InvalidQuery
+        The function takes more or fewer; the message says which, in order.
+    """
+    row = MERGES[name]
+    needed = len(row.roles) - 1
+    if others != needed:
+        count = "one other query" if needed == 1 else f"{needed} other queries"
+        order = ", then ".join(row.roles)
+        message = f"merge {name!r} takes {count} in 'with' (it is of {order}, the first being this query); got {others}"
+        raise InvalidQuery(message)
+
+
+def merge(name: str, sources: tuple[Perspective, ...]) -> Perspective:
+    """Return a merge of perspectives, each narrowed to the time cells that all have.
+
+    Raises
+    ------
+    InvalidQuery
+        Sources are readings, or have different cells; the message names those of both.
+    InvalidUnit
+        Units that do not go together.
+    """
+    row = MERGES[name]
+    if any(source.holds_readings for source in sources):
+        message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
+        raise InvalidQuery(message)
+    time = sources[0].topology.time
+    for first, second in pairwise(sources):
+        time = _common_time(time, first, second)
+    space = sources[0].topology.space
+    for other in sources[1:]:
+        space = _common_space(row, space, sources[0], other)
+    narrowed = tuple(restrict(source, _within(source.topology.time, time)) for source in sources)
+    unit = row.unit(*(source.unit for source in narrowed))
+    return Perspective(narrowed, Topology(time, space), Merge(name), unit)
+
+
+def _common_time(common: TimeAxis, first: Perspective, second: Perspective) -> TimeAxis:
+    """Return the time cells of `common`, those of all sources up to `first`, that the second has as well.
+
+    A climatology (hour of day, month of year) as the second source of an anomaly belongs here: each cell of `common`
+    would name the periodic cell that it lies in. Today both need the same cells.
+    """
+    other = second.topology.time
+    if isinstance(common, Regular) and isinstance(other, Regular):
+        same = common.step == other.step and common.length == other.length
+        if same and (common.origin - other.origin) % common.step == 0:
+            start = max(common.origin, other.origin)
+            last = min(common.origin + common.step * common.count, other.origin + other.step * other.count)
+            if start < last:
+                return Regular("time", start, common.step, (last - start) // common.step, common.length)
+            message = (
+                f"its sources have no time cell in common: {_both(first, second, time_words)}; choose times that both "
+                "have, with .clip(time=…)"
+            )
+            raise InvalidQuery(message)
+    elif isinstance(common, Bins) and isinstance(other, Bins):
+        return common_bins(common, other)
+    elif isinstance(common, Periodic) and isinstance(other, Periodic) and common.cycle == other.cycle:
+        return common_cycle(common, other)
+    elif type(common) is type(other) and Topology(common, first.topology.space).token() == (
+        Topology(other, first.topology.space).token()
+    ):
+        return common
+    message = (
+        f"its sources have different time cells: {_both(first, second, time_words)}; aggregate both to the same step "
+        "and length first, for example .aggregate('mean', time='1h') on each"
+    )
+    raise InvalidQuery(message)
+
+
+def _common_space(row: MergeRow, common: Space, first: Perspective, second: Perspective) -> Space:
+    other = second.topology.space
+    if row.matched and isinstance(common, SeriesAxis) and isinstance(other, SeriesAxis):
+        return common_stations(common, other)
+    if common.token() != other.token() and not _same_stations(common, other):
+        message = (
+            f"its sources have different cells in space: {_both(first, second, space_words)}; interpolate both to one "
+            "grid, or use stations that have both"
+        )
+        raise InvalidQuery(message)
+    return common
+
+
+def _same_stations(one: Space, other: Space) -> bool:
+    if not isinstance(one, SeriesAxis) or not isinstance(other, SeriesAxis):
+        return False
+    return [series.station for series in one.series] == [series.station for series in other.series]
+
+
+def _within(axis: TimeAxis, part: TimeAxis) -> slice:
+    """Return where a part lies on its axis; arithmetic, however many cells there are."""
+    first = 0
+    if isinstance(axis, Regular):
+        first = (part.origin - axis.origin) // axis.step
+    elif isinstance(axis, Bins):
+        first = int(np.searchsorted(axis.starts, part.origin))
+    return slice(first, first + part.count)
+
+
+def _both(first: Perspective, second: Perspective, words: Callable[[Perspective], str]) -> str:
+    return f"the first ({_variable(first)}) has {words(first)}, the other ({_variable(second)}) has {words(second)}"
+
+
+def _variable(here: Perspective) -> str:
+    base = here.bases()[0].operator
+    return base.source.variable.name if isinstance(base, Base) else type(base).__name__
+
+
+def time_words(here: Perspective) -> str:
+    """Return the time cells of a perspective in words."""
+    axis = here.topology.time
+    first = format_instant(axis.origin)
+    if not isinstance(axis, Regular):
+        kind = "instant" if hasattr(axis, "times_ns") else f"{axis.name} cell"
+        return f"{axis.count:,} {kind}{'s' if axis.count > 1 else ''} from {first}"
+    step = "" if axis.step == axis.length or axis.count == 1 else f" every {format_duration(axis.step)}"
+    return f"{axis.count:,} x {format_duration(axis.length)}{step} from {first}"
+
+
+def space_words(here: Perspective) -> str:
+    """Return the cells in space of a perspective in words."""
+    space = here.topology.space
+    if isinstance(space, Grid):
+        sides = " x ".join(f"{axis.step / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
+        corner = ", ".join(f"{axis.name} {axis.origin / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
+        return f"{space.shape[0]} x {space.shape[1]} cells of {sides} from {corner}"
+    names = [series.station for series in space.series]
+    return f"{len(names)} series ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

@@ -1,0 +1,106 @@
+"""Cells along time that are not all alike: months, seasons, civil days, given edges."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.times import DAY_NS, format_instant
+from hypergrid.topology.axes import LARGEST
+from hypergrid.topology.civil import Calendar
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Cells with starts and ends of their own, in order; they touch, or leave gaps between them.
+
+    Raises
+    ------
+    InvalidQuery
+        No cell, a cell that does not end after its start, cells that overlap or are out of order, or corners beyond
+        `LARGEST`.
+    """
+
+    name: str
+    starts: NDArray[np.int64]
+    """Corners [ns since 1970 UTC], shape (count,)."""
+    ends: NDArray[np.int64]
+    """Ends [ns since 1970 UTC], shape (count,)."""
+    calendar: Calendar | None = None
+    """What made the cells; None for given edges."""
+
+    def __post_init__(self) -> None:
+        if not len(self.starts) or len(self.starts) != len(self.ends):
+            message = (
+                f"axis {self.name!r} needs cells with a start and an end each; got {len(self.starts)}, {len(self.ends)}"
+            )
+            raise InvalidQuery(message)
+        wrong = np.flatnonzero((self.ends <= self.starts) | np.append(self.starts[1:] < self.ends[:-1], False))  # noqa: FBT003 - the last cell has no next
+        if len(wrong):
+            start, end = (format_instant(int(edge[wrong[0]])) for edge in (self.starts, self.ends))
+            message = (
+                f"axis {self.name!r} needs edges that increase; cell {wrong[0] + 1} runs from {start} to {end}, and "
+                "does not end after its start or before the next begins; order the edges, and drop repeated ones"
+            )
+            raise InvalidQuery(message)
+        if max(abs(self.origin), abs(self.stop)) >= LARGEST:
+            message = f"axis {self.name!r} reaches beyond what can be counted; use times nearer to 1970"
+            raise InvalidQuery(message)
+
+    @property
+    def count(self) -> int:
+        """How many cells."""
+        return len(self.starts)
+
+    @property
+    def corners(self) -> NDArray[np.int64]:
+        """Lower corners [ns since 1970 UTC], shape (count,)."""
+        return self.starts
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """From each cell's corner to its end [ns], shape (count,)."""
+        return self.ends - self.starts
+
+    @property
+    def origin(self) -> int:
+        """Corner of the first cell [ns since 1970 UTC]."""
+        return int(self.starts[0])
+
+    @property
+    def stop(self) -> int:
+        """End of the last cell [ns since 1970 UTC]."""
+        return int(self.ends[-1])
+
+    def part(self, first: int, stop: int) -> "Bins":
+        """Return the cells first to stop (not included)."""
+        return replace(self, starts=self.starts[first:stop], ends=self.ends[first:stop])
+
+    def describe(self) -> str:
+        """Return what the cells are, for people."""
+        return self.calendar.describe() if self.calendar else "given edges"
+
+
+def bins_over(calendar: Calendar, start: int, stop: int, *, name: str = "time") -> Bins:
+    """Return the units of a calendar that lie over a source, whole.
+
+    The first corner is the greatest not after the source's start, the last one is the last that lies within the source
+    (design section 4). A unit begins when the clock first shows it: where a clock is put back over the beginning of a
+    day, the day has begun; a day that the clock leaps over has no cell.
+
+    Examples
+    --------
+    >>> from hypergrid.topology.civil import Unit
+    >>> months = bins_over(Calendar("month", Unit(months=1)), 0, 40 * DAY_NS)
+    >>> (months.lengths // DAY_NS).tolist()
+    [31, 28]
+    """
+    margin = calendar.unit.longest_ns + 2 * DAY_NS
+    starts, _, number = calendar.blocks(start - margin, stop + margin)
+    number = np.maximum.accumulate(number)
+    # What comes before the first change of number was cut, and does not count.
+    edges = starts[1:][np.diff(number) > 0]
+    first = int(np.searchsorted(edges, start, side="right")) - 1
+    last = int(np.searchsorted(edges, stop, side="left"))
+    return Bins(name, edges[first:last], edges[first + 1 : last + 1], calendar)
