@@ -26,13 +26,12 @@ def pair(sample: Sample) -> dict[str, Query]:
     """Return the pair of example 5.3.2: radiation [W m-2], and rain of each hour from the counter [mm]."""
     archive, begin = hg.open(sample.archive), np.datetime64(sample.sizes.start)
     period = (str(begin), str(begin + np.timedelta64(sample.sizes.days, "D")))
-    asked = {"radiation": ("solar_radiation", "mean"), "rain": ("rain_meter", "rain_accumulation")}
+    station = str(STATION + 1)
+    radiation = archive["solar_radiation"].select(station=station).convert("valid_range", low=0.0, high=1500.0)
+    rain = archive["rain_meter"].select(station=station)
     return {
-        name: archive[variable]
-        .select(station=str(STATION + 1))
-        .aggregate(function, time="1h", min_coverage=0.0)
-        .clip(time=period)
-        for name, (variable, function) in asked.items()
+        "radiation": radiation.aggregate("mean", time="1h", min_coverage=0.0).clip(time=period),
+        "rain": rain.aggregate("rain_accumulation", time="1h", min_coverage=0.0).clip(time=period),
     }
 
 
