@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
-from hypergrid.perspective import Base, Perspective
+from hypergrid.perspective import Aggregate, Base, Perspective
 from hypergrid.streams.elements import Readings
 from hypergrid.topology import Regular
 
@@ -29,7 +29,9 @@ class SomeTimes(Evaluator):
         if not isinstance(axis, Regular):
             message = "some times need regular time cells"
             raise TypeError(message)
-        self._windows = _disjoint(axis.corners[cells], axis.length)
+        # An increment needs the reading before the cell.
+        reach_ns = sum(item.operator.reach_ns for item in here.chain() if isinstance(item.operator, Aggregate))
+        self._windows = _disjoint(axis.corners[cells] - reach_ns, axis.length + reach_ns)
         # What the stations hold in other windows is no answer for these.
         self._whole.clear()
         block = self.block(here, np.zeros(1, dtype=np.intp))

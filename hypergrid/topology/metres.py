@@ -1,6 +1,7 @@
 """Metres between places: on a plane where the stations lie near each other, over the sphere where they do not."""
 
 import math
+from functools import lru_cache
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -64,7 +65,7 @@ class Metres:
         known = np.isfinite(axis.x) & np.isfinite(axis.y)
         lon, lat = _middle_longitude(axis.x[known]), float(axis.y[known].mean())
         crs = f"+proj=aeqd +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m"
-        self._transformer = pyproj.Transformer.from_crs("EPSG:4326", crs, always_xy=True)
+        self._transformer = _transformer(crs)
         off = _distortion(_on_plane(self._transformer, np.stack([axis.x[known], axis.y[known]], axis=1)))
         self.on_sphere = distance == "great_circle" or (distance == "auto" and not off <= PLANE_TO)
         self.description = (
@@ -78,6 +79,15 @@ class Metres:
         if self.on_sphere:
             return places_m(points[:, 0], points[:, 1])
         return points if self._transformer is None else _on_plane(self._transformer, points)
+
+
+@lru_cache(maxsize=64)
+def _transformer(crs: str) -> pyproj.Transformer:
+    """Return what takes degrees to a plane: 10 ms to make, and a query asks for the same one several times.
+
+    One serves all threads: it keeps what is not safe to share apart for each of them.
+    """
+    return pyproj.Transformer.from_crs("EPSG:4326", crs, always_xy=True)
 
 
 def _on_plane(transformer: pyproj.Transformer, points: Floats) -> Floats:

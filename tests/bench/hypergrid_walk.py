@@ -1,0 +1,79 @@
+"""Figures 5.8 to 5.10: hourly radiation and rain rate at one station by day and hour, 15 % of the cells walked.
+
+How much of the picture the walk tells is judged by `walk_quality.py`, beside as many cells in other orders. Its work is
+cells times unit cost, as the cost model of the thesis counts it. Its time is told as well: it is one of waiting for
+values before the next cells are known, batch by batch, while the whole picture of so cheap a query is one pass.
+"""
+
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+import hypergrid as hg
+from hypergrid.query import Query
+from tests.bench.hypergrid_cases import Sample
+from tests.bench.kriging_figures import Figure, Tell, faster, interleaved, level
+from tests.bench.walk_quality import FRACTION, STATION, judge
+
+GOAL = 0.85
+"""Least median correlation of radiation."""
+WORK_GOAL = 0.2
+
+
+def pair(sample: Sample) -> dict[str, Query]:
+    """Return the pair of example 5.3.2: radiation [W m-2], and rain of each hour from the counter [mm]."""
+    archive, begin = hg.open(sample.archive), np.datetime64(sample.sizes.start)
+    period = (str(begin), str(begin + np.timedelta64(sample.sizes.days, "D")))
+    station = str(STATION + 1)
+    radiation = archive["solar_radiation"].select(station=station).convert("valid_range", low=0.0, high=1500.0)
+    rain = archive["rain_meter"].select(station=station)
+    return {
+        "radiation": radiation.aggregate("mean", time="1h", min_coverage=0.0).clip(time=period),
+        "rain": rain.aggregate("rain_accumulation", time="1h", min_coverage=0.0).clip(time=period),
+    }
+
+
+def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
+    """Return work and time of the walk beside the whole, and the correlations of the pictures by order."""
+    figures: list[Figure] = []
+    differences = []
+    correlations = []
+    for name, query in pair(sample).items():
+        stage = f"figures 5.8 to 5.10, {name}"
+        tell(stage, 0.0)
+        for order, found in judge(query, sample.sizes.seeds).items():
+            goal = GOAL if (name, order) == ("radiation", "walk") else None
+            met = None if goal is None else found["median"] >= goal
+            correlations.append({"name": name, "order": order, **found, "goal": goal, "met": met})
+        cells = round(FRACTION * query.plan().cells)
+        seconds = interleaved(_works(query, cells), pairs, tell=tell, stage=stage, warm_up=True)
+        share = cells / query.plan().cells
+        figures.append(
+            level(f"{name}, work of the walk", share, what="cells x unit cost, walk / whole", goal=WORK_GOAL)
+        )
+        figures.append(faster(f"{name}, time of the walk", seconds["walk"], seconds["whole"], what="whole / walk"))
+        differences.append(_completed(name, query))
+    return {
+        "figures": [figure.to_json() for figure in figures],
+        "differences": differences,
+        "correlation": correlations,
+        "seeds": sample.sizes.seeds,
+    }
+
+
+def _works(query: Query, cells: int) -> dict[str, Callable[[int], object]]:
+    def walk(number: int) -> object:
+        steps = query.refine(order="walk", seed=number + 1, fraction=FRACTION)
+        return list(takewhile(lambda one: one.cells < cells, steps))
+
+    return {"walk": walk, "whole": lambda _: query.compute()}
+
+
+def _completed(name: str, query: Query) -> dict[str, Any]:
+    """Compare the surface that a walk ends with, all cells computed, with the one computed at once."""
+    *_, last = query.refine(order="walk", fraction=FRACTION)
+    apart = np.abs(last.dataset()["value"].to_numpy() - query.compute()["value"].to_numpy())
+    greatest = float(np.nanmax(apart))
+    return {"name": f"{name}, completed after the walk", "greatest": greatest, "goal": 1e-9, "met": greatest <= 1e-9}

@@ -1,0 +1,112 @@
+"""The benchmark of the engine in small: that both sides of each figure agree, and what it says. No time is tested."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.bench import bench_hypergrid, hypergrid_pictures, hypergrid_script, hypergrid_walk
+from tests.bench.bench_hypergrid import CASES, PARTS, TITLES
+from tests.bench.hypergrid_cases import QUERIES, Engine, Sample, Sizes, sample, wanted
+
+SMALL = Sizes(start="2007-10-01", days=2, hours=12, side=5, engine=Engine(stations=20, side=9, slices=50), seeds=2)
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    return bench_hypergrid.measure("all", pairs=2, sizes=SMALL)
+
+
+def test_both_sides_of_each_figure_agree(measured: dict[str, Any]) -> None:
+    assert list(measured["parts"]) == [name for name in CASES if name != "all"]
+    for part in measured["parts"].values():
+        assert part["differences"]
+        assert all(row["met"] for row in part["differences"]), part["differences"]
+
+
+def test_every_figure_says_what_it_is_and_whether_its_goal_is_met(measured: dict[str, Any]) -> None:
+    document = json.loads(json.dumps(measured, allow_nan=False))
+    figures = {row["name"]: row for part in document["parts"].values() for row in part["figures"]}
+    assert figures["Q1, reading included"]["goal"] == figures["Q3, reading included"]["goal"] == 10
+    assert figures["Q2, reading included"]["goal"] is None
+    assert figures["convert, align, krige"]["goal"] == 1.1
+    assert figures["convert, align, krige"]["goal_is"] == "at most"
+    for row in figures.values():
+        low, high = row["ratio_range"]
+        assert low <= row["ratio"] <= high
+        assert (row["met"] is None) == (row["goal"] is None)
+
+
+def test_each_rule_that_fires_is_measured_by_itself(measured: dict[str, Any]) -> None:
+    names = [row["name"] for row in measured["parts"]["rewriting"]["figures"]]
+    assert [name for name in names if name.startswith("Q1 with three converts")] == [
+        "Q1 with three converts, all rules (3 fire)",
+        "Q1 with three converts, drop_idle alone",
+        "Q1 with three converts, coalesce alone",
+        "Q1 with three converts, commute alone",
+    ]
+    assert "Q1, all rules (none fires)" in names
+    assert "Q5 from all stations, push_clip alone" in names
+
+
+def test_the_walk_is_judged_beside_other_orders_of_as_many_cells(measured: dict[str, Any]) -> None:
+    rows = measured["parts"]["walk"]["correlation"]
+    assert {row["name"] for row in rows} == {"radiation", "rain"}
+    assert {"walk", "uniform", "raster", "coarse_to_fine"} <= {row["order"] for row in rows}
+    assert [(row["name"], row["order"]) for row in rows if row["goal"] == 0.85] == [("radiation", "walk")]
+    work = [row for row in measured["parts"]["walk"]["figures"] if row["name"].endswith("work of the walk")]
+    assert len(work) == 2
+    assert all(row["ratio"] == pytest.approx(0.15, abs=0.01) and row["goal"] == 0.2 for row in work)
+
+
+def test_tables_have_a_row_a_figure(measured: dict[str, Any]) -> None:
+    assert set(TITLES) == set(measured["parts"])
+    tables = bench_hypergrid.tables(measured)
+    assert len(tables) == 2 * len(measured["parts"]) + 1
+    for _, columns, rows in tables:
+        assert rows
+        assert all(len(row) == len(columns) for row in rows)
+
+
+def test_the_script_is_asked_what_the_query_asks() -> None:
+    whole = Sample(QUERIES, QUERIES, Sizes())
+    asked = wanted(whole.query("q4"))
+    assert (asked.rows, asked.columns, asked.neighbours) == (33, 33, 20)
+    assert (asked.start, asked.stop) == ("2007-10-01T00:00", "2007-10-04T00:00")
+    assert asked.west == pytest.approx(7 + 10 / 60 + 32 / 3600, abs=1e-12)
+    assert wanted(whole.query("q3")).stop == "2007-10-07T00:00"
+    small = Sample(QUERIES, QUERIES, SMALL)
+    assert wanted(small.query("q4")).rows == 8
+    assert wanted(small.query("q3")).stop == "2007-10-02T00:00"
+    assert set(PARTS) < set(CASES)
+
+
+def test_the_script_leaves_out_what_a_mean_has_too_few_of() -> None:
+    asked = wanted(Sample(QUERIES, QUERIES, SMALL).query("q1"))
+    times = pd.date_range("2007-10-01", periods=10, freq="2min")
+    values = np.arange(10.0)
+    values[:2] = np.nan  # three of five are left in the first slice
+    values[7] = 99.0  # out of range: four of five are left in the second
+    readings = pd.DataFrame({"station": 1, "time": times, "value": values})
+    means = hypergrid_script.slices(readings, asked)
+    assert means.sizes == {"time": 72, "station": 1}
+    assert np.isnan(means[0, 0])
+    assert float(means[1, 0]) == pytest.approx((5 + 6 + 8 + 9) / 4)
+    assert int(means.notnull().sum()) == 1
+
+
+def test_both_pictures_of_the_pair_are_written(tmp_path: Path) -> None:
+    with sample(SMALL, lambda _stage, _done: None) as made:
+        found = hypergrid_pictures.pictures(hypergrid_walk.pair(made))
+        written = hypergrid_pictures.write(made, tmp_path / "pictures")
+    assert [path.name for path in written] == ["walk_15.png", "walk_100.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    some, full = found["walk_15"]["radiation"], found["walk_100"]["radiation"]
+    assert some.shape == full.shape == (2, 24)
+    # What was walked is there as it is; the rest is not known.
+    assert np.count_nonzero(some == full) >= round(0.15 * full.size)
+    assert np.isfinite(some).all()
+    assert np.abs(some - full).max() > 1
