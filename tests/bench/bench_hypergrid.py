@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench import hypergrid_array, hypergrid_engine, hypergrid_rewriting, hypergrid_walk
+from tests.bench import hypergrid_array, hypergrid_engine, hypergrid_growing, hypergrid_rewriting, hypergrid_walk
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
 from tests.bench.kriging_figures import COLUMNS, Figure, Tell
 
@@ -29,12 +29,13 @@ TITLES = {
     "rewriting": "Figure 5.4: as written [there], rewritten [here]",
     "walk": "Figure 5.10: the whole picture [there], 15 % of it walked [here]",
     "engine": "The engine [here] over bare kernels [there]",
+    "growing": "A slice more: what it touches [here], everything anew [there]",
 }
 
 CORRELATION = ("name", "order", "median", "least", "greatest", "mean", "goal", "met")
 """Columns of the table of correlations."""
 
-CASES = (*PARTS, "engine", "all")
+CASES = (*PARTS, "engine", "growing", "all")
 """What can be asked for."""
 
 
@@ -69,6 +70,8 @@ def measure(
             result["parts"] |= {name: PARTS[name](made, pairs, tell) for name in wanted}
     if case in ("engine", "all"):
         result["parts"]["engine"] = hypergrid_engine.measure(sizes.engine, pairs, tell)
+    if case in ("growing", "all"):
+        result["parts"]["growing"] = hypergrid_growing.measure(sizes.growth, pairs, tell)
     return result
 
 

@@ -31,6 +31,20 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """Sizes of a surface that grows."""
+
+    stations: int = 23
+    side: int = 200
+    slices: int = 10_000
+    allowed_bytes: int = 16 * 2**30
+
+    def describe(self) -> str:
+        """Return the sizes in words."""
+        return f"{self.stations} stations, {self.side} x {self.side} cells, {self.slices:,} slices of 5 minutes"
+
+
+@dataclass(frozen=True)
 class Sizes:
     """How large everything is; the thesis's sizes where nothing else is said."""
 
@@ -41,6 +55,7 @@ class Sizes:
     side: int = 23
     """Cells along each side of Q1's grid; Q4's has the square root of 2 as many."""
     engine: Engine = Engine()
+    growth: Growth = Growth()
     seeds: int = 100
     """Walks, and choices of cells at random, that a median is of."""
 

@@ -10,9 +10,12 @@ import pytest
 
 from tests.bench import bench_hypergrid, hypergrid_pictures, hypergrid_script, hypergrid_walk
 from tests.bench.bench_hypergrid import CASES, PARTS, TITLES
-from tests.bench.hypergrid_cases import QUERIES, Engine, Sample, Sizes, sample, wanted
+from tests.bench.hypergrid_cases import QUERIES, Engine, Growth, Sample, Sizes, sample, wanted
 
-SMALL = Sizes(start="2007-10-01", days=2, hours=12, side=5, engine=Engine(stations=20, side=9, slices=50), seeds=2)
+SMALL = Sizes(
+    start="2007-10-01", days=2, hours=12, side=5, engine=Engine(stations=20, side=9, slices=50),
+    growth=Growth(stations=6, side=9, slices=50), seeds=2,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,12 @@ def test_every_figure_says_what_it_is_and_whether_its_goal_is_met(measured: dict
         low, high = row["ratio_range"]
         assert low <= row["ratio"] <= high
         assert (row["met"] is None) == (row["goal"] is None)
+
+
+def test_a_slice_more_touches_the_windows_that_hold_it(measured: dict[str, Any]) -> None:
+    (figure,) = measured["parts"]["growing"]["figures"]
+    assert figure["name"] == "one slice more on 50: 3 time cells touched"
+    assert figure["goal"] == 0.01
 
 
 def test_each_rule_that_fires_is_measured_by_itself(measured: dict[str, Any]) -> None:
