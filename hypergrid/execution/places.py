@@ -11,6 +11,7 @@ from hypergrid.kriging import Field, Stations, Targets, Variogram
 from hypergrid.kriging.conditioning import conditioning_note, models_of
 from hypergrid.kriging.selection import PARAMETERS, treat_coincident
 from hypergrid.kriging.validity import check_validity
+from hypergrid.kriging.weights import WEIGHTS, key_of
 from hypergrid.perspective import Interpolate
 from hypergrid.topology import Grid, Metres, SeriesAxis
 
@@ -132,4 +133,8 @@ def targets_of(
         kept = np.repeat(known, parts)
         points = points[kept]
         values = {name: covariate[kept] for name, covariate in values.items()}
-    return Targets(metres.of(points), values, weights), known
+    # Projecting 40,000 cells takes 25 ms, as long as all else of a surface that is brought up to date.
+    places_m = points
+    if not metres.is_given:
+        places_m = WEIGHTS.get(key_of("metres", metres.description, points), lambda: metres.of(points))
+    return Targets(places_m, values, weights), known

@@ -74,6 +74,11 @@ class Metres:
             else f"azimuthal equidistant plane around {lon:.6f} E, {lat:.6f} N (WGS84), off by at most {_share(off)}"
         )
 
+    @property
+    def is_given(self) -> bool:
+        """Whether positions are in metres already."""
+        return self._transformer is None and not self.on_sphere
+
     def of(self, points: Floats) -> Floats:
         """Return points (x, y) [degree or m] in metres: shape (points, 2) on a plane, (points, 3) on the sphere."""
         if self.on_sphere:
