@@ -11,10 +11,11 @@ from hypergrid.kriging import Variogram, variogram
 from hypergrid.query import OpenArchive, Query, Refinement, base
 from hypergrid.query import open_archive as open
 from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
-from hypergrid.topology import Grid, grid
+from hypergrid.topology import Grid, Zones, grid, zones
 from hypergrid.version import VERSION as __version__
 
 __all__ = [
-    "Grid", "OpenArchive", "Query", "Refinement", "Variogram", "__version__", "base", "compare_methods",
+    "Grid", "OpenArchive", "Query", "Refinement", "Variogram", "Zones", "__version__", "base", "compare_methods",
     "cross_validate", "fit_variogram", "fit_variogram_by_group", "grid", "open", "simulate", "variogram",
+    "zones",
 ]  # fmt: skip

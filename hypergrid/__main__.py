@@ -34,6 +34,7 @@ from hypergrid.study import compare_methods as compare
 from hypergrid.times import format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
 from hypergrid.topology import Layer
+from hypergrid.topology.zones import read_into
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
@@ -181,7 +182,7 @@ def _read_query(file: Path, archive: OpenArchive) -> Query:
     except (ValueError, RecursionError) as error:
         message = f"the query file {file} is no JSON that can be read: {error}"
         raise InvalidQuery(message) from error
-    return archive.query(document)
+    return archive.query(read_into(document, file.parent))  # type: ignore[arg-type]
 
 
 @app.command()

@@ -17,6 +17,7 @@ from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.topology import Grid
+from hypergrid.topology import zones as read_zones
 from hypergrid.units import Variable
 
 
@@ -102,6 +103,7 @@ class Query:
         lat: object = None,
         x: object = None,
         y: object = None,
+        zones: object = None,
         **params: object,
     ) -> "Query":
         """Take one value (`mean`, `max`, `sum`, …) for the cells that each new cell covers.
@@ -114,10 +116,13 @@ class Query:
             "10min", {"length": "15min", "step": "5min"}, or "all".
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
+        zones
+            Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
         params
             `min_coverage`: share of the possible readings below which a cell is missing.
         """
-        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y}
+        polygons = None if zones is None else read_zones(zones).to_json()
+        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "zones": polygons}
         return self._then(Step("aggregate", function, items(params), items(_given(cells))))
 
     def interpolate(

@@ -4,12 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_again, fold_values
 from hypergrid.execution.stations import series_keys
+from hypergrid.perspective.functions import AggregateRow
 from hypergrid.perspective.operators import Aggregate
-from hypergrid.topology import Grid, Regular, Space, TimeAxis, cover
+from hypergrid.topology import Grid, Regular, SeriesAxis, Space, TimeAxis, ZoneCells, cover
+from hypergrid.topology.areas import cell_areas
+from hypergrid.topology.zone_cells import WHOLE
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +30,76 @@ class SpaceCover:
     """First pair of each target cell, shape (targets,)."""
     stop: NDArray[np.int64]
     """After its last pair, shape (targets,)."""
+    full: NDArray[np.int64]
+    """Source cells under a whole target cell, shape (targets,), or (1,) where they are the same for all."""
+    weights: Floats | None = None
+    """What each pair weighs in the aggregate, shape (pairs,); None where all weigh alike."""
+    of_sum: bool = False
+    """Whether weights are shares in a sum; else they matter relative to each other, as in a mean."""
+    parts: Floats | None = None
+    """Share of its target's area that each pair stands for, shape (pairs,); None where coverage counts cells."""
+
+    def matrix(self, data: Floats | None) -> sparse.csr_array:
+        """Return numbers of the pairs, 1 for None, as a matrix of shape (targets, needed)."""
+        data = np.ones(len(self.members)) if data is None else data
+        pointers = np.append(self.first, self.stop[-1:])
+        return sparse.csr_array((data, self.members, pointers), (len(self.first), len(self.needed)))
+
+    def weighted(self, folded: Floats, count: NDArray[np.int64]) -> Floats:
+        """Return weighted sums over the pairs of each target.
+
+        Where weights matter relative to each other, those of what is present are scaled to add up to its count: what
+        makes a mean of a sum and a count, then makes a weighted one.
+
+        Parameters
+        ----------
+        folded
+            Sums, 0 where there is nothing, shape (needed, n).
+        count
+            How many values each is of, shape (needed, n), or (1, n) where it is the same for all.
+        """
+        matrix = self.matrix(self.weights)
+        sums = matrix @ folded
+        if self.of_sum:
+            return np.asarray(sums)
+        mass, number = _totals(matrix, count), _totals(self.matrix(None), count)
+        return np.asarray(sums * (number / np.where(mass > 0, mass, 1.0)))
+
+    def counts(self, count: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sums of counts, shape (targets, n), of counts as `weighted` takes them."""
+        return np.rint(_totals(self.matrix(None), count)).astype(np.int64)
+
+    def coverage(self, count: NDArray[np.int64], slices: NDArray[np.int64]) -> Floats:
+        """Return the share of each target, by area and over time, that has values, shape (targets, n).
+
+        Parameters
+        ----------
+        count
+            Slices of each source cell that have a value, shape (needed, n) or (1, n).
+        slices
+            How many a target cell could have, shape (1, n) or (1, 1).
+        """
+        return _totals(self.matrix(self.parts), count) / np.maximum(slices, 1)
 
 
-def cover_space(source: Grid, target: Grid, cells: NDArray[np.intp]) -> SpaceCover:
-    """Return the source cells under some target cells of a coarser grid."""
+def _totals(matrix: sparse.csr_array, count: NDArray[np.int64]) -> Floats:
+    if len(count) == 1:
+        return np.asarray(matrix.sum(axis=1))[:, None] * count
+    return np.asarray(matrix @ count.astype(np.float64))
+
+
+def cover_space(source: Grid, target: Space, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
+    """Return the source cells under some target cells of a coarser grid, or in some zones, and what they weigh.
+
+    A mean weighs source cells by their true area inside the new cell; a sum over zones takes of each cell the share
+    that is inside, so that zones that tile the grid add up to it. All other functions take each cell alike: below a
+    coarser cell every one, in a zone those that belong to it (`ZoneCells.belonging`).
+    """
+    if isinstance(target, ZoneCells):
+        return _cover_zones(target, cells, row)
+    if not isinstance(target, Grid):
+        message = "an aggregate over space goes from a grid to cells above it"
+        raise TypeError(message)
     rows, columns = np.divmod(cells, target.x.count)
     by_row, by_column = cover(source.y, target.y), cover(source.x, target.x)
     heights = (by_row.stop - by_row.first)[rows]
@@ -36,10 +108,30 @@ def cover_space(source: Grid, target: Grid, cells: NDArray[np.intp]) -> SpaceCov
     stop = np.cumsum(sizes)
     within = np.arange(int(sizes.sum())) - np.repeat(stop - sizes, sizes)
     width = np.repeat(widths, sizes)
-    row = np.repeat(by_row.first[rows], sizes) + within // np.maximum(width, 1)
+    of_row = np.repeat(by_row.first[rows], sizes) + within // np.maximum(width, 1)
     column = np.repeat(by_column.first[columns], sizes) + within % np.maximum(width, 1)
-    needed, members = np.unique(row * source.x.count + column, return_inverse=True)
-    return SpaceCover(needed, members, stop - sizes, stop)
+    needed, members = np.unique(of_row * source.x.count + column, return_inverse=True)
+    full = np.array([(target.y.length // source.y.step) * (target.x.length // source.x.step)])
+    by_area = row.weigh == "area" and source.system == "lonlat" and source.y != target.y
+    weights = cell_areas(source.y, source.x)[of_row] if by_area else None
+    return SpaceCover(needed, members, stop - sizes, stop, full, weights)
+
+
+def _cover_zones(target: ZoneCells, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
+    pairs = target.overlap
+    used = np.ones(len(pairs.zone), dtype=bool) if row.weigh else target.belonging()
+    zone, cell = pairs.zone[used], pairs.cell[used]
+    area_m2 = pairs.area_m2[used] if row.weigh else np.ones(len(zone))
+    weights = {"area": area_m2, "share": pairs.share[used], None: None}[row.weigh]
+    whole = np.bincount(zone, area_m2, target.count)
+    begin, end = (np.searchsorted(zone, cells, side=side) for side in ("left", "right"))
+    sizes = end - begin
+    stop = np.cumsum(sizes)
+    chosen = np.arange(int(sizes.sum())) + np.repeat(begin - (stop - sizes), sizes)
+    needed, members = np.unique(cell[chosen], return_inverse=True)
+    parts = (area_m2 * (target.held / np.where(whole > 0, whole, 1.0))[zone])[chosen]
+    weights = None if weights is None else weights[chosen]
+    return SpaceCover(needed, members, stop - sizes, stop, sizes, weights, row.weigh == "share", parts)
 
 
 def aggregate_cells(
@@ -48,7 +140,7 @@ def aggregate_cells(
     *,
     times: tuple[TimeAxis, Regular] | None,
     space: SpaceCover | None,
-    full_space: int,
+    full_space: int | NDArray[np.int64],
     keys: NDArray[np.uint64],
 ) -> Cells:
     """Return the aggregate of a block.
@@ -64,12 +156,12 @@ def aggregate_cells(
     space
         What covers what, where the cells of the grid change.
     full_space
-        Source cells under a whole target cell, 1 where the space stays.
+        Source cells under a whole target cell, one number or shape (targets,); 1 where the space stays.
     keys
         Keys of the target's cells in space, for functions that choose.
     """
-    row = operator.row
-    possible = np.full((1, 1), full_space, dtype=np.int64)
+    row, share = operator.row, None
+    possible = np.asarray(full_space, dtype=np.int64).reshape(1, -1)
     ranges = cover(*times) if times else None
     if row.rank is not None or row.finish is None:
         return _choose(source, operator, times, keys)
@@ -81,12 +173,27 @@ def aggregate_cells(
         folded, count = fold_values(row, values, ranges.first, ranges.stop)
         possible = possible * possible_slices(*times) if times else possible
     if space is not None:
-        count = np.broadcast_to(count, folded.shape)
-        folded, count = fold_again(row, folded.T[space.members], count.T[space.members], space.first, space.stop)
-        folded, count = folded.T, count.T
+        if space.parts is not None:
+            slices = possible_slices(*times).T if times else np.ones((1, 1), np.int64)
+            share = space.coverage(count.T, slices).T
+        folded, count = _over_space(row, folded.T, count.T, space)
     # Where nothing is missing the counts are one column, and so is what follows from counts alone.
     value = np.broadcast_to(row.finish(folded, count), folded.shape)
+    if share is not None:
+        value = np.where(share < operator.min_coverage * (1 - WHOLE), np.nan, value)
+        return Cells(value, count, possible)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def _over_space(
+    row: AggregateRow, folded: Floats, count: NDArray[np.int64], space: SpaceCover
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Return what is folded in time, (needed, time), folded over space, (time, targets), and its counts."""
+    if space.weights is not None:
+        return space.weighted(folded, count).T, space.counts(count).T
+    count = np.broadcast_to(count, folded.shape)
+    found, counts = fold_again(row, folded[space.members], count[space.members], space.first, space.stop)
+    return found.T, counts.T
 
 
 def _choose(
@@ -119,8 +226,11 @@ def possible_slices(source: TimeAxis, target: Regular) -> NDArray[np.int64]:
 
 def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
     """Return a key of each cell of a space from its corner alone, shape (cells,)."""
-    if not isinstance(space, Grid):
+    if isinstance(space, SeriesAxis):
         return series_keys(space)[cells]
+    if isinstance(space, ZoneCells):
+        message = "no function chooses among the cells of a zone"
+        raise TypeError(message)
     rows, columns = np.divmod(cells, space.x.count)
     corners = cell_hashes(space.y.corners, space.x.corners.view(np.uint64))
     return corners[rows, columns]

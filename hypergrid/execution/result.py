@@ -12,8 +12,9 @@ from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.standing import are_instants
+from hypergrid.sphere import RADIUS_M
 from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import Grid, Regular, SeriesAxis
+from hypergrid.topology import Grid, Regular, SeriesAxis, Space, ZoneCells
 from hypergrid.units import KNOWN_VARIABLES, as_cf
 from hypergrid.version import VERSION
 
@@ -24,17 +25,13 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     Returns
     -------
     Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
-    time, then lat, lon (or y, x) or series; and `extrapolated` (lat, lon) where a trend in elevation was interpolated.
-    Coordinates of a grid are cell centres with bounds, times the starts of
+    time, then lat, lon (or y, x), zone or series; and `extrapolated` (lat, lon) where a trend in
+    elevation was interpolated. Coordinates of a grid are cell centres with bounds, times the starts of
     their cells with bounds.
     """
     topology = surface.topology
     shape = topology.shape
-    dims = (
-        ("time", topology.space.y.name, topology.space.x.name)
-        if isinstance(topology.space, Grid)
-        else ("time", "series")
-    )
+    dims = ("time", *_space_dims(topology.space))
     coords = {**_time_coords(surface), **_space_coords(topology.space)}
     data: dict[str, Any] = {"value": (dims, outcome.value.reshape(shape), _value_attributes(question, surface))}
     flat = outcome.value.shape
@@ -94,18 +91,46 @@ _SPACE_ATTRIBUTES = {
 }
 
 
-def _space_coords(space: SeriesAxis | Grid) -> dict[str, Any]:
+def _space_dims(space: Space) -> tuple[str, ...]:
+    if isinstance(space, Grid):
+        return space.y.name, space.x.name
+    return ("zone",) if isinstance(space, ZoneCells) else ("series",)
+
+
+def _zone_coords(space: ZoneCells) -> dict[str, Any]:
+    """Return names, representative points (inside each zone), areas, and how much of each the grid holds."""
+    area = {"standard_name": "area", "units": "m2", "long_name": "area of the zone"}
+    if space.system == "lonlat":
+        area["comment"] = f"on a sphere of radius {RADIUS_M:.1f} m, edges straight in longitude and latitude"
+    held = {"units": "1", "long_name": "share of the zone's area that the grid holds"}
+    coords: dict[str, Any] = {
+        "zone": ("zone", np.array(space.zones.names, dtype=str), {"long_name": "name of the zone"})
+    }
+    for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
+        coords[name] = ("zone", values, _away_from_axes(name))
+    return {**coords, "area": ("zone", space.area_m2, area), "area_held": ("zone", space.held, held)}
+
+
+def _horizontal(space: SeriesAxis | ZoneCells) -> tuple[str, str]:
+    return ("lon", "lat") if space.system == "lonlat" else ("x", "y")
+
+
+def _away_from_axes(name: str) -> dict[str, str]:
+    return {key: text for key, text in _SPACE_ATTRIBUTES[name].items() if key != "axis"}
+
+
+def _space_coords(space: Space) -> dict[str, Any]:
     coords: dict[str, Any] = {}
+    if isinstance(space, ZoneCells):
+        return _zone_coords(space)
     if isinstance(space, Grid):
         for axis in (space.y, space.x):
             bounds = f"{axis.name}_bounds"
             coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
             coords[bounds] = ((axis.name, "bounds"), axis.bounds)
         return coords
-    names = ("lon", "lat") if space.system == "lonlat" else ("x", "y")
-    for name, values in zip(names, (space.x, space.y), strict=True):
-        attributes = {key: text for key, text in _SPACE_ATTRIBUTES[name].items() if key != "axis"}
-        coords[name] = ("series", values, attributes)
+    for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
+        coords[name] = ("series", values, _away_from_axes(name))
     coords["elevation"] = ("series", space.elevation_m, {"standard_name": "surface_altitude", "units": "m"})
     series = space.series
     coords["station"] = ("series", np.array([s.station for s in series], dtype=str))
@@ -142,8 +167,15 @@ def _cell_method(item: Perspective) -> str:
         return _support(operator)
     if not isinstance(operator, Aggregate):
         return ""
+    method, length = _cf_method(operator.function), _cell_length(item)
+    if "zones" in operator.dimensions:
+        over_time = "time: " if "time" in operator.dimensions else ""
+        return f"{over_time}area: {method} where zone{length}"
     dimensions = " ".join(f"{dimension}:" for dimension in operator.dimensions)
-    return f"{dimensions} {_cf_method(operator.function)}{_cell_length(item)}"
+    weighted = operator.row.weigh == "area" and "lat" in operator.dimensions
+    if weighted and not length:
+        return f"{dimensions} {method} (comment: weighted by the area of the cells)"
+    return f"{dimensions} {method}{length}"
 
 
 def _cell_length(item: Perspective) -> str:

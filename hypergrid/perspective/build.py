@@ -27,7 +27,19 @@ from hypergrid.perspective.surface import Clip, Surface
 from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
 from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
-from hypergrid.topology import Grid, Layer, Regular, SeriesAxis, TimeAxis, Topology, grid, quanta
+from hypergrid.topology import (
+    Grid,
+    Layer,
+    Regular,
+    SeriesAxis,
+    Space,
+    TimeAxis,
+    Topology,
+    ZoneCells,
+    grid,
+    quanta,
+    zones,
+)
 from hypergrid.units import parse_number
 
 Lookup = Callable[[Question], Source]
@@ -169,6 +181,9 @@ def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
     if here.holds_readings:
         message = f"{step.name} needs time cells, to know where the sun is; align the readings with an aggregate first"
         raise InvalidQuery(message)
+    if isinstance(here.topology.space, ZoneCells):
+        message = f"{step.name} needs the place of each value; a zone has many: put it before the aggregate over zones"
+        raise InvalidQuery(message)
     if isinstance(space, SeriesAxis) and space.system != "lonlat":
         message = f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
         raise InvalidQuery(message)
@@ -207,10 +222,15 @@ def _aggregate(step: Step, here: Perspective, whole: Window) -> Perspective:
     return Perspective((here,), Topology(time, space), operator, operator.row.unit(here.unit))
 
 
-def _coarser(along: Mapping[str, Any], space: SeriesAxis | Grid, *, variable: Perspective) -> Grid:
+def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells:
     if not isinstance(space, Grid) or variable.holds_readings:
         message = f"an aggregate over {', '.join(along)} needs a grid; interpolate before it"
         raise InvalidQuery(message)
+    if "zones" in along:
+        if len(along) > 1:
+            message = f"zones are cells in place of {', '.join(set(along) - {'zones'})}; give one or the other"
+            raise InvalidQuery(message)
+        return ZoneCells(zones(along["zones"]), space)
     axes = {space.y.name: space.y, space.x.name: space.x}
     for name, spec in along.items():
         if name not in axes:
@@ -393,7 +413,7 @@ def _merge(step: Step, first: Perspective, second: Perspective) -> Perspective:
     return Perspective((first, second), topology, Merge(step.name), row.unit(first.unit, second.unit))
 
 
-def _common_space(row: MergeRow, first: Perspective, second: Perspective) -> SeriesAxis | Grid:
+def _common_space(row: MergeRow, first: Perspective, second: Perspective) -> Space:
     one, other = first.topology.space, second.topology.space
     if row.matched and isinstance(one, SeriesAxis) and isinstance(other, SeriesAxis):
         return common_stations(one, other)

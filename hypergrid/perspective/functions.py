@@ -5,8 +5,8 @@ with ufuncs (`parts`, merged by the same ufunc, then `finish`); a choosing row n
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,9 @@ class AggregateRow:
     """For a row that chooses: hash of the cell and its count (above 0) to the rank of the reading in time."""
     linear: bool
     """Whether it is a linear map of the values, so that it commutes with an interpolation."""
+    weigh: Literal["area", "share"] | None = field(default=None, kw_only=True)
+    """How it weighs cells over space: by their true area inside the new cell, or by the share of each that is inside;
+    None: each cell that belongs to the new one counts alike."""
     of_extremes: bool
     """Whether it makes sense over values that are themselves maxima or minima."""
     unit: Callable[[str], str] = lambda unit: unit
@@ -152,8 +155,8 @@ def _reduction(name: str, summary: str, **row: object) -> None:
     AGGREGATES.add(name, AggregateRow(name, summary, **{**defaults, **row}))
 
 
-_reduction("mean", "Arithmetic mean.", min_coverage=0.8, finish=_mean, linear=True, of_extremes=False)
-_reduction("sum", "Sum.", min_coverage=1.0, linear=True, of_extremes=False)
+_reduction("mean", "Arithmetic mean.", min_coverage=0.8, finish=_mean, linear=True, of_extremes=False, weigh="area")
+_reduction("sum", "Sum.", min_coverage=1.0, linear=True, of_extremes=False, weigh="share")
 _reduction("min", "Smallest value.", part=Part(np.minimum, np.inf))
 _reduction("max", "Largest value.", part=Part(np.maximum, -np.inf))
 _reduction(

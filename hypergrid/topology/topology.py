@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 from hypergrid.tokens import token
 from hypergrid.topology.axes import Instants, TimeAxis
-from hypergrid.topology.space import Space
+from hypergrid.topology.space import Grid, SeriesAxis
+from hypergrid.topology.zone_cells import ZoneCells
+
+Space = SeriesAxis | Grid | ZoneCells
 
 
 @dataclass(frozen=True, eq=False)
