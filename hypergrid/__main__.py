@@ -163,7 +163,7 @@ def query(
         say(f"note: {note}")
     if summary["missing"] == summary["cells"]:
         say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
-    if out.suffix == ".png" and result.sizes["time"] > 1 and "series" not in result.dims:
+    if out.suffix == ".png" and result.sizes["time"] > 1 and not {"series", "zone"} & set(result.dims):
         say(f"the picture shows the first of {result.sizes['time']} time cells; .nc and .zarr hold all")
     if out.suffix == ".png" and "variance" in result:
         say("the picture does not show the variance; .nc and .zarr hold it")
