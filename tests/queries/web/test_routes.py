@@ -190,12 +190,10 @@ def test_zones_are_a_table_by_name(client: httpx.Client, gate: Gate, map_query: 
     table = client.get(f"/api/v1/queries/{job_id}/series").json()
     assert table["stations"] == ["half"]
     assert np.isfinite(array(table["values"], "<f8", table["shape"])).all()
-    broken = {
-        **asked,
-        "steps": [*map_query["steps"], {"op": "aggregate", "function": "mean", "zones": {"file": "/etc/x"}}],
-    }
+    of_a_file = {"op": "aggregate", "function": "mean", "zones": {"file": "/etc/x"}}
+    broken = {**asked, "steps": [*map_query["steps"], of_a_file]}
     answer = client.post("/api/v1/queries", json=broken)
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert "a file can be named by hg.zones and in a query file only" in answer.json()["detail"]
 
 
