@@ -119,18 +119,20 @@ def cover_space(source: Grid, target: Space, cells: NDArray[np.intp], row: Aggre
 
 def _cover_zones(target: ZoneCells, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
     pairs = target.overlap
-    used = np.ones(len(pairs.zone), dtype=bool) if row.weigh else target.belonging()
-    zone, cell = pairs.zone[used], pairs.cell[used]
-    area_m2 = pairs.area_m2[used] if row.weigh else np.ones(len(zone))
-    weights = {"area": area_m2, "share": pairs.share[used], None: None}[row.weigh]
-    whole = np.bincount(zone, area_m2, target.count)
-    begin, end = (np.searchsorted(zone, cells, side=side) for side in ("left", "right"))
-    sizes = end - begin
+    begin, end = (np.searchsorted(pairs.zone, cells, side="left"), np.searchsorted(pairs.zone, cells, side="right"))
+    before = np.cumsum(end - begin) - (end - begin)
+    chosen = np.arange(int((end - begin).sum())) + np.repeat(begin - before, end - begin)
+    of = np.repeat(np.arange(len(cells)), end - begin)
+    if row.weigh is None:
+        belongs = target.belonging[chosen]
+        chosen, of = chosen[belongs], of[belongs]
+    area_m2 = pairs.area_m2[chosen] if row.weigh else np.ones(len(chosen))
+    weights = {"area": area_m2, "share": pairs.share[chosen], None: None}[row.weigh]
+    whole = np.bincount(of, area_m2, len(cells))
+    parts = area_m2 * (target.held[cells] / np.where(whole > 0, whole, 1.0))[of]
+    sizes = np.bincount(of, minlength=len(cells))
     stop = np.cumsum(sizes)
-    chosen = np.arange(int(sizes.sum())) + np.repeat(begin - (stop - sizes), sizes)
-    needed, members = np.unique(cell[chosen], return_inverse=True)
-    parts = (area_m2 * (target.held / np.where(whole > 0, whole, 1.0))[zone])[chosen]
-    weights = None if weights is None else weights[chosen]
+    needed, members = np.unique(pairs.cell[chosen], return_inverse=True)
     return SpaceCover(needed, members, stop - sizes, stop, sizes, weights, row.weigh == "share", parts)
 
 

@@ -104,13 +104,14 @@ class ZoneCells:
         found = np.bincount(self.overlap.zone, self.overlap.area_m2, self.count) / self.area_m2
         return np.where(found > 1.0 - WHOLE, 1.0, found)
 
-    @property
+    @cached_property
     def most_cells(self) -> int:
         """Cells that the largest zone has a share in."""
         return int(np.bincount(self.overlap.zone, minlength=1).max())
 
+    @cached_property
     def belonging(self) -> NDArray[np.bool_]:
-        """Return which pairs of `overlap` belong together for functions that do not weight, shape (pairs,).
+        """Which pairs of `overlap` belong together for functions that do not weight, shape (pairs,).
 
         A cell belongs to a zone that has half of it or more. A zone that has so much of no cell takes the one cell
         of which it has most.
