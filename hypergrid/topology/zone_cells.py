@@ -21,6 +21,8 @@ WHOLE: Final = 1e-9
 """By how much shares of a zone may miss its whole through rounding."""
 _SLIVER: Final = 1e-9
 """Share of a cell up to which it is the rounding of an edge that two coordinates write differently."""
+_SHORT: Final = 40
+"""Vertices up to which a piece of a polygon is kept as it is until it meets single cells."""
 _TURN: Final = 360.0
 
 
@@ -164,8 +166,13 @@ def _overlap(zones: Zones, grid: Grid, turn: float) -> tuple[Cells, Cells, Float
         full = np.asarray(shapely.contains_properly(shapes[zone], boxes))
         inside.append(_cells_of(grid, zone[full], row[full], column[full], size))
         zone, row, column = zone[~full], row[~full], column[~full]
-        pieces = shapely.intersection(pieces[~full], boxes[~full])
-        kept = shapely.area(pieces) > 0
+        pieces, boxes = pieces[~full], boxes[~full]
+        # A short boundary is not worth cutting before the last level: which blocks it meets costs less than the cuts.
+        cut = (shapely.get_num_coordinates(pieces) > _SHORT) if size > 1 else np.ones(len(zone), dtype=bool)
+        pieces[cut] = shapely.intersection(pieces[cut], boxes[cut])
+        kept = cut.copy()
+        kept[cut] = shapely.area(pieces[cut]) > 0
+        kept[~cut] = shapely.intersects(pieces[~cut], boxes[~cut])
         zone, row, column, pieces = zone[kept], row[kept], column[kept], pieces[kept]
         if size == 1:
             break
