@@ -20,11 +20,11 @@ from hypergrid.query import OpenArchive, Query, Refinement, base
 from hypergrid.query import open_archive as open
 from hypergrid.recomputed import again
 from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
-from hypergrid.topology import Grid, grid
+from hypergrid.topology import Grid, Zones, grid, zones
 from hypergrid.version import VERSION as __version__
 
 __all__ = [
-    "Grid", "Growing", "OpenArchive", "Parameter", "Query", "Refinement", "Update", "Variogram", "__version__", "again",
-    "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate", "fit_variogram",
-    "fit_variogram_by_group", "forget_function", "grid", "merge_function", "open", "simulate", "variogram",
+    "Grid", "Growing", "OpenArchive", "Parameter", "Query", "Refinement", "Update", "Variogram", "Zones", "__version__",
+    "again", "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate", "fit_variogram",
+    "fit_variogram_by_group", "forget_function", "grid", "merge_function", "open", "simulate", "variogram", "zones",
 ]  # fmt: skip

@@ -37,6 +37,7 @@ from hypergrid.study import compare_methods as compare
 from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
 from hypergrid.topology import Layer
+from hypergrid.topology.zones import read_into
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
@@ -175,7 +176,7 @@ def query(
     if summary["missing"] == summary["cells"]:
         say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
     times = result["value"].shape[0]
-    if out.suffix == ".png" and times > 1 and "series" not in result.dims:
+    if out.suffix == ".png" and times > 1 and not {"series", "zone"} & set(result.dims):
         say(f"the picture shows the first of {times} time cells; .nc and .zarr hold all")
     if out.suffix == ".png" and "variance" in result:
         say("the picture does not show the variance; .nc and .zarr hold it")
@@ -223,7 +224,7 @@ def _read_query(file: Path, archive: OpenArchive) -> Query:
     except (ValueError, RecursionError) as error:
         message = f"the query file {file} is no JSON that can be read: {error}"
         raise InvalidQuery(message) from error
-    return archive.query(document)
+    return archive.query(read_into(document, file.parent))  # type: ignore[arg-type]
 
 
 @app.command()

@@ -35,6 +35,7 @@ from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.tokens import token
 from hypergrid.topology import Grid
+from hypergrid.topology import zones as read_zones
 from hypergrid.units import Variable
 
 
@@ -141,6 +142,7 @@ class Query:
         lat: object = None,
         x: object = None,
         y: object = None,
+        zones: object = None,
         **params: object,
     ) -> "Query":
         """Take one value (`mean`, `max`, `sum`, …) for the cells that each new cell covers.
@@ -159,11 +161,14 @@ class Query:
             "phase": "3h"}. The dimension of the result has their name, and no aggregate over time can follow.
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
+        zones
+            Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
         params
             The function's own (`q` of a quantile, `threshold` of an exceedance; `perspective/aggregates.py`), and
             `min_coverage`: share of the possible readings below which a cell is missing.
         """
-        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y}
+        polygons = None if zones is None else read_zones(zones).to_json()
+        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "zones": polygons}
         return self._then(Step("aggregate", function, items(params), items(_given(cells))))
 
     def interpolate(

@@ -11,7 +11,7 @@ from hypergrid.perspective import Base, Convert, Merge, Perspective
 from hypergrid.perspective.calls import Fault
 from hypergrid.perspective.functions import Where
 from hypergrid.perspective.matching import columns_of
-from hypergrid.topology import Bins, Grid, Regular, SeriesAxis
+from hypergrid.topology import Bins, Grid, Regular, SeriesAxis, ZoneCells
 from hypergrid.units import convert
 
 Floats = NDArray[np.float64]
@@ -86,6 +86,9 @@ def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
     space = here.topology.space
     if isinstance(space, Grid):
         points, known = space.centres(places), np.full(len(places), np.nan)
+    elif isinstance(space, ZoneCells):
+        message = "a zone has many places"
+        raise TypeError(message)
     else:
         points, known = np.stack([space.x, space.y], axis=1)[places], space.elevation_m[places]
     if isinstance(here.operator, Convert) and here.operator.layers:

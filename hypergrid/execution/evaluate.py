@@ -29,7 +29,7 @@ from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
 from hypergrid.tokens import token
-from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells
+from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, Space, TimeAxis, TimeCells, ZoneCells
 
 
 class Evaluator:
@@ -261,8 +261,8 @@ class Evaluator:
         grid = _grid(here)
         self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))[cells] |= outside
 
-    def _carry_marks(self, source: Grid, target: Grid, cells: NDArray[np.intp], space: SpaceCover) -> None:
-        """Mark the cells of a coarser grid that cover a marked one."""
+    def _carry_marks(self, source: Grid, target: Space, cells: NDArray[np.intp], space: SpaceCover) -> None:
+        """Mark the cells of a coarser grid, or the zones, that cover a marked one."""
         marks = self.extrapolated.get(source.token())
         if marks is not None:
             before = np.append(0, np.cumsum(marks[space.needed][space.members]))
@@ -341,11 +341,11 @@ class Evaluator:
 
     def _aggregate_grid(self, here: Perspective, operator: Aggregate, cells: NDArray[np.intp]) -> Cells:
         source, target, time = here.source.topology, here.topology.space, here.topology.time
-        space, needed, full = None, cells, 1
-        if isinstance(source.space, Grid) and isinstance(target, Grid) and source.space != target:
-            space = cover_space(source.space, target, cells)
+        space, needed, full = None, cells, np.ones(1, np.int64)
+        if isinstance(source.space, Grid) and source.space != target:
+            space = cover_space(source.space, target, cells, operator.row)
             needed = space.needed
-            full = (target.y.length // source.space.y.step) * (target.x.length // source.space.x.step)
+            full = space.full
         times = (source.time, time) if "time" in operator.dimensions and not isinstance(time, Instants) else None
         if times is not None and operator.at_stations:
             commuted = self._carry(here.source, operator, times, needed)
@@ -353,9 +353,20 @@ class Evaluator:
                 return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
         block = self.block(here.source, needed)
-        if space is not None and isinstance(source.space, Grid) and isinstance(target, Grid):
+        if space is not None and isinstance(source.space, Grid):
             self._carry_marks(source.space, target, cells, space)
+        if isinstance(target, ZoneCells) and space is not None:
+            self._tell_outside(target)
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys)
+
+    def _tell_outside(self, target: ZoneCells) -> None:
+        """Say which zones the grid does not hold, or not as a whole."""
+        held = target.held
+        for what, which in (("outside", held == 0), ("partly outside", (held > 0) & (held < 1))):
+            names = [target.zones.names[i] for i in np.flatnonzero(which)]
+            if names:
+                more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+                self._say(f"zones {what}", f"zones {what} the grid: {', '.join(names[:20])}{more}")
 
     def _carry(
         self, source: Perspective, operator: Aggregate, times: tuple[TimeAxis, TimeCells], cells: NDArray[np.intp]

@@ -5,7 +5,7 @@ from hypergrid.execution.time_coordinates import readable_ns
 from hypergrid.perspective import Perspective, Surface
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import Bins, Grid, Instants, Periodic
+from hypergrid.topology import Bins, Grid, Instants, Periodic, ZoneCells
 
 
 def explain(surface: Surface) -> str:
@@ -36,7 +36,8 @@ def _line(item: Perspective) -> str:
 
 def _cells(item: Perspective) -> str:
     time, space = item.topology.time, item.topology.space
-    where = f"{space.shape[0]} x {space.shape[1]} cells" if isinstance(space, Grid) else f"{space.count} series"
+    kind = ("zone" if space.count == 1 else "zones") if isinstance(space, ZoneCells) else "series"
+    where = f"{space.shape[0]} x {space.shape[1]} cells" if isinstance(space, Grid) else f"{space.count} {kind}"
     if item.holds_readings:
         return f"readings of {where} from {format_instant(time.origin)} to {format_instant(time.stop)}"
     if isinstance(time, Instants):

@@ -11,7 +11,7 @@ from hypergrid.perspective import Perspective
 from hypergrid.perspective.calls import Fault
 from hypergrid.streams.elements import Readings
 from hypergrid.times import format_instant
-from hypergrid.topology import SeriesAxis
+from hypergrid.topology import SeriesAxis, ZoneCells
 from hypergrid.topology.axes import PER_UNIT
 
 
@@ -68,6 +68,8 @@ def _place(here: Perspective, place: int) -> str:
     space = here.topology.space
     if isinstance(space, SeriesAxis):
         return f"at station {space.series[place].station!r}"
+    if isinstance(space, ZoneCells):
+        return f"in zone {space.zones.names[place]!r}"
     row, column = divmod(place, space.x.count)
     corners = ((space.x, column), (space.y, row))
     return "at " + ", ".join(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import (
@@ -19,6 +20,7 @@ from hypergrid.execution.fold import (
 from hypergrid.execution.listed import of_products
 from hypergrid.execution.standing import of_cells, prepared_cells
 from hypergrid.execution.stations import series_keys
+from hypergrid.perspective.aggregate_formulas import States
 from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.listing import Listing, pieces
@@ -28,14 +30,20 @@ from hypergrid.topology import (
     Cover,
     Grid,
     Regular,
+    SeriesAxis,
     Space,
     TimeAxis,
     TimeCells,
+    ZoneCells,
     bins_over,
     blocks_of,
     cover,
     per_cell,
 )
+from hypergrid.topology.areas import cell_areas
+from hypergrid.topology.zone_cells import WHOLE
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +58,76 @@ class SpaceCover:
     """First pair of each target cell, shape (targets,)."""
     stop: NDArray[np.int64]
     """After its last pair, shape (targets,)."""
+    full: NDArray[np.int64]
+    """Source cells under a whole target cell, shape (targets,), or (1,) where they are the same for all."""
+    weights: Floats | None = None
+    """What each pair weighs in the aggregate, shape (pairs,); None where all weigh alike."""
+    of_sum: bool = False
+    """Whether weights are shares in a sum; else they matter relative to each other, as in a mean."""
+    parts: Floats | None = None
+    """Share of its target's area that each pair stands for, shape (pairs,); None where coverage counts cells."""
+
+    def matrix(self, data: Floats | None) -> sparse.csr_array:
+        """Return numbers of the pairs, 1 for None, as a matrix of shape (targets, needed)."""
+        data = np.ones(len(self.members)) if data is None else data
+        pointers = np.append(self.first, self.stop[-1:])
+        return sparse.csr_array((data, self.members, pointers), (len(self.first), len(self.needed)))
+
+    def weighted(self, folded: Floats, count: NDArray[np.int64]) -> Floats:
+        """Return weighted sums over the pairs of each target.
+
+        Where weights matter relative to each other, those of what is present are scaled to add up to its count: what
+        makes a mean of a sum and a count, then makes a weighted one.
+
+        Parameters
+        ----------
+        folded
+            Sums, 0 where there is nothing, shape (needed, n).
+        count
+            How many values each is of, shape (needed, n), or (1, n) where it is the same for all.
+        """
+        matrix = self.matrix(self.weights)
+        sums = matrix @ folded
+        if self.of_sum:
+            return np.asarray(sums)
+        mass, number = _totals(matrix, count), _totals(self.matrix(None), count)
+        return np.asarray(sums * (number / np.where(mass > 0, mass, 1.0)))
+
+    def counts(self, count: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sums of counts, shape (targets, n), of counts as `weighted` takes them."""
+        return np.rint(_totals(self.matrix(None), count)).astype(np.int64)
+
+    def coverage(self, count: NDArray[np.int64], slices: NDArray[np.int64]) -> Floats:
+        """Return the share of each target, by area and over time, that has values, shape (targets, n).
+
+        Parameters
+        ----------
+        count
+            Slices of each source cell that have a value, shape (needed, n) or (1, n).
+        slices
+            How many a target cell could have, shape (1, n) or (1, 1).
+        """
+        return _totals(self.matrix(self.parts), count) / np.maximum(slices, 1)
 
 
-def cover_space(source: Grid, target: Grid, cells: NDArray[np.intp]) -> SpaceCover:
-    """Return the source cells under some target cells of a coarser grid."""
+def _totals(matrix: sparse.csr_array, count: NDArray[np.int64]) -> Floats:
+    if len(count) == 1:
+        return np.asarray(matrix.sum(axis=1))[:, None] * count
+    return np.asarray(matrix @ count.astype(np.float64))
+
+
+def cover_space(source: Grid, target: Space, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
+    """Return the source cells under some target cells of a coarser grid, or in some zones, and what they weigh.
+
+    A mean weighs source cells by their true area inside the new cell; a sum over zones takes of each cell the share
+    that is inside, so that zones that tile the grid add up to it. All other functions take each cell alike: below a
+    coarser cell every one, in a zone those that belong to it (`ZoneCells.belonging`).
+    """
+    if isinstance(target, ZoneCells):
+        return _cover_zones(target, cells, row)
+    if not isinstance(target, Grid):
+        message = "an aggregate over space goes from a grid to cells above it"
+        raise TypeError(message)
     rows, columns = np.divmod(cells, target.x.count)
     by_row, by_column = cover(source.y, target.y), cover(source.x, target.x)
     heights = (by_row.stop - by_row.first)[rows]
@@ -62,10 +136,32 @@ def cover_space(source: Grid, target: Grid, cells: NDArray[np.intp]) -> SpaceCov
     stop = np.cumsum(sizes)
     within = np.arange(int(sizes.sum())) - np.repeat(stop - sizes, sizes)
     width = np.repeat(widths, sizes)
-    row = np.repeat(by_row.first[rows], sizes) + within // np.maximum(width, 1)
+    of_row = np.repeat(by_row.first[rows], sizes) + within // np.maximum(width, 1)
     column = np.repeat(by_column.first[columns], sizes) + within % np.maximum(width, 1)
-    needed, members = np.unique(row * source.x.count + column, return_inverse=True)
-    return SpaceCover(needed, members, stop - sizes, stop)
+    needed, members = np.unique(of_row * source.x.count + column, return_inverse=True)
+    full = np.array([(target.y.length // source.y.step) * (target.x.length // source.x.step)])
+    by_area = row.weigh == "area" and source.system == "lonlat" and source.y != target.y
+    weights = cell_areas(source.y, source.x)[of_row] if by_area else None
+    return SpaceCover(needed, members, stop - sizes, stop, full, weights)
+
+
+def _cover_zones(target: ZoneCells, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
+    pairs = target.overlap
+    begin, end = (np.searchsorted(pairs.zone, cells, side="left"), np.searchsorted(pairs.zone, cells, side="right"))
+    before = np.cumsum(end - begin) - (end - begin)
+    chosen = np.arange(int((end - begin).sum())) + np.repeat(begin - before, end - begin)
+    of = np.repeat(np.arange(len(cells)), end - begin)
+    if row.weigh is None:
+        belongs = target.belonging[chosen]
+        chosen, of = chosen[belongs], of[belongs]
+    area_m2 = pairs.area_m2[chosen] if row.weigh else np.ones(len(chosen))
+    weights = {"area": area_m2, "share": pairs.share[chosen], None: None}[row.weigh]
+    whole = np.bincount(of, area_m2, len(cells))
+    parts = area_m2 * (target.held[cells] / np.where(whole > 0, whole, 1.0))[of]
+    sizes = np.bincount(of, minlength=len(cells))
+    stop = np.cumsum(sizes)
+    needed, members = np.unique(pairs.cell[chosen], return_inverse=True)
+    return SpaceCover(needed, members, stop - sizes, stop, sizes, weights, row.weigh == "share", parts)
 
 
 def aggregate_cells(
@@ -74,7 +170,7 @@ def aggregate_cells(
     *,
     times: tuple[TimeAxis, TimeCells] | None,
     space: SpaceCover | None,
-    full_space: int,
+    full_space: int | NDArray[np.int64],
     keys: NDArray[np.uint64],
 ) -> Cells:
     """Return the aggregate of a block.
@@ -90,24 +186,26 @@ def aggregate_cells(
     space
         What covers what, where the cells of the grid change.
     full_space
-        Source cells under a whole target cell, 1 where the space stays.
+        Source cells under a whole target cell, one number or shape (targets,); 1 where the space stays.
     keys
         Keys of the target's cells in space, for functions that choose.
     """
     row, given = operator.row, operator.given
-    possible = np.full((1, 1), full_space, dtype=np.int64)
+    possible = np.asarray(full_space, dtype=np.int64).reshape(1, -1)
     if times:
         possible = possible * possible_slices(*times)
     ranges = cover(*times) if times else None
     if isinstance(row, ListedRow):
         value, count = _listed(source, row, times, space)
-        return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+        share = _share_listed(source.value, times, ranges, space)
+        return _kept(Cells(value, count, possible), operator, share)
     if row.rank is not None:
         return _choose(source, operator, times, keys)
     values = prepared_cells(source.value, times[0], operator) if times else source.value
     if row.finish is None:
         value, count = whole_cells(row, values, ranges, space, given=given)
-        return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+        share = _share_listed(values, times, ranges, space)
+        return _kept(Cells(value, count, possible), operator, share)
     standing = of_cells(times[0], operator, times[1].origin) if times else None
     if ranges is None:
         states, count = fold_single(row, values, given=given, standing=standing)
@@ -115,14 +213,59 @@ def aggregate_cells(
         if ranges.members is not None:
             values, standing = values[ranges.members], standing and standing.of(ranges.members)
         states, count = fold_values(row, values, ranges.first, ranges.stop, given=given, standing=standing)
+    share = None
     if space is not None:
-        count = np.broadcast_to(count, states[0].shape)
-        listed = tuple(state.T[space.members] for state in states)
-        merged, count = fold_again(row, listed, count.T[space.members], space.first, space.stop)
-        states, count = tuple(state.T for state in merged), count.T
+        share = _share_held(count, times, space)
+        states, count = _over_space(row, states, count, space)
     # Where nothing is missing the counts are one column, and so is what follows from counts alone.
     value = np.broadcast_to(row.finish(states, count, given), states[0].shape)
-    return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+    return _kept(Cells(value, count, possible), operator, share)
+
+
+def _over_space(
+    row: AggregateRow, states: States, count: NDArray[np.int64], space: SpaceCover
+) -> tuple[States, NDArray[np.int64]]:
+    """Return what is folded in time, (time, needed), folded over space, (time, targets), and its counts."""
+    if space.weights is not None:
+        return tuple(space.weighted(state.T, count.T).T for state in states), space.counts(count.T).T
+    count = np.broadcast_to(count, states[0].shape)
+    listed = tuple(state.T[space.members] for state in states)
+    merged, count = fold_again(row, listed, count.T[space.members], space.first, space.stop)
+    return tuple(state.T for state in merged), count.T
+
+
+def _share_held(count: NDArray[np.int64], times: tuple[TimeAxis, TimeCells] | None, space: SpaceCover) -> Floats | None:
+    """Return the share of each target that has values, (time, targets), from the slices that source cells have.
+
+    None where coverage counts cells.
+    """
+    if space.parts is None:
+        return None
+    slices = possible_slices(*times).T if times else np.ones((1, 1), np.int64)
+    return space.coverage(count.T, slices).T
+
+
+def _share_listed(
+    values: Floats, times: tuple[TimeAxis, TimeCells] | None, ranges: Cover | None, space: SpaceCover | None
+) -> Floats | None:
+    """Return what `_share_held` does, for functions that take the values themselves."""
+    if space is None or space.parts is None:
+        return None
+    count = np.isfinite(values).astype(np.int64)
+    if ranges is not None:
+        listed = count if ranges.members is None else count[ranges.members]
+        before = np.concatenate([np.zeros((1, count.shape[1]), np.int64), np.cumsum(listed, axis=0)])
+        count = before[ranges.stop] - before[ranges.first]
+    return _share_held(count, times, space)
+
+
+def _kept(cells: Cells, operator: Aggregate, share: Floats | None) -> Cells:
+    """Return cells of which those covered too little are missing: by their counts, or by the share where given."""
+    if share is None:
+        value = covered(cells.value, cells.count, cells.possible, operator.min_coverage)
+    else:
+        value = np.where(share < operator.min_coverage * (1 - WHOLE), np.nan, cells.value)
+    return Cells(value, cells.count, cells.possible)
 
 
 def _listed(
@@ -219,8 +362,11 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
 
 def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
     """Return a key of each cell of a space from its corner alone, shape (cells,)."""
-    if not isinstance(space, Grid):
+    if isinstance(space, SeriesAxis):
         return series_keys(space)[cells]
+    if isinstance(space, ZoneCells):
+        message = "no function chooses among the cells of a zone"
+        raise TypeError(message)
     rows, columns = np.divmod(cells, space.x.count)
     corners = cell_hashes(space.y.corners, space.x.corners.view(np.uint64))
     return corners[rows, columns]

@@ -16,7 +16,7 @@ from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.rewrite import RULES, Rewritten, Rule, rewrite
-from hypergrid.topology import Grid, Periodic, SeriesAxis
+from hypergrid.topology import Grid, Periodic, SeriesAxis, ZoneCells
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
@@ -119,14 +119,14 @@ def make_plan(
     chain = final.chain()
     space = final.topology.space.count
     block, carried = space, _carried(final)
-    if _is_grid(final):
-        largest = max(_place_bytes(item, final, carried=item in carried) for item in chain if _is_grid(item))
+    if not _at_stations(final):
+        largest = max(_place_bytes(item, final, carried=item in carried) for item in chain if not _at_stations(item))
         # What cuts itself, or is carried from the stations, is put where the surface is without being held as a whole.
         block = space if carried or _cuts_itself(final) else max(1, min(space, BLOCK_BYTES // largest))
         block = min([block, *(_cells_of_parts(item, final) for item in chain if _parts(item) > 1)])
         # Equal blocks: a small last one would not be worth the compiled loops that the others run.
         block = -(-space // -(-space // block))
-    if refining and _is_grid(final):
+    if refining and not _at_stations(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
     block = streamed_cells or block
     # What is put where the surface is takes no block of its own.
@@ -169,7 +169,11 @@ def _is_grid(here: Perspective) -> bool:
 
 
 def _places(here: Perspective, final: Perspective) -> int:
-    """Return how many places of a step one place of the surface needs: more than one below coarser cells."""
+    """Return how many places of a step one place of the surface needs: more than one below coarser cells and zones."""
+    zones = final.topology.space
+    if isinstance(zones, ZoneCells) and _is_grid(here):
+        # The largest zone's cells, in cells of this step.
+        return max(-(-zones.most_cells * here.topology.space.count // zones.grid.count), 1)
     return max(-(-here.topology.space.count // final.topology.space.count), 1) if _is_grid(here) else 1
 
 

@@ -15,7 +15,8 @@ from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.placing import place
-from hypergrid.topology import Grid, SeriesAxis
+from hypergrid.sphere import RADIUS_M
+from hypergrid.topology import Grid, SeriesAxis, Space, ZoneCells
 from hypergrid.units import as_cf
 from hypergrid.version import VERSION
 
@@ -26,7 +27,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     Returns
     -------
     Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
-    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x) or series; and
+    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x), zone or series; and
     `extrapolated` (lat, lon) where a trend in elevation was interpolated. Coordinates of a grid are cell centres with
     bounds, times the starts of their cells with bounds.
     """
@@ -51,8 +52,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
 
 def dims_of(surface: Perspective) -> tuple[str, ...]:
     """Return the dimensions of a result, in their order."""
-    time, space = surface.topology.time.name, surface.topology.space
-    return (time, space.y.name, space.x.name) if isinstance(space, Grid) else (time, "series")
+    return (surface.topology.time.name, *_space_dims(surface.topology.space))
 
 
 def coords_of(surface: Perspective) -> dict[str, Any]:
@@ -87,18 +87,46 @@ _SPACE_ATTRIBUTES = {
 }
 
 
-def _space_coords(space: SeriesAxis | Grid) -> dict[str, Any]:
+def _space_dims(space: Space) -> tuple[str, ...]:
+    if isinstance(space, Grid):
+        return space.y.name, space.x.name
+    return ("zone",) if isinstance(space, ZoneCells) else ("series",)
+
+
+def _zone_coords(space: ZoneCells) -> dict[str, Any]:
+    """Return names, representative points (inside each zone), areas, and how much of each the grid holds."""
+    area = {"standard_name": "area", "units": "m2", "long_name": "area of the zone"}
+    if space.system == "lonlat":
+        area["comment"] = f"on a sphere of radius {RADIUS_M:.1f} m, edges straight in longitude and latitude"
+    held = {"units": "1", "long_name": "share of the zone's area that the grid holds"}
+    coords: dict[str, Any] = {
+        "zone": ("zone", np.array(space.zones.names, dtype=str), {"long_name": "name of the zone"})
+    }
+    for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
+        coords[name] = ("zone", values, _away_from_axes(name))
+    return {**coords, "area": ("zone", space.area_m2, area), "area_held": ("zone", space.held, held)}
+
+
+def _horizontal(space: SeriesAxis | ZoneCells) -> tuple[str, str]:
+    return ("lon", "lat") if space.system == "lonlat" else ("x", "y")
+
+
+def _away_from_axes(name: str) -> dict[str, str]:
+    return {key: text for key, text in _SPACE_ATTRIBUTES[name].items() if key != "axis"}
+
+
+def _space_coords(space: Space) -> dict[str, Any]:
     coords: dict[str, Any] = {}
+    if isinstance(space, ZoneCells):
+        return _zone_coords(space)
     if isinstance(space, Grid):
         for axis in (space.y, space.x):
             bounds = f"{axis.name}_bounds"
             coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
             coords[bounds] = ((axis.name, "bounds"), axis.bounds)
         return coords
-    names = ("lon", "lat") if space.system == "lonlat" else ("x", "y")
-    for name, values in zip(names, (space.x, space.y), strict=True):
-        attributes = {key: text for key, text in _SPACE_ATTRIBUTES[name].items() if key != "axis"}
-        coords[name] = ("series", values, attributes)
+    for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
+        coords[name] = ("series", values, _away_from_axes(name))
     coords["elevation"] = ("series", space.elevation_m, {"standard_name": "surface_altitude", "units": "m"})
     series = space.series
     coords["station"] = ("series", np.array([s.station for s in series], dtype=str))
@@ -131,7 +159,10 @@ def _cell_method(item: Perspective) -> str:
         return _support(operator)
     if not isinstance(operator, Aggregate):
         return ""
-    return over_cells(operator.dimensions, _cf_method(operator.function), item.topology.time)
+    said = over_cells(operator.dimensions, _cf_method(operator.function), item.topology.time)
+    if operator.row.weigh == "area" and "lat" in operator.dimensions and "(comment:" not in said:
+        return f"{said} (comment: weighted by the area of the cells)"
+    return said
 
 
 def _support(operator: Interpolate) -> str:

@@ -12,6 +12,7 @@ from hypergrid.execution.grids import SpaceCover, cover_space, possible_slices
 from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.perspective.functions import AggregateRow
 from hypergrid.topology import Grid, Instants, cover
+from hypergrid.topology.zone_cells import WHOLE
 
 Floats = NDArray[np.float64]
 
@@ -62,8 +63,8 @@ def cells_below(
     for item in reversed(aggregates):
         source, target = item.source.topology.space, item.topology.space
         found = None
-        if isinstance(source, Grid) and isinstance(target, Grid) and source != target:
-            found = cover_space(source, target, cells)
+        if isinstance(source, Grid) and source != target:
+            found = cover_space(source, target, cells, _aggregate(item).row)
             cells = found.needed
         covers.append(found)
     return cells, covers[::-1]
@@ -89,16 +90,11 @@ def shares_in_space(
         if between is None:
             least.append(1.0)
             continue
-        source, target = item.source.topology.space, item.topology.space
-        if not isinstance(source, Grid) or not isinstance(target, Grid):
-            message = "an aggregate over space goes from grid to grid"
-            raise TypeError(message)
-        full = (target.y.length // source.y.step) * (target.x.length // source.x.step)
-        pointers = np.append(between.first, between.stop[-1:])
-        sums = sparse.csr_array(
-            (np.ones(len(between.members)), between.members, pointers), (len(between.first), len(known))
-        )
-        weights, known, share = _above(sums, weights, known, _aggregate(item), np.array([full]))
+        if between.weights is None:
+            sums = between.matrix(None)
+            weights, known, share = _above(sums, weights, known, _aggregate(item), between.full)
+        else:
+            weights, known, share = _weighted_above(between, weights, known, _aggregate(item))
         least.append(share)
     return Shares(weights, tuple(least))
 
@@ -136,6 +132,28 @@ def _above(
     above = sparse.csr_array(sparse.diags_array(scale) @ sums @ weights)
     above.eliminate_zeros()
     return above, kept, float(share.min(initial=1.0))
+
+
+def _weighted_above(
+    between: SpaceCover, weights: sparse.csr_array, known: NDArray[np.bool_], operator: Aggregate
+) -> tuple[sparse.csr_array, NDArray[np.bool_], float]:
+    """Return what `_above` does, for cells that weigh by area or share."""
+    column = known.astype(np.int64)[:, None]
+    count = between.counts(column)[:, 0]
+    if between.parts is None:
+        share = count / between.full
+        kept = (count > 0) & (share >= operator.min_coverage * (1 - 1e-12))
+    else:
+        share = between.coverage(column, np.ones((1, 1), np.int64))[:, 0]
+        kept = (count > 0) & (share >= operator.min_coverage * (1 - WHOLE))
+    sums = between.matrix(between.weights)
+    mass = sums @ known.astype(np.float64)
+    # As `SpaceCover.weighted` scales them.
+    each = np.ones(len(count)) if between.of_sum else count / np.where(mass > 0, mass, 1.0)
+    scale = np.where(kept, _weight(operator.row, count) * each, 0.0)
+    above = sparse.csr_array(sparse.diags_array(scale) @ sums @ weights)
+    above.eliminate_zeros()
+    return above, kept, float(share[kept].min(initial=1.0))
 
 
 def _weight(row: AggregateRow, count: NDArray[np.int64]) -> Floats:

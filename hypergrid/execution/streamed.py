@@ -7,7 +7,7 @@ from typing import Final
 from hypergrid.errors import TooLarge
 from hypergrid.execution.plan import Plan, free_bytes, make_plan
 from hypergrid.perspective import Perspective, Surface
-from hypergrid.topology import Grid
+from hypergrid.topology import Grid, ZoneCells
 
 CHUNK_BYTES: Final = 4 * 2**20
 """What a chunk of a store takes at most [bytes]: few files, and little to read for one map or one series."""
@@ -26,9 +26,9 @@ class Chunks:
     """How a surface is cut: what is computed at once, and what is stored as one."""
 
     block_cells: int
-    """Cells of the space in one block: whole rows of a grid, or a part of one row."""
+    """Cells of the space in one block: whole rows of a grid, or a part of one row, or zones."""
     shape: tuple[int, ...]
-    """Shape of a chunk: time cells, then rows and columns, or series."""
+    """Shape of a chunk: time cells, then rows and columns, or zones, or series."""
 
     @property
     def bytes(self) -> int:
@@ -89,6 +89,10 @@ def _chunks(final: Perspective, cells: int, allowed: int) -> Chunks:
     """Return the blocks of at most so many cells of the space, and the chunks that they are made of."""
     most = max(SMALLEST_CHUNK, min(CHUNK_BYTES, allowed // (16 * WRITERS)))
     times, space = final.topology.time.count, final.topology.space
+    if isinstance(space, ZoneCells):
+        columns = max(1, min(cells, space.count, most // 8))
+        # Blocks begin where chunks do.
+        return Chunks(min(cells, space.count) // columns * columns, (_times(most, columns, times), columns))
     if not isinstance(space, Grid):
         # What lies at stations is computed as a whole.
         columns = max(1, min(space.count, most // 8))

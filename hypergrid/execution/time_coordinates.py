@@ -82,7 +82,9 @@ def over_cells(dimensions: Sequence[str], method: str, time: TimeAxis) -> str:
     time
         Its time cells.
     """
-    over = " ".join(f"{dimension}:" for dimension in dimensions)
+    if "zones" in dimensions:
+        method = f"{method} where zone"
+    over = " ".join("area:" if dimension == "zones" else f"{dimension}:" for dimension in dimensions)
     if "time" not in dimensions:
         return f"{over} {method}"
     if isinstance(time, Periodic):

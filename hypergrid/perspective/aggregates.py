@@ -83,6 +83,9 @@ class AggregateRow:
     """Whether it takes where in time values stand."""
     lasting: bool = False
     """Whether it takes how long each value stands for."""
+    weigh: Literal["area", "share"] | None = None
+    """For a row of sums, how it weighs cells over space: by their true area inside the new cell, or by the share of
+    each that is inside; None: each cell that belongs to the new one counts alike."""
     over: Literal["any", "with time", "time"] = "any"
     """Dimensions that it can be taken over: any, time with others perhaps, or time alone."""
     unit: Callable[[str, Mapping[str, Any]], str] = lambda unit, _: unit
@@ -114,8 +117,8 @@ def _where_any(states: States, count: Counts, _given: Given) -> Floats:
 _SUM = Part(np.add, 0.0)
 _AMOUNT = {"linear": True, "of_extremes": False, "of_directions": False}
 
-_add("mean", "Arithmetic mean.", min_coverage=0.8, parts=(_SUM,), finish=_mean, **_AMOUNT)
-_add("sum", "Sum.", min_coverage=1.0, parts=(_SUM,), finish=_where_any, of_instants=False, **_AMOUNT)
+_add("mean", "Arithmetic mean.", min_coverage=0.8, parts=(_SUM,), finish=_mean, weigh="area", **_AMOUNT)
+_add("sum", "Sum.", min_coverage=1.0, parts=(_SUM,), finish=_where_any, weigh="share", of_instants=False, **_AMOUNT)
 _add("min", "Smallest value.", parts=(Part(np.minimum, np.inf),), finish=_where_any, of_instants=False)
 _add("max", "Largest value.", parts=(Part(np.maximum, -np.inf),), finish=_where_any, of_instants=False)
 _add(

@@ -37,11 +37,14 @@ from hypergrid.topology import (
     Periodic,
     Regular,
     SeriesAxis,
+    Space,
     TimeAxis,
     Topology,
+    ZoneCells,
     grid,
     quanta,
     shortest_ns,
+    zones,
 )  # fmt: skip
 from hypergrid.units import parse_number
 
@@ -205,6 +208,9 @@ def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
             f"{here.topology.time.describe()}: convert before that aggregate"
         )
         raise InvalidQuery(message)
+    if isinstance(here.topology.space, ZoneCells):
+        message = f"{step.name} needs the place of each value; a zone has many: put it before the aggregate over zones"
+        raise InvalidQuery(message)
     if isinstance(space, SeriesAxis) and space.system != "lonlat":
         message = f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
         raise InvalidQuery(message)
@@ -253,10 +259,15 @@ def _parameters_of(step: Step, row: AggregateRow, here: Perspective) -> tuple[ob
     return coverage, bind(step.name, row.parameters, params, variable_unit=here.unit)
 
 
-def _coarser(along: Mapping[str, Any], space: SeriesAxis | Grid, *, variable: Perspective) -> Grid:
+def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells:
     if not isinstance(space, Grid) or variable.holds_readings:
         message = f"an aggregate over {', '.join(along)} needs a grid; interpolate before it"
         raise InvalidQuery(message)
+    if "zones" in along:
+        if len(along) > 1:
+            message = f"zones are cells in place of {', '.join(set(along) - {'zones'})}; give one or the other"
+            raise InvalidQuery(message)
+        return ZoneCells(zones(along["zones"]), space)
     axes = {space.y.name: space.y, space.x.name: space.x}
     for name, spec in along.items():
         if name not in axes:

@@ -13,7 +13,7 @@ from hypergrid.perspective.operators import Base, Merge
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.restrict import restrict
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import Bins, Grid, Periodic, Regular, SeriesAxis, Space, TimeAxis, Topology
+from hypergrid.topology import Bins, Grid, Periodic, Regular, SeriesAxis, Space, TimeAxis, Topology, ZoneCells
 from hypergrid.topology.axes import PER_UNIT
 
 
@@ -149,5 +149,8 @@ def space_words(here: Perspective) -> str:
         sides = " x ".join(f"{axis.step / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         corner = ", ".join(f"{axis.name} {axis.origin / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         return f"{space.shape[0]} x {space.shape[1]} cells of {sides} from {corner}"
-    names = [series.station for series in space.series]
-    return f"{len(names)} series ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+    if isinstance(space, ZoneCells):
+        names, kind = list(space.zones.names), "zones"
+    else:
+        names, kind = [series.station for series in space.series], "series"
+    return f"{len(names)} {kind} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

@@ -19,6 +19,9 @@ Operation = Literal["convert", "aggregate", "interpolate", "merge"]
 DIMENSIONS = ("time", "lon", "lat", "x", "y")
 """Dimensions that an aggregate may change, and a clip may bound."""
 
+CELL_KEYS = (*DIMENSIONS, "zones")
+"""What new cells of an aggregate are given by."""
+
 GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape")
 """Keys of the grid of an interpolation."""
 
@@ -39,7 +42,7 @@ _TABLES: dict[str, Mapping[str, object]] = {
 }  # fmt: skip
 _STEP_KEYS = {
     "convert": {"op", "function", "params"},
-    "aggregate": {"op", "function", "params", *DIMENSIONS},
+    "aggregate": {"op", "function", "params", *CELL_KEYS},
     "interpolate": {"op", "method", "grid", "time", "params", "with"},
     "merge": {"op", "function", "with"},
 }
@@ -211,7 +214,7 @@ class _Reader:
         required = {"op", key} | ({"with"} if op == "merge" else set())
         document = self.mapping(value, _STEP_KEYS[op], required)
         params = _Reader(f"params of {self.where}").any_mapping(document.get("params"))
-        cells: Mapping[str, Any] = {name: document[name] for name in DIMENSIONS if name in document}
+        cells: Mapping[str, Any] = {name: document[name] for name in CELL_KEYS if name in document}
         if op == "interpolate":
             grid = document.get("grid")
             known = None if grid is None else _Reader(f"grid of {self.where}").any_mapping(grid)

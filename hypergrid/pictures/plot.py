@@ -97,7 +97,12 @@ def _size(dataset: xr.Dataset) -> tuple[float, float]:
 
 
 def _is_map(dataset: xr.Dataset) -> bool:
-    return "series" not in dataset.dims
+    return not {"series", "zone"} & set(dataset.dims)
+
+
+def _places(dataset: xr.Dataset) -> str:
+    """Return what the places of a result are."""
+    return "cells" if _is_map(dataset) else "zones" if "zone" in dataset.dims else "series"
 
 
 def _kind(dataset: xr.Dataset) -> str:
@@ -218,8 +223,7 @@ def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[St
     axes.set_yticks(range(0, 25, 3))
     axes.set_ylabel("hour of the day (UTC)")
     _dates(axes)
-    used, what = (dataset["value"][0].size, "cells") if _is_map(dataset) else (dataset.sizes["series"], "series")
-    return f"{_name(dataset)}, hourly, mean of {used} {what}"
+    return f"{_name(dataset)}, hourly, mean of {dataset['value'][0].size} {_places(dataset)}"
 
 
 @KINDS.register("lines")
@@ -227,7 +231,7 @@ def _lines(_: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) ->
     along = _time_dimension(dataset)
     others = [name for name in dataset["value"].dims if name != along]
     values = dataset["value"].stack(place=others).transpose(along, "place").to_numpy()
-    names = dataset["station"].to_numpy() if "station" in dataset else None
+    names = next((dataset[name].to_numpy() for name in ("station", "zone") if name in dataset), None)
     marker = "o" if len(values) < 3 else None
     for column in range(values.shape[1]):
         label = f"station {names[column]}" if names is not None and values.shape[1] <= 12 else None
@@ -240,7 +244,7 @@ def _lines(_: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) ->
         _dates(axes)
     else:
         axes.set_xlabel(str(dataset[along].attrs.get("long_name", along)))
-    return f"{_name(dataset)}, {values.shape[1]} {'cells' if _is_map(dataset) else 'series'}"
+    return f"{_name(dataset)}, {values.shape[1]} {_places(dataset)}"
 
 
 def _dates(axes: Axes) -> None:

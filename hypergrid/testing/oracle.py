@@ -4,6 +4,7 @@ It shares no code with the executor or with kriging, so that an error would have
 """
 
 import math
+import operator
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -223,8 +224,10 @@ def _place_key(here: Answer, place: tuple[Cell, Cell] | int) -> int:
     return _cell_hash(place[0][0], place[1][0] % WORD)
 
 
-def _reduce(name: str, values: list[float], cell: int, params: Params = ()) -> float:
-    """Return the aggregate of values in order of time; `cell` is the cell's hash."""
+def _reduce(
+    name: str, values: list[float], cell: int, params: Params = (), weights: list[float] | None = None
+) -> float:
+    """Return the aggregate of values in order of time; `cell` is the cell's hash; a mean weighs values by weights."""
     given = dict(params)
     if name == "count":
         return float(len(values))
@@ -239,8 +242,11 @@ def _reduce(name: str, values: list[float], cell: int, params: Params = ()) -> f
     if name == "exceedance":
         return sum(value > float(given["threshold"]) for value in values) / len(values)
     total = math.fsum(values)
+    mean = total / len(values)
+    if weights is not None:
+        mean = math.fsum(map(operator.mul, weights, values)) / math.fsum(weights)
     return {
-        "mean": total / len(values), "sum": total, "min": min(values), "max": max(values), "first": values[0],
+        "mean": mean, "sum": total, "min": min(values), "max": max(values), "first": values[0],
         "last": values[-1], "sample": values[cell % len(values)],
     }[name]  # fmt: skip
 
@@ -296,6 +302,7 @@ def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Ans
     if here.rows:
         shared = (rows[0][1] - rows[0][0]) // (here.rows[0][1] - here.rows[0][0])
         shared *= (columns[0][1] - columns[0][0]) // (here.columns[0][1] - here.columns[0][0])
+    areas = _areas(here) if "lat" in cells else []
     for number, cell in enumerate(times):
         slices = [number] if "time" not in cells else [i for i, part in enumerate(here.times) if _within(part, cell)]
         lines: tuple[list[float], list[int], list[int]] = ([], [], [])
@@ -308,11 +315,13 @@ def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Ans
                     for i, (row, column) in enumerate(here.grid_places)
                     if _within(row, place[0]) and _within(column, place[1])
                 ]
-            values = [here.value[i][j] for i in slices for j in sources if math.isfinite(here.value[i][j])]
+            known = [(i, j) for i in slices for j in sources if math.isfinite(here.value[i][j])]
+            values = [here.value[i][j] for i, j in known]
+            weights = [areas[j] for _, j in known] if areas else None
             possible = shared
             if "time" in cells:
                 possible *= len(slices) if here.step_ns is None else _lattice(here, cell)
-            value = _reduce(step.name, values, _cell_hash(cell[0], _place_key(result, place)), step.params)
+            value = _reduce(step.name, values, _cell_hash(cell[0], _place_key(result, place)), step.params, weights)
             lines[0].append(value if _enough(len(values), possible, share) else math.nan)
             lines[1].append(len(values))
             lines[2].append(possible)
@@ -320,6 +329,13 @@ def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Ans
         result.count.append(lines[1])
         result.possible.append(lines[2])
     return result
+
+
+def _areas(here: Answer) -> list[float]:
+    """Return the areas of the cells of a grid in longitude and latitude up to a factor: one slab of a ball a row."""
+    south = [math.sin(math.radians(row[0] / 3.6e9)) for row, _ in here.grid_places]
+    north = [math.sin(math.radians(row[1] / 3.6e9)) for row, _ in here.grid_places]
+    return list(map(operator.sub, north, south))
 
 
 def _within(part: Cell, cell: Cell) -> bool:

@@ -89,9 +89,6 @@ class Grid:
         return token(self.y, self.x)
 
 
-Space = SeriesAxis | Grid
-
-
 def grid(
     *,
     lon: object = None,

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from hypergrid.tokens import token
 from hypergrid.topology.axes import Instants
-from hypergrid.topology.space import Space
+from hypergrid.topology.space import Grid, SeriesAxis
 from hypergrid.topology.time_axes import TimeAxis
+from hypergrid.topology.zone_cells import ZoneCells
+
+Space = SeriesAxis | Grid | ZoneCells
 
 
 @dataclass(frozen=True, eq=False)

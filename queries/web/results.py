@@ -29,7 +29,7 @@ def router(runner: Runner) -> APIRouter:
             message = "this query answers with a map, not with series; ask for its frames instead"
             raise InvalidQuery(message)
         values = dataset["value"].to_numpy()
-        stations = [str(station) for station in dataset["station"].to_numpy()]
+        stations = [str(name) for name in dataset["zone" if "zone" in dataset.dims else "station"].to_numpy()]
         return surface_body(layout) | {
             "shape": list(values.shape),
             "stations": stations,

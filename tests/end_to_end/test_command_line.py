@@ -201,3 +201,33 @@ def test_help_answers_without_the_heavy_rooms() -> None:
     code = "import sys, hypergrid.__main__; print([m for m in ('pyspark', 'fastapi', 'bokeh') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_query_reads_zones_beside_the_query_file(root: Path, archive: Path, tmp_path: Path) -> None:
+    ring = [[7.178, 45.868], [7.182, 45.868], [7.18, 45.872], [7.178, 45.868]]
+    feature = {
+        "type": "Feature",
+        "properties": {"BASIN": "upper"},
+        "geometry": {"type": "Polygon", "coordinates": [ring]},
+    }
+    (tmp_path / "basins.geojson").write_text(json.dumps(feature))
+    document = json.loads((root / "station_data/queries/q1.json").read_text())
+    document["steps"].append(
+        {"op": "aggregate", "function": "mean", "zones": {"file": "basins.geojson", "name": "BASIN"}}
+    )
+    asked, out = tmp_path / "query.json", tmp_path / "zones.nc"
+    asked.write_text(json.dumps(document))
+    done = hypergrid("query", asked, "--archive", archive, "-o", out)
+    assert done.returncode == 0, done.stderr
+    result = xr.open_dataset(out)
+    assert result["zone"].to_numpy().tolist() == ["upper"]
+    assert result["value"].notnull().all()
+    again = tmp_path / "again.json"
+    again.write_text(result.attrs["hypergrid_query"])
+    assert hypergrid("query", again, "--archive", archive, "-o", tmp_path / "again.nc").returncode == 0
+    xr.testing.assert_identical(result["value"], xr.open_dataset(tmp_path / "again.nc")["value"])
+    ring[-1] = [7.1, 45.0]
+    (tmp_path / "basins.geojson").write_text(json.dumps(feature))
+    done = hypergrid("query", asked, "--archive", archive, "-o", out)
+    assert done.returncode != 0
+    assert "zone 'upper' has an open ring" in done.stderr

@@ -19,6 +19,11 @@ STEP_NS = 120 * SECOND_NS
 COUNT = 6
 GRID = hg.grid(lon=7.177, lat=45.867, step="2arcsec", shape=(4, 5))
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
+RINGS = {
+    "west": [[7.1771, 45.8672], [7.1785, 45.8671], [7.178, 45.869], [7.1771, 45.8672]],
+    "partly outside": [[7.178, 45.868], [7.19, 45.868], [7.18, 45.87], [7.178, 45.868]],
+}
+ZONES = {name: {"type": "Polygon", "coordinates": [ring]} for name, ring in RINGS.items()}
 NAMES = ("air_temperature", "surface_temperature")
 
 
@@ -90,12 +95,15 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
         "variance": mapped.with_variance(),
         "nearest": air.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL, neighbours=3),
         "mean of all": mapped.aggregate("mean", time="all", min_coverage=0),
+        "zones": mapped.aggregate("mean", zones=ZONES),
+        "zones in windows": mapped.aggregate("max", time={"length": "12min", "step": "4min"}, zones=ZONES),
+        "zones by hour of the day": mapped.aggregate("mean", time="hour_of_day", zones=ZONES, min_coverage=0),
         "clipped": mapped.clip(time=("2007-10-01T00:20", "2007-10-01T01:00"), lon=(7.177, 7.179)),
         "fitted": air.interpolate("ordinary_kriging", grid=GRID, variogram="fit"),
     }
 
 
-EVERYTHING = ("mean of all", "fitted", "hour of the day", "given edges")
+EVERYTHING = ("mean of all", "fitted", "hour of the day", "zones by hour of the day", "given edges")
 """What a new slice changes as a whole."""
 
 

@@ -40,6 +40,17 @@ def kriged(query: Query, shape: tuple[int, int] = (7, 11), **given: object) -> Q
     return query.interpolate("ordinary_kriging", grid=grid, **{"variogram": MODEL, **given})
 
 
+def zones(count: int = 7) -> dict[str, object]:
+    """Rectangles side by side and overlapping, the last of them partly outside the grid."""
+    west = np.linspace(-200, 1700, count)
+    rings = [[[x, 50], [x + 450, 50], [x + 450, 900], [x, 900], [x, 50]] for x in west.tolist()]
+    features = [
+        {"type": "Feature", "properties": {"name": f"z{n}"}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+        for n, ring in enumerate(rings)
+    ]
+    return {"type": "FeatureCollection", "features": features}
+
+
 QUERIES: dict[str, Callable[[], Query]] = {
     "slices": lambda: kriged(network(50)),
     "variances": lambda: kriged(network(20)).with_variance(),
@@ -50,6 +61,8 @@ QUERIES: dict[str, Callable[[], Query]] = {
     "coarser": lambda: kriged(network(30), (12, 16)).aggregate("max", x="500m", y="500m"),
     "marked": lambda: network(10, heights=True).interpolate(
         "external_drift_kriging", grid=hg.grid(x=0, y=0, step=200, shape=(7, 9)), variogram=MODEL),
+    "zones": lambda: kriged(network(30)).aggregate("mean", zones=zones()),
+    "zones by hour of day": lambda: kriged(network(200)).aggregate("mean", time="hour_of_day", zones=zones()),
     "series": lambda: network(50).aggregate("mean", time="1h", min_coverage=0),
     "clipped": lambda: kriged(network(50)).clip(x=(300, 1500), time=("2007-10-01T01:00", "2007-10-01T03:00")),
 }  # fmt: skip

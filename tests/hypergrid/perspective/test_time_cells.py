@@ -211,9 +211,11 @@ def test_space_aggregates_converts_and_merges_of_equal_axes_above_cells_that_com
     map_ = hours.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
     mean = map_.aggregate("mean", lat="all", lon="all").compute()
     assert mean["value"].dims == ("hour_of_day", "lat", "lon")
-    np.testing.assert_allclose(
-        mean["value"].to_numpy()[:, 0, 0], map_.compute()["value"].mean(["lat", "lon"]), rtol=1e-6
-    )
+    of_cells = map_.compute()
+    # A mean over latitudes weighs rows by their area on the sphere.
+    areas = np.sin(np.radians(of_cells["lat_bounds"])).diff("bounds").squeeze("bounds")
+    expected_mean = of_cells["value"].weighted(areas).mean(["lat", "lon"])
+    np.testing.assert_allclose(mean["value"].to_numpy()[:, 0, 0], expected_mean, rtol=1e-9)
     assert len(plot(map_.compute(), time=23).axes) == 2
     spread = base.aggregate("max", time="hour_of_day").merge("difference", base.aggregate("min", time="hour_of_day"))
     expected = base.aggregate("max", time="hour_of_day").compute()["value"] - base.aggregate(

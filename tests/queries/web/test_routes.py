@@ -177,6 +177,26 @@ def test_series(client: httpx.Client, gate: Gate, series_query: Document, wait_u
     assert client.get(f"/api/v1/queries/{job_id}/frame").status_code == 400
 
 
+def test_zones_are_a_table_by_name(client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait) -> None:
+    gate.open()
+    grid = next(step["grid"] for step in map_query["steps"] if step["op"] == "interpolate")
+    made = hg.grid(**grid)
+    (west, south), (east, north) = ((float(made.x.bounds[at]), float(made.y.bounds[at])) for at in ((0, 0), (-1, 1)))
+    ring = [[west, south], [east, south], [east, north], [west, south]]
+    zones = {"type": "Feature", "properties": {"name": "half"}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    asked = {**map_query, "steps": [*map_query["steps"], {"op": "aggregate", "function": "mean", "zones": zones}]}
+    job_id = ask(client, asked)
+    finish(client, job_id, wait_until)
+    table = client.get(f"/api/v1/queries/{job_id}/series").json()
+    assert table["stations"] == ["half"]
+    assert np.isfinite(array(table["values"], "<f8", table["shape"])).all()
+    of_a_file = {"op": "aggregate", "function": "mean", "zones": {"file": "/etc/x"}}
+    broken = {**asked, "steps": [*map_query["steps"], of_a_file]}
+    answer = client.post("/api/v1/queries", json=broken)
+    assert answer.status_code == 422
+    assert "a file can be named by hg.zones and in a query file only" in answer.json()["detail"]
+
+
 def test_series_of_a_map_are_refused(client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait) -> None:
     gate.open()
     job_id = ask(client, map_query)

@@ -1,0 +1,240 @@
+"""Zones laid over a grid: which cells each zone holds, with exact shares, and how much of it the grid covers."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.tokens import token
+from hypergrid.topology.areas import Floats, cell_areas, polygon_areas
+from hypergrid.topology.axes import PER_UNIT, Regular
+from hypergrid.topology.space import Grid, System
+from hypergrid.topology.zones import Zones
+
+Cells = NDArray[np.intp]
+
+WHOLE: Final = 1e-9
+"""By how much shares of a zone may miss its whole through rounding."""
+_SLIVER: Final = 1e-9
+"""Share of a cell up to which it is the rounding of an edge that two coordinates write differently."""
+_SHORT: Final = 40
+"""Vertices up to which a piece of a polygon is kept as it is until it meets single cells."""
+_TURN: Final = 360.0
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Cells of a grid that zones have a share in, zone by zone, in the grid's order."""
+
+    zone: Cells
+    """Shape (pairs,), in order."""
+    cell: Cells
+    """Flat cell of the grid, shape (pairs,)."""
+    share: Floats
+    """Of the cell inside the zone, above 0 to 1, shape (pairs,)."""
+    area_m2: Floats
+    """Of the cell inside the zone, shape (pairs,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ZoneCells:
+    """Zones as the cells of a space above a grid.
+
+    Raises
+    ------
+    InvalidQuery
+        The zones' coordinates cannot be the grid's.
+    """
+
+    zones: Zones
+    grid: Grid
+
+    def __post_init__(self) -> None:
+        _refuse_other_coordinates(self.zones, self.grid)
+
+    @property
+    def count(self) -> int:
+        """How many zones."""
+        return len(self.zones)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one slice."""
+        return (len(self.zones),)
+
+    @property
+    def system(self) -> System:
+        """Coordinates: lonlat, or metres."""
+        return self.grid.system
+
+    def token(self) -> str:
+        """Content token."""
+        return token(self.zones.token(), self.grid.token())
+
+    @cached_property
+    def points(self) -> Floats:
+        """A point inside each zone [degree or m], x and y, shape (zones, 2)."""
+        return np.asarray(shapely.get_coordinates(shapely.point_on_surface(self.zones.shapes)), np.float64)
+
+    @property
+    def x(self) -> Floats:
+        """Longitude [degree] or projected x [m] of a point inside each zone, shape (zones,)."""
+        return self.points[:, 0]
+
+    @property
+    def y(self) -> Floats:
+        """Latitude [degree] or projected y [m] of a point inside each zone, shape (zones,)."""
+        return self.points[:, 1]
+
+    @cached_property
+    def area_m2(self) -> Floats:
+        """Of each zone, shape (zones,)."""
+        return polygon_areas(self.zones.shapes, self.system)
+
+    @cached_property
+    def overlap(self) -> Overlap:
+        """Which cells each zone has a share in."""
+        return overlap(self.zones, self.grid)
+
+    @cached_property
+    def held(self) -> Floats:
+        """Share of each zone's area that the grid holds, 0 to 1, shape (zones,)."""
+        found = np.bincount(self.overlap.zone, self.overlap.area_m2, self.count) / self.area_m2
+        return np.where(found > 1.0 - WHOLE, 1.0, found)
+
+    @cached_property
+    def most_cells(self) -> int:
+        """Cells that the largest zone has a share in."""
+        return int(np.bincount(self.overlap.zone, minlength=1).max())
+
+    @cached_property
+    def belonging(self) -> NDArray[np.bool_]:
+        """Which pairs of `overlap` belong together for functions that do not weight, shape (pairs,).
+
+        A cell belongs to a zone that has half of it or more. A zone that has so much of no cell takes the one cell
+        of which it has most.
+        """
+        pairs = self.overlap
+        belongs = pairs.share >= 0.5
+        alone = np.bincount(pairs.zone, belongs, self.count) == 0
+        # Ordered by zone and then by share, a zone's last pair is the cell of which it has most.
+        order = np.lexsort((-pairs.cell, pairs.share, pairs.zone))
+        largest = order[np.append(np.diff(pairs.zone) > 0, np.ones(min(len(order), 1), bool))]
+        belongs[largest[alone[pairs.zone[largest]]]] = True
+        return belongs
+
+
+def overlap(zones: Zones, grid: Grid) -> Overlap:
+    """Return which cells of a grid each zone has a share in, with exact shares.
+
+    Around each zone lies a square block of cells, halved again and again: blocks inside the zone are done at once,
+    those outside are dropped, and each of the others goes on with its own piece of the polygon, so that no
+    intersection is with more of a long boundary than the parent block has. All blocks of all zones are cut in one call
+    of shapely a level. In longitude the zones are looked for one turn to either side as well.
+    """
+    parts = [_overlap(zones, grid, turn) for turn in ((0.0,) if grid.system == "metres" else (0.0, -_TURN, _TURN))]
+    zone, cell = (np.concatenate([part[i] for part in parts]).astype(np.intp) for i in range(2))
+    piece_m2 = np.concatenate([part[2] for part in parts])
+    order = np.lexsort((cell, zone))
+    zone, cell, piece_m2 = zone[order], cell[order], piece_m2[order]
+    whole_m2 = cell_areas(grid.y, grid.x)[cell // grid.x.count]
+    # Cells inside are marked by NaN. Beyond a pole there is no area, and nothing to have a share in.
+    area_m2 = np.where(np.isnan(piece_m2), whole_m2, np.minimum(piece_m2, whole_m2))
+    some = area_m2 > _SLIVER * whole_m2
+    return Overlap(zone[some], cell[some], (area_m2 / np.where(some, whole_m2, 1.0))[some], area_m2[some])
+
+
+def _overlap(zones: Zones, grid: Grid, turn: float) -> tuple[Cells, Cells, Floats]:
+    shapes = shapely.transform(zones.shapes, lambda points: points + [turn, 0.0]) if turn else zones.shapes
+    west, south, east, north = shapely.bounds(shapes).T
+    first_column, stop_column = _range(grid.x, west, east)
+    first_row, stop_row = _range(grid.y, south, north)
+    zone = np.flatnonzero((first_column < stop_column) & (first_row < stop_row))
+    if not len(zone):
+        return zone, zone, np.empty(0)
+    shapely.prepare(shapes)
+    row, column, pieces = first_row[zone], first_column[zone], shapes[zone]
+    widest = int(np.maximum(stop_row - first_row, stop_column - first_column)[zone].max())
+    size = 1 << (widest - 1).bit_length()
+    inside: list[tuple[Cells, Cells]] = []
+    while len(zone):
+        boxes = _boxes(grid, row, column, size)
+        full = np.asarray(shapely.contains_properly(shapes[zone], boxes))
+        inside.append(_cells_of(grid, zone[full], row[full], column[full], size))
+        zone, row, column = zone[~full], row[~full], column[~full]
+        pieces, boxes = pieces[~full], boxes[~full]
+        # A short boundary is not worth cutting before the last level: which blocks it meets costs less than the cuts.
+        cut = (shapely.get_num_coordinates(pieces) > _SHORT) if size > 1 else np.ones(len(zone), dtype=bool)
+        pieces[cut] = shapely.intersection(pieces[cut], boxes[cut])
+        kept = cut.copy()
+        kept[cut] = shapely.area(pieces[cut]) > 0
+        kept[~cut] = shapely.intersects(pieces[~cut], boxes[~cut])
+        zone, row, column, pieces = zone[kept], row[kept], column[kept], pieces[kept]
+        if size == 1:
+            break
+        size //= 2
+        zone, row, column, pieces = (np.repeat(array, 4) for array in (zone, row, column, pieces))
+        quarter = np.arange(len(zone)) % 4
+        row, column = row + size * (quarter // 2), column + size * (quarter % 2)
+        kept = (row < grid.y.count) & (column < grid.x.count)
+        zone, row, column, pieces = zone[kept], row[kept], column[kept], pieces[kept]
+    full_zone, full_cell = (np.concatenate([found[i] for found in inside]) for i in range(2))
+    return (
+        np.concatenate([full_zone, zone]),
+        np.concatenate([full_cell, row * grid.x.count + column]),
+        np.concatenate([np.full(len(full_zone), np.nan), polygon_areas(pieces, grid.system)]),
+    )
+
+
+def _range(axis: Regular, low: Floats, high: Floats) -> tuple[Cells, Cells]:
+    """Return the first cell that reaches above `low`, and the first after it that starts above `high`."""
+    edges = axis.bounds
+    first = np.searchsorted(edges[:, 1], low, side="right")
+    return first.astype(np.intp), np.searchsorted(edges[:, 0], high, side="left").astype(np.intp)
+
+
+def _boxes(grid: Grid, row: Cells, column: Cells, size: int) -> NDArray[np.object_]:
+    """Return blocks of cells as boxes; those that reach beyond the grid end with it."""
+    last_row, last_column = np.minimum(row + size, grid.y.count) - 1, np.minimum(column + size, grid.x.count) - 1
+    x, y = grid.x.bounds, grid.y.bounds
+    return np.asarray(shapely.box(x[column, 0], y[row, 0], x[last_column, 1], y[last_row, 1]), dtype=object)
+
+
+def _cells_of(grid: Grid, zone: Cells, row: Cells, column: Cells, size: int) -> tuple[Cells, Cells]:
+    """Return every cell of blocks, with the block's zone."""
+    rows = row[:, None, None] + np.arange(size)[None, :, None]
+    columns = column[:, None, None] + np.arange(size)[None, None, :]
+    exists = (rows < grid.y.count) & (columns < grid.x.count)
+    flat = rows * grid.x.count + columns
+    return np.broadcast_to(zone[:, None, None], flat.shape)[exists], flat[exists]
+
+
+def _refuse_other_coordinates(zones: Zones, grid: Grid) -> None:
+    west, south, east, north = shapely.total_bounds(zones.shapes)
+    span = f"{west:.6g} to {east:.6g}, {south:.6g} to {north:.6g}"
+    degrees = bool(-360 <= west and east <= 360 and -90 <= south and north <= 90)
+    if grid.system == "lonlat":
+        if degrees and zones.is_lonlat is not False:
+            return
+        what = f"are in {zones.crs!r}" if zones.is_lonlat is False else f"lie within {span}"
+        message = (
+            f"the grid has lon and lat in degrees, but the zones {what}; transform them first: "
+            "ogr2ogr -t_srs EPSG:4326 zones.geojson …, or GeoDataFrame.to_crs('EPSG:4326')"
+        )
+        raise InvalidQuery(message)
+    unit = PER_UNIT["mm"]
+    apart = (
+        east * unit <= grid.x.origin or west * unit >= grid.x.stop
+        or north * unit <= grid.y.origin or south * unit >= grid.y.stop
+    )  # fmt: skip
+    if zones.is_lonlat or (degrees and apart):
+        said = f"are in {zones.crs!r}" if zones.is_lonlat else f"lie within {span}, which looks like degrees"
+        message = (
+            f"the grid has x and y in metres, but the zones {said}; transform them to the grid's projection first, "
+            "for example with ogr2ogr -t_srs or GeoDataFrame.to_crs"
+        )
+        raise InvalidQuery(message)

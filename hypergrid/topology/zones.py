@@ -1,0 +1,282 @@
+"""Zones: polygons as cells of space (a catchment, a municipality), read from GeoJSON (RFC 7946)."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.tokens import token
+
+Shapes = NDArray[np.object_]
+"""Polygons and multipolygons of shapely, one a zone."""
+
+LONLAT: Final = ("CRS84", "EPSG::4326", "EPSG:4326", "WGS84")
+"""How the names end that the older GeoJSON gives to longitude and latitude."""
+_FORMATS: Final = {".shp", ".gpkg", ".kml", ".kmz", ".gml", ".fgb", ".parquet"}
+
+
+@dataclass(frozen=True, eq=False)
+class Zones:
+    """Named polygons, valid once built; they may overlap, leave gaps, have holes and parts.
+
+    Edges are straight in the coordinates given: in longitude and latitude an edge along a parallel stays on it.
+    """
+
+    names: tuple[str, ...]
+    """One a zone, all different."""
+    shapes: Shapes
+    """In degrees (longitude, latitude) or projected metres, as the grid that they are laid over; shape (zones,)."""
+    crs: str | None = None
+    """Coordinate system that the GeoJSON named (before RFC 7946 it could); None where it named none."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        """Return the zones' names in a line."""
+        return f"Zones({', '.join(self.names[:8])}{', …' if len(self) > 8 else ''})"
+
+    @property
+    def is_lonlat(self) -> bool | None:
+        """Whether coordinates were said to be longitude and latitude; None where nothing was said."""
+        return None if self.crs is None else self.crs.upper().endswith(LONLAT)
+
+    def select(self, *names: str) -> "Zones":
+        """Return some of the zones, in the order of the names.
+
+        Raises
+        ------
+        NotFound
+            There is no zone of a name.
+        InvalidQuery
+            No name was given, or one twice.
+        """
+        for name in names:
+            if name not in self.names:
+                raise NotFound.among(kind="zone", given=name, existing=self.names)
+        if not names or len(set(names)) < len(names):
+            message = f"select needs the names of zones, each once; got {', '.join(names) or 'none'}"
+            raise InvalidQuery(message)
+        return Zones(names, self.shapes[[self.names.index(name) for name in names]], self.crs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the zones as a GeoJSON FeatureCollection; every feature's name is its property "name"."""
+        features = [
+            {"type": "Feature", "properties": {"name": name}, "geometry": json.loads(shapely.to_geojson(shape))}
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        ]
+        document: dict[str, Any] = {"type": "FeatureCollection", "features": features}
+        if self.crs is not None:
+            document["crs"] = {"type": "name", "properties": {"name": self.crs}}
+        return document
+
+    def token(self) -> str:
+        """Content token."""
+        return self._token
+
+    @cached_property
+    def _token(self) -> str:
+        return token("zones", self.names, [np.frombuffer(wkb, np.uint8) for wkb in shapely.to_wkb(self.shapes)])
+
+
+def zones(given: object, *, name: str | None = None) -> Zones:
+    """Return zones from GeoJSON.
+
+    Parameters
+    ----------
+    given
+        Path of a GeoJSON file; its text; a mapping (FeatureCollection, Feature, Polygon, MultiPolygon, or names to
+        geometries); or what has `__geo_interface__`, such as a GeoDataFrame.
+    name
+        Property that names a zone. Where absent: the property "name", else the feature's id, else its number from 1.
+
+    Raises
+    ------
+    InvalidQuery
+        It cannot be read, holds no zone, or a zone is no valid polygon; the message names the zone and the reason.
+    NotFound
+        There is no such file, or a feature lacks the property `name`.
+
+    Examples
+    --------
+    >>> square = {"type": "Polygon", "coordinates": [[[7, 46], [8, 46], [8, 47], [7, 47], [7, 46]]]}
+    >>> zones({"Morges": square})
+    Zones(Morges)
+    """
+    if isinstance(given, Zones):
+        return given
+    document = _document(given)
+    kind = document.get("type")
+    if kind == "FeatureCollection":
+        features = document.get("features")
+        if not isinstance(features, list | tuple) or not features:
+            message = "zones need at least one feature with a polygon; the FeatureCollection has none"
+            raise InvalidQuery(message)
+    elif kind == "Feature":
+        features = [document]
+    elif kind is None and document:
+        features = [{"id": key, "geometry": _interface(shape)} for key, shape in document.items()]
+    else:
+        features = [{"geometry": document}]
+    names = _names(features, name)
+    shapes = np.array([_shape(item.get("geometry"), of) for item, of in zip(features, names, strict=True)], object)
+    return Zones(names, shapes, _crs(document))
+
+
+def read_into(document: object, folder: Path) -> object:
+    """Return a query's JSON form with every zone file that it names read into it.
+
+    A query on the command line may say `"zones": {"file": "catchments.geojson", "name": "NAME"}`; the form that is
+    kept, sent and written into results is always whole.
+
+    Parameters
+    ----------
+    document
+        A query as JSON, not yet checked.
+    folder
+        What relative paths start from: the query's own folder.
+    """
+    if isinstance(document, list):
+        return [read_into(item, folder) for item in document]
+    if not isinstance(document, Mapping):
+        return document
+    found = {key: read_into(item, folder) for key, item in document.items() if key != "zones"}
+    if "zones" in document:
+        said = document["zones"]
+        found["zones"] = said
+        if isinstance(said, Mapping) and "file" in said:
+            if set(said) - {"file", "name"} or not all(isinstance(value, str) for value in said.values()):
+                message = f"zones of a file need 'file' and perhaps 'name', as text; got {dict(said)}"
+                raise InvalidQuery(message)
+            found["zones"] = zones(folder / said["file"], name=said.get("name")).to_json()
+    return found
+
+
+def _document(given: object) -> Mapping[str, Any]:
+    found = _interface(given)
+    if isinstance(found, str) and found.lstrip().startswith("{"):
+        found = _parsed(found, "the text of the zones")
+    elif isinstance(found, str | Path):
+        found = _file(Path(found))
+    if not isinstance(found, Mapping):
+        message = f"zones need GeoJSON: the path of a file, its text, or a mapping; got {type(given).__name__}"
+        raise InvalidQuery(message)
+    if "file" in found and "type" not in found:
+        message = "zones are given as GeoJSON itself; a file can be named by hg.zones and in a query file only"
+        raise InvalidQuery(message)
+    return found
+
+
+def _interface(given: object) -> object:
+    return getattr(given, "__geo_interface__", given)
+
+
+def _file(path: Path) -> object:
+    if path.suffix.lower() in _FORMATS:
+        message = f"zones are read from GeoJSON; convert {path.name} first: ogr2ogr -t_srs EPSG:4326 zones.geojson …"
+        raise InvalidQuery(message)
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        message = f"the zone file {path} cannot be read: {reason}"
+        raise (NotFound if isinstance(error, OSError) else InvalidQuery)(message) from error
+    return _parsed(text, f"the zone file {path}")
+
+
+def _parsed(text: str, what: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        message = f"{what} is no JSON that can be read: {error}"
+        raise InvalidQuery(message) from error
+
+
+def _names(features: Sequence[Any], name: str | None) -> tuple[str, ...]:
+    for number, feature in enumerate(features, start=1):
+        if not isinstance(feature, Mapping):
+            message = f"feature {number} of the zones needs to be a GeoJSON Feature; got {type(feature).__name__}"
+            raise InvalidQuery(message)
+    properties = [item.get("properties") or {} for item in features]
+    if name is not None:
+        for held in properties:
+            if name not in held:
+                raise NotFound.among(kind="property of a zone", given=name, existing=held)
+        found = [held[name] for held in properties]
+    elif all("name" in held for held in properties):
+        found = [held["name"] for held in properties]
+    else:
+        found = [item.get("id", number) for number, item in enumerate(features, start=1)]
+    names = tuple(str(item) for item in found)
+    (most, times), *_ = Counter(names).most_common(1)
+    if times > 1:
+        message = (
+            f"{times} zones are named {most!r}; join them to one MultiPolygon, or name zones by another "
+            "property, name=…"
+        )
+        raise InvalidQuery(message)
+    return names
+
+
+def _shape(geometry: object, name: str) -> object:
+    kind = geometry.get("type") if isinstance(geometry, Mapping) else geometry
+    if not isinstance(geometry, Mapping) or kind not in ("Polygon", "MultiPolygon"):
+        message = f"zone {name!r} needs a Polygon or a MultiPolygon; its geometry is {kind!r}"
+        raise InvalidQuery(message)
+    coordinates = geometry.get("coordinates")
+    polygons = [coordinates] if kind == "Polygon" else coordinates
+    if not isinstance(polygons, list | tuple) or not polygons:
+        message = f"zone {name!r} is an empty {kind}; leave it out"
+        raise InvalidQuery(message)
+    made = [_polygon(rings, name) for rings in polygons]
+    shape = made[0] if kind == "Polygon" else shapely.multipolygons(made)
+    if not shapely.is_valid(shape):
+        message = (
+            f"zone {name!r} is no valid polygon: {shapely.is_valid_reason(shape)}; repair it, for example with "
+            "shapely.make_valid, and look at the result"
+        )
+        raise InvalidQuery(message)
+    return shape
+
+
+def _polygon(rings: object, name: str) -> object:
+    if not isinstance(rings, list | tuple) or not rings:
+        message = f"zone {name!r} has a polygon without a ring; leave it out"
+        raise InvalidQuery(message)
+    shell, *holes = (shapely.linearrings(_ring(ring, name)) for ring in rings)
+    return shapely.polygons(shell, holes or None)
+
+
+def _ring(ring: object, name: str) -> NDArray[np.float64]:
+    try:
+        points = np.array([position[:2] for position in ring], np.float64)  # type: ignore[attr-defined]
+    except (TypeError, ValueError, IndexError, KeyError):
+        points = np.empty(0)
+    if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
+        message = f"zone {name!r} needs rings of positions [x, y], finite numbers; got {str(ring)[:80]}"
+        raise InvalidQuery(message)
+    if len(points) < 4:
+        message = f"zone {name!r} has a ring of {len(points)} positions; it needs at least 4, the last as the first"
+        raise InvalidQuery(message)
+    if (points[0] != points[-1]).any():
+        message = (
+            f"zone {name!r} has an open ring: it starts at {points[0].tolist()} and ends at {points[-1].tolist()}; "
+            "repeat its first position at the end"
+        )
+        raise InvalidQuery(message)
+    return points
+
+
+def _crs(document: Mapping[str, Any]) -> str | None:
+    crs = document.get("crs")
+    named = crs.get("properties") if isinstance(crs, Mapping) else None
+    found = named.get("name") if isinstance(named, Mapping) else None
+    return str(found) if found is not None else None
