@@ -10,6 +10,17 @@ from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_again, fol
 from hypergrid.execution.stations import series_keys
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.topology import Grid, Regular, Space, TimeAxis, cover
+from hypergrid.topology.cover import Cover
+
+
+@dataclass(frozen=True, eq=False)
+class TimePart:
+    """Some time cells of an aggregate, and which of the source cells that are given each of them covers."""
+
+    times: NDArray[np.intp]
+    """Numbers of the target's time cells, shape (chosen,)."""
+    ranges: Cover
+    """Of these, over the source cells that are given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +61,7 @@ def aggregate_cells(
     space: SpaceCover | None,
     full_space: int,
     keys: NDArray[np.uint64],
+    part: TimePart | None = None,
 ) -> Cells:
     """Return the aggregate of a block.
 
@@ -67,19 +79,21 @@ def aggregate_cells(
         Source cells under a whole target cell, 1 where the space stays.
     keys
         Keys of the target's cells in space, for functions that choose.
+    part
+        Which time cells are wanted, where not all are; the source then has just those that they need.
     """
     row = operator.row
     possible = np.full((1, 1), full_space, dtype=np.int64)
-    ranges = cover(*times) if times else None
+    ranges = _ranges(times, part) if times else None
     if row.rank is not None or row.finish is None:
-        return _choose(source, operator, times, keys)
+        return _choose(source, operator, times, keys, part)
     if ranges is None:
         value, count = source.value, np.isfinite(source.value).astype(np.int64)
         folded = value if row.part is None else np.where(count > 0, value, row.part.empty)
     else:
         values = source.value if ranges.members is None else source.value[ranges.members]
         folded, count = fold_values(row, values, ranges.first, ranges.stop)
-        possible = possible * possible_slices(*times) if times else possible
+        possible = possible * _possible(times, part) if times else possible
     if space is not None:
         count = np.broadcast_to(count, folded.shape)
         folded, count = fold_again(row, folded.T[space.members], count.T[space.members], space.first, space.stop)
@@ -90,19 +104,33 @@ def aggregate_cells(
 
 
 def _choose(
-    source: Cells, operator: Aggregate, times: tuple[TimeAxis, Regular] | None, keys: NDArray[np.uint64]
+    source: Cells,
+    operator: Aggregate,
+    times: tuple[TimeAxis, Regular] | None,
+    keys: NDArray[np.uint64],
+    part: TimePart | None,
 ) -> Cells:
     if times is None:
         message = f"{operator.function} chooses a value in time"
         raise TypeError(message)
-    ranges = cover(*times)
+    ranges = _ranges(times, part)
     values = source.value if ranges.members is None else source.value[ranges.members]
     offsets = np.arange(values.shape[1], dtype=np.int64) * values.shape[0]
     first, stop = ranges.first[:, None] + offsets, ranges.stop[:, None] + offsets
-    hashes = cell_hashes(times[1].corners, keys)
+    corners = times[1].corners if part is None else times[1].corners[part.times]
+    hashes = cell_hashes(corners, keys)
     value, count = choose_ranges(operator.row, values.T.ravel(), first, stop, hashes)
-    possible = possible_slices(*times)
+    possible = _possible(times, part)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def _ranges(times: tuple[TimeAxis, Regular], part: TimePart | None) -> Cover:
+    return cover(*times) if part is None else part.ranges
+
+
+def _possible(times: tuple[TimeAxis, Regular], part: TimePart | None) -> NDArray[np.int64]:
+    possible = possible_slices(*times)
+    return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
 def possible_slices(source: TimeAxis, target: Regular) -> NDArray[np.int64]:

@@ -1,0 +1,86 @@
+"""Which time cells of its sources a perspective needs for some time cells of its own: the way of a box through a chain.
+
+Through aggregates it is interval arithmetic (topology/cover.py); through an interpolation in time the reach of its
+method; everything else has the time cells of its source.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.perspective import Aggregate, InterpolateInTime, Perspective
+from hypergrid.topology import Regular, SeriesAxis, TimeAxis, cover
+from hypergrid.topology.cover import Cover
+
+Times = NDArray[np.intp]
+"""Numbers of some time cells of a perspective, increasing, shape (chosen,)."""
+
+
+@lru_cache(maxsize=64)
+def covers(source: TimeAxis, target: Regular) -> Cover:
+    """Return `cover`, made once for all boxes."""
+    return cover(source, target)
+
+
+def aggregated(source: TimeAxis, target: Regular, times: Times) -> tuple[Times, Cover]:
+    """Return the source cells that some cells of an aggregate over time need, and the cover that counts these.
+
+    Where they need none, the first one is taken and covers nothing, so that what is said of places is still said.
+    """
+    needed, between = covers(source, target).of(times)
+    return (needed if len(needed) else np.zeros(1, dtype=np.intp)), between
+
+
+def reached(here: Perspective, operator: InterpolateInTime, times: Times) -> Times:
+    """Return the source cells, a range, whose values may matter at some instants."""
+    axis, source = here.source.topology.space, here.source.topology.time
+    if not isinstance(axis, SeriesAxis):
+        message = "an interpolation in time is at stations"
+        raise TypeError(message)
+    instants = here.topology.time.corners[times]
+    reach = operator.reach_ns(axis) + (source.length if isinstance(source, Regular) else 0)
+    first = int(np.searchsorted(source.corners, instants[0] - reach))
+    stop = int(np.searchsorted(source.corners, instants[-1] + reach, side="right"))
+    return np.arange(first, stop) if stop > first else np.zeros(1, dtype=np.intp)
+
+
+def needed_of(here: Perspective, times: Times) -> Times | None:
+    """Return the time cells of its sources that some of a perspective need; None where the sources are readings."""
+    operator, time = here.operator, here.topology.time
+    if here.sources and here.source.holds_readings:
+        return None
+    if isinstance(operator, InterpolateInTime):
+        return reached(here, operator, times)
+    if isinstance(operator, Aggregate) and "time" in operator.dimensions and isinstance(time, Regular):
+        return aggregated(here.source.topology.time, time, times)[0]
+    return times
+
+
+def last_boxes(surface: Perspective, boxes: Sequence[Times]) -> dict[str, NDArray[np.intp]]:
+    """Return by token, for each time cell of each perspective, the last box that needs it; -1 where none does.
+
+    This is the candidate window (thesis 5.7.2.1) at every moment: after a box, what no later one needs is outside.
+    """
+    chain = surface.chain()
+    found = {item.token: np.full(item.topology.time.count, -1, dtype=np.intp) for item in chain}
+    for number, times in enumerate(boxes):
+        for token, needed in needed_below(surface, times).items():
+            found[token][needed] = number
+    return found
+
+
+def needed_below(surface: Perspective, times: Times) -> dict[str, Times]:
+    """Return by token the time cells of every perspective that some time cells of the surface need."""
+    needed = {surface.token: times}
+    # What is derived comes before its sources: all that asks for a perspective is known when its turn comes.
+    for item in reversed(surface.chain()):
+        own = needed.get(item.token)
+        below = None if own is None else needed_of(item, own)
+        if below is None:
+            continue
+        for source in item.sources:
+            held = needed.get(source.token)
+            needed[source.token] = below if held is None else np.union1d(held, below)
+    return needed
