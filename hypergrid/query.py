@@ -35,7 +35,7 @@ class Refinement:
     @property
     def cells(self) -> int:
         """Cells that are computed."""
-        return self.progress.places * self.progress.frames
+        return self.progress.cells
 
     @property
     def total(self) -> int:

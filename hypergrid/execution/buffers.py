@@ -75,7 +75,7 @@ class Buffers:
         surface
             What is computed.
         last
-            As `windows.last_boxes` returns it.
+            The last box that needs each time cell, as `windows.first_and_last_boxes` returns it.
         worth
             Tokens of the perspectives of which some cell is asked for more than once.
         """

@@ -19,6 +19,7 @@ from hypergrid.execution.grids import SpaceCover, TimePart, aggregate_cells, cov
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.places import Covariate, covariates_of, prepare, stations_of, targets_of
+from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings
 from hypergrid.execution.windows import Times, aggregated, reached
 from hypergrid.kriging import Field, Targets, Variogram
@@ -61,7 +62,7 @@ class Evaluator:
         self._network_known: set[str] = set()
         self._readings: dict[str, Readings] = {}
         self._known_readings: dict[str, Known] = {}
-        self._whole: dict[str, Cells] = {}
+        self._whole: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
         self.left_out: dict[str, int] = {}
@@ -85,9 +86,14 @@ class Evaluator:
         """Keep a materialised perspective, every time cell of every place; nothing below it is computed again."""
         self._held[here.token] = cells
 
+    def materialise_stations(self, here: Perspective) -> None:
+        """Compute a perspective at stations as a whole and keep it, sparse where it has many holes."""
+        self._whole[here.token] = stored(self._stations(here))
+
     def drop(self, here: Perspective) -> None:
-        """Let go of a materialised perspective on a grid."""
+        """Let go of a materialised perspective."""
         self._held.pop(here.token, None)
+        self._whole.pop(here.token, None)
 
     def surface(
         self,
@@ -171,8 +177,7 @@ class Evaluator:
 
     def _at_stations(self, here: Perspective, times: Times | None) -> Cells:
         if not self._is_pulled(here):
-            whole = self._stations(here)
-            return whole if times is None else times_of(whole, times)
+            return self._stations(here) if times is None else self._stations_at(here, times)
         if self._buffers is None:
             return self._compute_stations(here, times)
         places = np.arange(here.topology.space.count)
@@ -183,7 +188,11 @@ class Evaluator:
         if here.token not in self._whole:
             pulled = self._is_pulled(here)
             self._whole[here.token] = self._at_stations(here, None) if pulled else self._compute_stations(here, None)
-        return self._whole[here.token]
+        return taken(self._whole[here.token], None)
+
+    def _stations_at(self, here: Perspective, times: Times) -> Cells:
+        kept = self._whole.get(here.token)
+        return taken(self._stations(here) if kept is None else kept, times)
 
     def _compute_stations(self, here: Perspective, times: Times | None) -> Cells:
         operator, axis, time = here.operator, here.topology.space, here.topology.time

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from hypergrid.errors import TooLarge
+from hypergrid.execution.strategy import Strategy, at_stations, path
 from hypergrid.kriging.field import PIECE_PAIRS
 from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
@@ -57,6 +58,17 @@ class Plan:
     """Peak memory that the run adds [bytes]."""
     projected_s: float
     """Tabled cost [s]."""
+    block_times: int | None = None
+    """Time cells of the surface in one block; all where absent."""
+    chosen: Strategy | None = None
+    """How many perspectives are materialised; absent, those at the stations."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """How it is computed."""
+        if self.chosen is not None:
+            return self.chosen
+        return Strategy(at_stations(self.surface), len(path(self.surface)), "auto")
 
     @property
     def surface(self) -> Perspective:

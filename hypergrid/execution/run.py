@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.execution.boxes import buffers_of, time_boxes
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
+from hypergrid.execution.materialise import materialise
 from hypergrid.execution.orders import ORDERS, Order
 from hypergrid.execution.plan import Plan
+from hypergrid.execution.strategy import pulled
 from hypergrid.topology import Grid
 
 Places = NDArray[np.intp] | slice
@@ -37,6 +40,27 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     correlation: str = ""
     """Which correlation between slices the variance of a mean over time took, for people; empty for other variances."""
+    work: dict[str, int] = field(default_factory=dict)
+    """Cells of each perspective that were computed, by token; of a materialised or buffered one, each at most once."""
+    buffered: int = 0
+    """Most cells that buffers held between two boxes."""
+
+    def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
+        """Take some time cells, which follow one another, of a block; whether its places are done is said elsewhere."""
+        rows, shape = slice(int(times[0]), int(times[-1]) + 1), self.value.shape
+        if block.value.base is not self.value:
+            self.value[rows, places] = block.value
+        for name in ("count", "possible"):
+            held = getattr(self, name)
+            held = np.zeros(shape, dtype=np.int64) if held is None else held
+            held[rows, places] = getattr(block, name)
+            setattr(self, name, held)
+        for name in ("variance", "variance_low"):
+            found, held = getattr(block, name), getattr(self, name)
+            if found is not None:
+                held = np.full(shape, np.nan) if held is None else held
+                held[rows, places] = found
+                setattr(self, name, held)
 
     def put(self, places: Places, block: Cells) -> None:
         """Take a block's values."""
@@ -99,6 +123,10 @@ class Progress:
     """Places (cells of one slice) that are done."""
     seconds: float
     """Since the run began [s]."""
+    cells: int
+    """Cells that are done."""
+    response_s: float
+    """Mean over these of the seconds from the beginning of the run until each was computed (thesis 5.6) [s]."""
 
     @property
     def total(self) -> int:
@@ -108,7 +136,7 @@ class Progress:
     @property
     def fraction(self) -> float:
         """Share of the cells that is computed, 0 to 1."""
-        return self.places / self.total
+        return self.cells / (self.total * self.frames)
 
     @property
     def complete(self) -> bool:
@@ -190,15 +218,32 @@ def _blocks(plan: Plan, order: Order, *, watched: bool, clock: Callable[[], floa
         value,
         computed=np.zeros(surface.topology.space.count, dtype=bool),
     )
-    evaluator = Evaluator()
-    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.notes
+    strategy, boxes = plan.strategy, time_boxes(surface.topology.time.count, plan.block_times)
+    blocks = -(-len(permutation) // plan.block_cells)
+    buffers = buffers_of(surface, strategy, boxes, blocks=blocks)
+    from_boxes = frozenset(item.token for item in pulled(surface, strategy.k))
+    evaluator = Evaluator(pulled=from_boxes, buffers=buffers, commute=strategy.commute)
+    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.notes, evaluator.work
     here = surface.topology.space.token()
+    materialise(evaluator, surface, strategy.k, block_cells=plan.block_cells)
+    done, waited_s = 0, 0.0
     for start in range(0, len(permutation), plan.block_cells):
         places = permutation[start : start + plan.block_cells]
         # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
         range_ = slice(start, start + len(places)) if in_order else places
-        into = outcome.value[:, range_] if isinstance(range_, slice) else None
-        outcome.put(range_, evaluator.surface(surface, places, out=into))
-        outcome.correlation = evaluator.correlation
-        outcome.extrapolated = evaluator.extrapolated.get(here)
-        yield Progress(plan, outcome, start + len(places), clock() - begun)
+        for number, times in enumerate(boxes):
+            if len(boxes) == 1:
+                into = outcome.value[:, range_] if isinstance(range_, slice) else None
+                outcome.put(range_, evaluator.surface(surface, places, out=into))
+            else:
+                outcome.put_times(range_, times, evaluator.surface(surface, places, times))
+                outcome.computed[range_] = number == len(boxes) - 1
+            if buffers is not None:
+                buffers.end(number, last_places=start + len(places) == len(permutation))
+                outcome.buffered = buffers.peak
+            outcome.correlation = evaluator.correlation
+            outcome.extrapolated = evaluator.extrapolated.get(here)
+            seconds = clock() - begun
+            done, waited_s = done + len(places) * len(times), waited_s + seconds * len(places) * len(times)
+            finished = start + len(places) if number == len(boxes) - 1 else start
+            yield Progress(plan, outcome, finished, seconds, done, waited_s / done)

@@ -58,17 +58,22 @@ def needed_of(here: Perspective, times: Times) -> Times | None:
     return times
 
 
-def last_boxes(surface: Perspective, boxes: Sequence[Times]) -> dict[str, NDArray[np.intp]]:
-    """Return by token, for each time cell of each perspective, the last box that needs it; -1 where none does.
+Numbers = dict[str, NDArray[np.intp]]
+"""By token, a number for each time cell of a perspective."""
 
-    This is the candidate window (thesis 5.7.2.1) at every moment: after a box, what no later one needs is outside.
+
+def first_and_last_boxes(surface: Perspective, boxes: Sequence[Times]) -> tuple[Numbers, Numbers]:
+    """Return the first and the last box that needs each time cell of each perspective; -1 where none does.
+
+    The last is the candidate window (thesis 5.7.2.1) at every moment: after a box, what no later one needs is outside.
     """
     chain = surface.chain()
-    found = {item.token: np.full(item.topology.time.count, -1, dtype=np.intp) for item in chain}
+    first, last = ({item.token: np.full(item.topology.time.count, -1, dtype=np.intp) for item in chain} for _ in "ab")
     for number, times in enumerate(boxes):
         for token, needed in needed_below(surface, times).items():
-            found[token][needed] = number
-    return found
+            first[token][needed[first[token][needed] < 0]] = number
+            last[token][needed] = number
+    return first, last
 
 
 def needed_below(surface: Perspective, times: Times) -> dict[str, Times]:
