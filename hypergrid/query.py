@@ -9,7 +9,7 @@ from typing import Any
 import xarray as xr
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.execution import Frame, Plan, Progress, explain, make_plan, run, to_dataset
+from hypergrid.execution import Frame, Plan, Progress, Wanted, explain, free_bytes, make_plan, run, to_dataset
 from hypergrid.perspective import Question, Step, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
@@ -214,14 +214,22 @@ class Query:
         return explain(self.surface())
 
     def compute(
-        self, *, allowed_bytes: int | None = None, progress: Callable[[float], None] | None = None
+        self,
+        *,
+        strategy: Wanted = "auto",
+        allowed_bytes: int | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> xr.Dataset:
         """Compute the whole surface.
 
         Parameters
         ----------
+        strategy
+            "top_down" (every step as a whole), "bottom_up" (every step box by box), the number of steps above the
+            readings that are computed as a whole, or "auto"; the surface is the same.
         allowed_bytes
-            Memory that the run may take; half of what is free where absent.
+            Memory that the run may take; half of what is free where absent. Where it is short the surface is computed
+            in smaller boxes.
         progress
             Called with the fraction computed after every block.
 
@@ -232,8 +240,9 @@ class Query:
         TooLarge
             It projects more memory than is allowed.
         """
-        plan = self.plan()
-        plan.check(allowed_bytes)
+        allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
+        plan = make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed)
+        plan.check(allowed)
         last = None
         for last in run(plan, watched=False):
             if progress is not None:
@@ -257,8 +266,9 @@ class Query:
         -------
         An iterator; closing it stops the run within one block. What is wrong is raised here, before any block.
         """
-        plan = self.plan(refining=True)
-        plan.check(allowed_bytes)
+        allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
+        plan = make_plan(self.surface(), refining=True, allowed_bytes=allowed)
+        plan.check(allowed)
         return (Refinement(self.question, progress) for progress in run(plan, order=order))
 
     def _joined(self, query: "Query", others: "tuple[Query, ...]") -> "Query":

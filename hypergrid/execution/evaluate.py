@@ -6,6 +6,7 @@ pulled a box at a time, some time cells of some places, through the chain down t
 they, and converts of them, are read as a whole by every strategy.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.grids import SpaceCover, TimePart, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.mean_errors import MeanErrors
+from hypergrid.execution.measured import Meter
 from hypergrid.execution.places import Covariate, covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings
@@ -42,7 +44,12 @@ class Evaluator:
     """Computes blocks of perspectives; holds what is shared between blocks."""
 
     def __init__(
-        self, *, pulled: frozenset[str] = frozenset(), buffers: Buffers | None = None, commute: bool = True
+        self,
+        *,
+        pulled: frozenset[str] = frozenset(),
+        buffers: Buffers | None = None,
+        commute: bool = True,
+        meter: Meter | None = None,
     ) -> None:
         """Take how the chain is computed.
 
@@ -54,7 +61,10 @@ class Evaluator:
             Where cells are kept that more than one box asks for; without, they are computed again.
         commute
             Whether a linear aggregate over time of interpolated slices may be one interpolation.
+        meter
+            What measures each perspective.
         """
+        self._meter = meter
         self._pulled, self._buffers, self._commute = pulled, buffers, commute
         self.work: dict[str, int] = {}
         """Cells that were computed, by token."""
@@ -158,6 +168,19 @@ class Evaluator:
     def _on_grid(
         self, here: Perspective, cells: NDArray[np.intp], times: Times | None, out: NDArray[np.float64] | None
     ) -> Cells:
+        return self._measured(here, lambda: self._make_on_grid(here, cells, times, out))
+
+    def _measured(self, here: Perspective, make: Callable[[], Cells]) -> Cells:
+        if self._meter is None:
+            return make()
+        with self._meter.on(here.token) as measure:
+            made = make()
+            measure(made.value)
+        return made
+
+    def _make_on_grid(
+        self, here: Perspective, cells: NDArray[np.intp], times: Times | None, out: NDArray[np.float64] | None
+    ) -> Cells:
         operator = here.operator
         if isinstance(operator, Interpolate):
             return self._interpolate(here, operator, cells, times, out, variance=False)
@@ -195,6 +218,9 @@ class Evaluator:
         return taken(self._stations(here) if kept is None else kept, times)
 
     def _compute_stations(self, here: Perspective, times: Times | None) -> Cells:
+        return self._measured(here, lambda: self._make_at_stations(here, times))
+
+    def _make_at_stations(self, here: Perspective, times: Times | None) -> Cells:
         operator, axis, time = here.operator, here.topology.space, here.topology.time
         self._count(here, times, axis.count)
         if here.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):

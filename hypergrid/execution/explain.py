@@ -14,7 +14,7 @@ def explain(surface: Surface) -> str:
     lines += [f"  {number}. {_line(item)}" for number, item in enumerate(surface.perspective.chain())]
     lines += _clip_line(surface)
     lines += ["Rewritten by: " + (", ".join(plan.rewritten.fired) or "no rule")]
-    lines += ["Plan (top-down, in blocks):", *_table(plan)]
+    lines += [f"Plan ({plan.strategy.describe()}):", *_table(plan)]
     blocks = -(-plan.surface.topology.space.count // plan.block_cells)
     in_blocks = f"{blocks} block{'s' if blocks > 1 else ''} of up to {plan.block_cells:,} places"
     lines += [

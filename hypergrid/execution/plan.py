@@ -7,7 +7,18 @@ from typing import Final
 import numpy as np
 
 from hypergrid.errors import TooLarge
-from hypergrid.execution.strategy import Strategy, at_stations, path
+from hypergrid.execution.measured import TABLE
+from hypergrid.execution.response import Cost, candidates, mean_response_s, order_of_k
+from hypergrid.execution.strategy import (
+    Strategy,
+    Wanted,
+    at_stations,
+    materialised,
+    parse_strategy,
+    path,
+    pulled,
+)
+from hypergrid.execution.windows import needed_below
 from hypergrid.kriging.field import PIECE_PAIRS
 from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
@@ -21,6 +32,8 @@ BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
 REFINING_BLOCKS: Final = 24
 """Blocks that a refined answer comes in at least, where it has the cells."""
+FEW_PLACES: Final = 256
+"""Places of a block below which time is cut first where memory is short."""
 
 UNIT_COST_NS: Final = {
     "base": 30.0, "convert": 3.0, "aggregate": 8.0, "interpolate": 2.0, "interpolateintime": 40.0, "merge": 4.0,
@@ -103,7 +116,9 @@ def free_bytes() -> int:
         return 4 * 2**30
 
 
-def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
+def make_plan(
+    surface: Surface, *, refining: bool = False, strategy: Wanted = "auto", allowed_bytes: int | None = None
+) -> Plan:
     """Return the plan of a surface: rewritten, cut into blocks, costed.
 
     Parameters
@@ -112,28 +127,129 @@ def make_plan(surface: Surface, *, refining: bool = False) -> Plan:
         What is asked for.
     refining
         Whether the answer is watched while it is computed, so that it comes in more and smaller blocks.
+    strategy
+        How many perspectives are materialised; "auto" takes the least mean response (thesis 5.9) of those that fit.
+    allowed_bytes
+        What blocks are made smaller for, fewer places first and then fewer time cells; nothing where absent. Where the
+        smallest do not fit either, `check` refuses the plan.
+
+    Raises
+    ------
+    InvalidQuery
+        No such strategy.
     """
     rewritten = rewrite(surface)
     final = rewritten.surface.perspective
-    chain = final.chain()
+    asked = parse_strategy(strategy, final)
+    most = len(path(final))
+    plans = {}
+    for k in candidates(final) if asked is None else (asked,):
+        chosen = Strategy(k, most, strategy if isinstance(strategy, str) else "as asked")
+        plans[k] = _fitting(surface, rewritten, chosen, refining=refining, allowed_bytes=allowed_bytes)
+    if asked is not None:
+        return plans[asked]
+    # Blocks that were made smaller answer sooner only by calling more often: they are compared among themselves.
+    best = {
+        k: plan
+        for k, plan in plans.items()
+        if _block_cells(final, plan.strategy, refining=refining) == plan.block_cells
+    }
+    for some in ({k: plan for k, plan in best.items() if plan.block_times is None}, plans):
+        order = order_of_k(final, {k: response(plan) for k, plan in some.items()})
+        fitting = [k for k in order if allowed_bytes is None or plans[k].projected_bytes <= allowed_bytes]
+        if fitting:
+            return plans[fitting[0]]
+    # Where none fits, the least says how much is needed.
+    return min(plans.values(), key=lambda plan: plan.projected_bytes)
+
+
+def response(plan: Plan) -> float:
+    """Return the mean response time that is expected of a plan [s], by measured costs where there are any."""
+    final, costs = plan.surface, {}
+    for item, step in zip(final.chain(), plan.steps, strict=True):
+        found = TABLE.get(item.token)
+        seconds = step.projected_s if found is None else found.seconds / found.cells * step.cells
+        # Holes are skipped in what is kept sparse, at the stations; on a grid every cell is worked on.
+        costs[item.token] = Cost(seconds, 1.0 if found is None or _is_grid(item) else found.density)
+    times = final.topology.time.count
+    boxes = -(-times // (plan.block_times or times))
+    blocks = -(-final.topology.space.count // plan.block_cells)
+    return mean_response_s(final, costs, plan.strategy.k, blocks=blocks, boxes=boxes)
+
+
+def _fitting(
+    surface: Surface, rewritten: Rewritten, chosen: Strategy, *, refining: bool, allowed_bytes: int | None
+) -> Plan:
+    """Return a plan in the blocks that are best, or where these do not fit, in the largest that do."""
+    final = rewritten.surface.perspective
+    block, times = _block_cells(final, chosen, refining=refining), final.topology.time.count
+    plan = _plan(surface, rewritten, chosen, block, None)
+    while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
+        # Few places at a time cost more in calls than few time cells do: so both in turn once there are few.
+        if _is_grid(final) and block > 1 and (block > FEW_PLACES or times == 1):
+            block = -(-block // 2)
+        elif times > 1:
+            times = -(-times // 2)
+        else:
+            break
+        smaller = times if times < final.topology.time.count else None
+        plan = _plan(surface, rewritten, chosen, block, smaller)
+    return plan
+
+
+def _block_cells(final: Perspective, chosen: Strategy, *, refining: bool) -> int:
+    """Return the places of a block as they are best where memory is no matter."""
     space = final.topology.space.count
-    block, carried = space, _carried(final)
+    carried = _carried_by(final, chosen)
+    block = space
     if _is_grid(final):
-        largest = max(_place_bytes(item, final, carried=item in carried) for item in chain if _is_grid(item))
+        drawn = [item for item in pulled(final, chosen.k) if _is_grid(item)] or [final]
+        largest = max(_place_bytes(item, final, carried=item in carried) for item in drawn)
         # What cuts itself, or is carried from the stations, is put where the surface is without being held as a whole.
         block = space if carried or _cuts_itself(final) else max(1, min(space, BLOCK_BYTES // largest))
-        block = min([block, *(_cells_of_parts(item, final) for item in chain if _parts(item) > 1)])
+        grids = [item for item in final.chain() if _is_grid(item) and _parts(item) > 1]
+        block = min([block, *(_cells_of_parts(item, final) for item in grids)])
         # Equal blocks: a small last one would not be worth the compiled loops that the others run.
         block = -(-space // -(-space // block))
     if refining and _is_grid(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
-    steps = tuple(_step(item, block * _places(item, final), carried=item in carried) for item in chain)
+    return block
+
+
+def _plan(surface: Surface, rewritten: Rewritten, chosen: Strategy, block: int, times: int | None) -> Plan:
+    final = rewritten.surface.perspective
+    chain, carried = final.chain(), _carried_by(final, chosen)
+    rows = {item.token: item.topology.time.count for item in chain}
+    total = final.topology.count * 8 * (6 if _wants_variance(final) else 4)
+    held = {item.token for item in materialised(final, chosen.k)}
+    if times is not None:
+        # A box in the middle of the time needs as many source cells as any.
+        middle = (final.topology.time.count - times) // 2
+        needed = needed_below(final, np.arange(middle, middle + times))
+        rows |= {token: len(found) for token, found in needed.items() if token not in held}
+        # What overlaps with the next box is kept, and joined with what is new.
+        for item in pulled(final, chosen.k):
+            total += 3 * 24 * rows[item.token] * _width(item, block, final) if item not in carried else 0
+    steps = tuple(
+        _step(item, block * _places(item, final), carried=item in carried, rows=rows[item.token]) for item in chain
+    )
+    # What is materialised on a grid is held whole, with its counts.
+    total += sum(24 * item.topology.count for item in chain if item.token in held - {final.token} and _is_grid(item))
     # Values, and counts with their copies in the result.
-    held = final.topology.count * 8 * (6 if _wants_variance(final) else 4)
-    total = held + sum(step.projected_bytes for step in steps)
-    return Plan(
-        surface, rewritten, steps, final.topology.count, block, int(total), sum(step.projected_s for step in steps)
-    )  # fmt: skip
+    total += sum(step.projected_bytes for step in steps)
+    seconds = sum(step.projected_s for step in steps)
+    return Plan(surface, rewritten, steps, final.topology.count, block, int(total), seconds, times, chosen)
+
+
+def _width(here: Perspective, block: int, final: Perspective) -> int:
+    return block * _places(here, final) if _is_grid(here) else here.topology.space.count
+
+
+def _carried_by(final: Perspective, chosen: Strategy) -> tuple[Perspective, ...]:
+    """Return `_carried`; nothing where interpolated slices are materialised."""
+    carried = _carried(final)
+    held = {item.token for item in materialised(final, chosen.k)} - {final.token}
+    return () if any(item.token in held for item in carried) else carried
 
 
 def _is_grid(here: Perspective) -> bool:
@@ -218,10 +334,10 @@ def _wants_variance(here: Perspective) -> bool:
     return isinstance(below.operator, Interpolate) and below.operator.variance
 
 
-def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
+def _step(here: Perspective, block: int, *, carried: bool, rows: int) -> PlanStep:
     topology, operator = here.topology, here.operator
     # Where slices are carried from the stations, nothing but the surface itself holds any.
-    values = 0 if carried else _values(here, block)
+    values = 0 if carried else _values(here, block, rows)
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if here.holds_readings and isinstance(topology.space, SeriesAxis):
         readings = _possible_readings(here)
@@ -231,7 +347,8 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
         work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
         if not here.source.holds_readings and not carried:
             # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
-            held += _values(here.source, block) * 8 * 3
+            below = -(-rows * here.source.topology.time.count // topology.time.count)
+            held += _values(here.source, block, below) * 8 * 3
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
         near = _near(here)
@@ -265,8 +382,8 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
 
 
-def _values(here: Perspective, block: int) -> int:
-    return here.topology.count if _at_stations(here) else here.topology.time.count * block
+def _values(here: Perspective, block: int, rows: int) -> int:
+    return rows * (here.topology.space.count if _at_stations(here) else block)
 
 
 def _possible_readings(here: Perspective) -> int:

@@ -13,6 +13,7 @@ from hypergrid.execution.boxes import buffers_of, time_boxes
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.materialise import materialise
+from hypergrid.execution.measured import Meter
 from hypergrid.execution.orders import ORDERS, Order
 from hypergrid.execution.plan import Plan
 from hypergrid.execution.strategy import pulled
@@ -222,7 +223,8 @@ def _blocks(plan: Plan, order: Order, *, watched: bool, clock: Callable[[], floa
     blocks = -(-len(permutation) // plan.block_cells)
     buffers = buffers_of(surface, strategy, boxes, blocks=blocks)
     from_boxes = frozenset(item.token for item in pulled(surface, strategy.k))
-    evaluator = Evaluator(pulled=from_boxes, buffers=buffers, commute=strategy.commute)
+    meter = Meter(clock)
+    evaluator = Evaluator(pulled=from_boxes, buffers=buffers, commute=strategy.commute, meter=meter)
     outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.notes, evaluator.work
     here = surface.topology.space.token()
     materialise(evaluator, surface, strategy.k, block_cells=plan.block_cells)
@@ -247,3 +249,4 @@ def _blocks(plan: Plan, order: Order, *, watched: bool, clock: Callable[[], floa
             done, waited_s = done + len(places) * len(times), waited_s + seconds * len(places) * len(times)
             finished = start + len(places) if number == len(boxes) - 1 else start
             yield Progress(plan, outcome, finished, seconds, done, waited_s / done)
+    meter.remember()
