@@ -39,6 +39,18 @@ from hypergrid.topology import (
 
 
 @dataclass(frozen=True, eq=False)
+class TimePart:
+    """Some time cells of an aggregate, and which of the source cells that are given each of them covers."""
+
+    times: NDArray[np.intp]
+    """Numbers of the target's time cells, shape (chosen,)."""
+    ranges: Cover
+    """Of these, over the source cells that are given."""
+    needed: NDArray[np.intp] | None
+    """Numbers of the source's time cells that are given, shape (given,); None: all are."""
+
+
+@dataclass(frozen=True, eq=False)
 class SpaceCover:
     """Which source cells each target cell of a block covers, as ranges over a list of pairs."""
 
@@ -76,6 +88,7 @@ def aggregate_cells(
     space: SpaceCover | None,
     full_space: int,
     keys: NDArray[np.uint64],
+    part: TimePart | None = None,
 ) -> Cells:
     """Return the aggregate of a block.
 
@@ -93,22 +106,27 @@ def aggregate_cells(
         Source cells under a whole target cell, 1 where the space stays.
     keys
         Keys of the target's cells in space, for functions that choose.
+    part
+        Which time cells are wanted, where not all are; the source then has just those that they need.
     """
     row, given = operator.row, operator.given
     possible = np.full((1, 1), full_space, dtype=np.int64)
+    ranges = None
     if times:
-        possible = possible * possible_slices(*times)
-    ranges = cover(*times) if times else None
+        ranges, possible = _ranges(times, part), possible * _possible(times, part)
     if isinstance(row, ListedRow):
-        value, count = _listed(source, row, times, space)
+        value, count = _listed(source, row, ranges, space)
         return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
     if row.rank is not None:
-        return _choose(source, operator, times, keys)
+        return _choose(source, operator, times, keys, part)
+    # A function that looks back is given all source cells, whichever of its own are wanted.
     values = prepared_cells(source.value, times[0], operator) if times else source.value
     if row.finish is None:
         value, count = whole_cells(row, values, ranges, space, given=given)
         return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
     standing = of_cells(times[0], operator, times[1].origin) if times else None
+    if standing is not None and part is not None and part.needed is not None:
+        standing = standing.of(part.needed)
     if ranges is None:
         states, count = fold_single(row, values, given=given, standing=standing)
     else:
@@ -126,13 +144,12 @@ def aggregate_cells(
 
 
 def _listed(
-    source: Cells, row: ListedRow, times: tuple[TimeAxis, TimeCells] | None, space: SpaceCover | None
+    source: Cells, row: ListedRow, ranges: Cover | None, space: SpaceCover | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return what a function makes of the values of each cell; over time and space at once, of all of them."""
     values, each = source.value, np.arange(len(source.value))
     along = each, each + 1
-    if times is not None:
-        ranges = cover(*times)
+    if ranges is not None:
         values = values if ranges.members is None else values[ranges.members]
         along = ranges.first, ranges.stop
     places = None if space is None else (space.members, (space.first, space.stop))
@@ -186,19 +203,33 @@ def whole_cells(
 
 
 def _choose(
-    source: Cells, operator: Aggregate, times: tuple[TimeAxis, TimeCells] | None, keys: NDArray[np.uint64]
+    source: Cells,
+    operator: Aggregate,
+    times: tuple[TimeAxis, TimeCells] | None,
+    keys: NDArray[np.uint64],
+    part: TimePart | None,
 ) -> Cells:
     if times is None:
         message = f"{operator.function} chooses a value in time"
         raise TypeError(message)
-    ranges = cover(*times)
+    ranges = _ranges(times, part)
     values = source.value if ranges.members is None else source.value[ranges.members]
     offsets = np.arange(values.shape[1], dtype=np.int64) * values.shape[0]
     first, stop = ranges.first[:, None] + offsets, ranges.stop[:, None] + offsets
-    hashes = cell_hashes(times[1].corners, keys)
+    corners = times[1].corners if part is None else times[1].corners[part.times]
+    hashes = cell_hashes(corners, keys)
     value, count = choose_ranges(operator.row, values.T.ravel(), first, stop, hashes)
-    possible = possible_slices(*times)
+    possible = _possible(times, part)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def _ranges(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> Cover:
+    return cover(*times) if part is None else part.ranges
+
+
+def _possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> NDArray[np.int64]:
+    possible = possible_slices(*times)
+    return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
 def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
