@@ -65,6 +65,12 @@ def order_of_k(surface: Perspective, response_s: Mapping[int, float]) -> list[in
     return sorted(response_s, key=lambda k: (float(f"{response_s[k]:.9g}"), abs(k - usual), k))
 
 
-def candidates(surface: Perspective) -> range:
-    """Return every k."""
-    return range(len(path(surface)) + 1)
+def candidates(surface: Perspective) -> list[int]:
+    """Return every k that is worth a comparison.
+
+    Where an aggregate is taken at the stations, the slices below it are never made; to materialise them would be to
+    make them all, ten times the work, which an earlier first block does not outweigh.
+    """
+    never_made = {item.source.token for item in surface.chain() if commutes(item)}
+    every = range(len(path(surface)) + 1)
+    return [k for k in every if not never_made & {item.token for item in materialised(surface, k)}]

@@ -27,11 +27,17 @@ def network(slices: int = 60, stations: int = 9) -> Query:
     )  # fmt: skip
 
 
+def hourly() -> Query:
+    """Return means of each hour of four days."""
+    return network(576).aggregate("mean", time="1h", min_coverage=0)
+
+
 def on_grid(method: str = "ordinary_kriging", **given: object) -> Query:
     """Return the network on 8 x 8 cells."""
     return network().interpolate(method, grid=GRID, **given)
 
 
+SPELLS = {"edges": ["1970-01-01T03:00", "1970-01-01T08:00", "1970-01-02T00:00", "1970-01-02T01:00", "1970-01-04T12:00"]}
 SLIDING = {"length": "1h", "step": "20min"}
 CHAINS: dict[str, Callable[[], Query]] = {
     "series": lambda: network().convert("scale", factor=2.0).aggregate("mean", time=SLIDING, min_coverage=0.3),
@@ -60,5 +66,22 @@ CHAINS: dict[str, Callable[[], Query]] = {
         "difference", network().convert("scale", factor=2.0).interpolate("linear", grid=GRID)),
     "ratio of extremes": lambda: on_grid(variogram=MODEL).aggregate("max", time="1h").merge(
         "ratio", on_grid(variogram=MODEL).aggregate("min", time="1h")),
+    "medians": lambda: on_grid(variogram=MODEL).aggregate("median", time=SLIDING, min_coverage=0),
+    "spread of blocks": lambda: on_grid(variogram=MODEL).aggregate("variance", time="1h", x=500, y=500),
+    "quantile of blocks": lambda: on_grid(variogram=MODEL).aggregate("quantile", time="1h", x=500, y=500, q=0.3),
+    "trends": lambda: on_grid(variogram=MODEL).aggregate("trend", time=SLIDING),
+    "counter": lambda: network().aggregate("rain_accumulation", time="30min", min_coverage=0),
+    "degree days": lambda: network().aggregate("mean", time="20min", min_coverage=0).aggregate(
+        "degree_days", time="1h", base=3.0, min_coverage=0),
+    "spells": lambda: hourly().interpolate("linear", time="30min", max_gap="6h").aggregate("sum", time=SPELLS),
+    "instants of spells": lambda: hourly().aggregate("mean", time=SPELLS, min_coverage=0).interpolate(
+        "linear", time="1h", max_gap="1d"),
+    "maps of spells": lambda: hourly().interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
+        "max", time=SPELLS, min_coverage=0),
+    "means of spells": lambda: hourly().interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
+        "mean", time=SPELLS, min_coverage=0),
+    "hours of day": lambda: hourly().aggregate("sum", time="hour_of_day", min_coverage=0),
+    "maps of hours of day": lambda: hourly().interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
+        "trend", time="hour_of_day", min_coverage=0),
 }  # fmt: skip
 """Name to a query."""

@@ -8,7 +8,7 @@ import pytest
 from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.execution import make_plan, run
 from hypergrid.execution.measured import TABLE, Measured, Meter, Table
-from hypergrid.execution.response import Cost, mean_response_s, order_of_k
+from hypergrid.execution.response import Cost, candidates, mean_response_s, order_of_k
 from hypergrid.execution.strategy import at_stations, path
 from hypergrid.query import Query
 from hypergrid.testing.chains import GRID, MODEL, SLIDING, network
@@ -36,6 +36,17 @@ def test_auto_computes_stations_once_and_pulls_maps() -> None:
     assert plan.strategy.k == at_stations(plan.surface) == 2
     assert order_of_k(plan.surface, {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0, 4: 2.0})[0] == 2
     assert order_of_k(plan.surface, {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0})[0] == 1
+
+
+def test_auto_never_makes_slices_that_only_their_means_are_asked_of() -> None:
+    maps_of_means = network(600).interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
+        "mean", time=SLIDING
+    )  # fmt: skip
+    surface = make_plan(maps_of_means.surface()).surface
+    assert candidates(surface) == [0]
+    assert candidates(make_plan(maps().surface()).surface) == [0, 1, 2, 3, 4]
+    outcome = list(run(make_plan(maps_of_means.surface())))[-1].outcome
+    assert surface.source.token not in outcome.work
 
 
 def test_a_run_remembers_what_it_measured() -> None:
