@@ -17,8 +17,10 @@ from hypergrid.execution import (
     Plan,
     Progress,
     Walking,
+    Wanted,
     check_store,
     explain,
+    free_bytes,
     make_plan,
     refine,
     run,
@@ -270,6 +272,7 @@ class Query:
     def compute(
         self,
         *,
+        strategy: Wanted = "auto",
         allowed_bytes: int | None = None,
         progress: Callable[[float], None] | None = None,
         reuse: bool = False,
@@ -278,8 +281,12 @@ class Query:
 
         Parameters
         ----------
+        strategy
+            "top_down" (every step as a whole), "bottom_up" (every step box by box), the number of steps above the
+            readings that are computed as a whole, or "auto"; the surface is the same.
         allowed_bytes
-            Memory that the run may take; half of what is free where absent.
+            Memory that the run may take; half of what is free where absent. Where it is short the surface is computed
+            in smaller boxes.
         progress
             Called with the fraction computed after every block.
         reuse
@@ -294,18 +301,21 @@ class Query:
             It projects more memory than is allowed.
         """
         if not reuse:
-            return self._computed(allowed_bytes, progress)
+            return self._computed(strategy, allowed_bytes, progress)
         key = token(self.token, self.to_json())
         found = KEPT.get(key)
         if found is None:
-            return KEPT.keep(key, self._computed(allowed_bytes, progress))
+            return KEPT.keep(key, self._computed(strategy, allowed_bytes, progress))
         if progress is not None:
             progress(1.0)
         return found
 
-    def _computed(self, allowed_bytes: int | None, progress: Callable[[float], None] | None) -> xr.Dataset:
-        plan = self.plan()
-        plan.check(allowed_bytes)
+    def _computed(
+        self, strategy: Wanted, allowed_bytes: int | None, progress: Callable[[float], None] | None
+    ) -> xr.Dataset:
+        allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
+        plan = make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed)
+        plan.check(allowed)
         last = None
         for last in run(plan, watched=False):
             if progress is not None:
@@ -391,8 +401,9 @@ class Query:
             What is wrong, the order and its parameters included; before any block.
         """
         walking = Walking(fraction, walkers, seed)
-        plan = self.plan(refining=True)
-        plan.check(allowed_bytes)
+        allowed = free_bytes() // 2 if allowed_bytes is None else allowed_bytes
+        plan = make_plan(self.surface(), refining=True, allowed_bytes=allowed)
+        plan.check(allowed)
         pictures = refine(plan, order=order, walking=walking)
         return (Refinement(self.question, picture) for picture in pictures)
 

@@ -30,3 +30,12 @@ def covered(
     55 of 100 are 55 %, although 0.55 * 100 is 55.00000000000001: so the comparison leaves room for one rounding.
     """
     return np.where(count < min_coverage * possible * (1 - 1e-12), np.nan, value)
+
+
+def times_of(cells: Cells, times: NDArray[np.intp]) -> Cells:
+    """Return some time cells of a block that has no variance."""
+
+    def pick(array: NDArray[np.int64]) -> NDArray[np.int64]:
+        return array[times] if array.shape[0] > 1 else array
+
+    return Cells(cells.value[times], pick(cells.count), pick(cells.possible))

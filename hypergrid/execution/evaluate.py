@@ -1,28 +1,37 @@
 """Evaluation: what a perspective holds in a block of cells, from what its sources hold.
 
-Everything at the stations is small, and is computed once as a whole and kept by token, so that equal parts of a query
-are computed once. Everything on a grid is computed a block of cells at a time, through the whole chain.
+What is materialised is held: at the stations, which is small, it is computed once as a whole and kept by token, so that
+equal parts of a query are computed once; on a grid a run puts it together and gives it (`hold`). Everything else is
+pulled a box at a time, some time cells of some places, through the chain down to what is held. Readings have no cells:
+they, and converts of them, are read as a whole by every strategy.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.execution.cells import Cells
+from hypergrid.execution.buffers import Buffers
+from hypergrid.execution.cells import Cells, times_of
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.faults import naming_cell, naming_reading
-from hypergrid.execution.grids import SpaceCover, aggregate_cells, cover_space, space_keys
+from hypergrid.execution.grids import SpaceCover, TimePart, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.mean_errors import MeanErrors
+from hypergrid.execution.measured import Meter
 from hypergrid.execution.places import Covariate, covariates_of, prepare, stations_of, targets_of
+from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings
-from hypergrid.kriging import Field, Targets
+from hypergrid.execution.windows import Times, aggregated, reached
+from hypergrid.kriging import Field, Targets, Variogram
 from hypergrid.kriging.conditioning import least_stations
 from hypergrid.kriging.detrended import Detrended, DetrendedKriging
 from hypergrid.kriging.field import KrigingField
+from hypergrid.kriging.in_time import Known
 from hypergrid.kriging.local import LocalField
+from hypergrid.kriging.slices import field_of
 from hypergrid.kriging.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.placing import place
@@ -35,9 +44,33 @@ from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, Spac
 class Evaluator:
     """Computes blocks of perspectives; holds what is shared between blocks."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        pulled: frozenset[str] = frozenset(),
+        buffers: Buffers | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        """Take how the chain is computed.
+
+        Parameters
+        ----------
+        pulled
+            Tokens of the perspectives at stations that are pulled box by box; the others are computed as a whole.
+        buffers
+            Where cells are kept that more than one box asks for; without, they are computed again.
+        meter
+            What measures each perspective.
+        """
+        self._meter = meter
+        self._pulled, self._buffers = pulled, buffers
+        self.work: dict[str, int] = {}
+        """Cells that were computed, by token."""
+        self._held: dict[str, Cells] = {}
+        self._network_known: set[str] = set()
         self._readings: dict[str, Readings] = {}
-        self._whole: dict[str, Cells] = {}
+        self._known_readings: dict[str, Known] = {}
+        self._whole: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
         self.left_out: dict[str, int] = {}
@@ -52,20 +85,44 @@ class Evaluator:
         self._heights_m: dict[str, tuple[float, float]] = {}
         """By field, lowest and highest elevation of its stations, where it is used."""
         self._said: dict[str, str] = {}
-        self._unknown_cells = 0
+        self._unknown: dict[str, NDArray[np.bool_]] = {}
+        """By field and grid, which cells have no covariates."""
         self._unreached: dict[str, NDArray[np.int64]] = {}
         """By field, in how many slices each cell has too few stations of those that report; -1 where not yet known."""
 
-    def surface(self, here: Perspective, cells: NDArray[np.intp], *, out: NDArray[np.float64] | None = None) -> Cells:
+    def hold(self, here: Perspective, cells: Cells) -> None:
+        """Keep a materialised perspective, every time cell of every place; nothing below it is computed again."""
+        self._held[here.token] = cells
+
+    def materialise_stations(self, here: Perspective) -> None:
+        """Compute a perspective at stations as a whole and keep it, sparse where it has many holes."""
+        self._whole[here.token] = stored(self._stations(here))
+
+    def drop(self, here: Perspective) -> None:
+        """Let go of a materialised perspective."""
+        self._held.pop(here.token, None)
+        self._whole.pop(here.token, None)
+
+    def surface(
+        self,
+        here: Perspective,
+        cells: NDArray[np.intp],
+        times: Times | None = None,
+        *,
+        out: NDArray[np.float64] | None = None,
+    ) -> Cells:
         """Return what `block` does, and the variances where the query asks for them."""
         below, aggregates = averaged(here)
         operator = below.operator
         if not isinstance(operator, Interpolate) or not operator.variance:
-            return self.block(here, cells, out=out)
+            return self.block(here, cells, times=times, out=out)
         if not aggregates:
-            return self._interpolate(here, operator, cells, out, variance=True)
-        block = self.block(here, cells, out=out)
+            return self._interpolate(here, operator, cells, times, out, variance=True)
+        block = self.block(here, cells, times=times, out=out)
         high, low = self._mean_variance(below, operator, aggregates, cells)
+        if times is not None:
+            # Errors of means correlate over all slices: they are known for the whole time, and some of it taken.
+            high, low = high[times], None if low is None else low[times]
         # Where too little is there for a mean, there is none to be wrong about.
         missing = np.isnan(block.value)
         for variance in (high, low):
@@ -73,8 +130,15 @@ class Evaluator:
                 variance[missing] = np.nan
         return replace(block, variance=high, variance_low=low)
 
-    def block(self, here: Perspective, cells: NDArray[np.intp], *, out: NDArray[np.float64] | None = None) -> Cells:
-        """Return the values of every time cell in some cells of the space.
+    def block(
+        self,
+        here: Perspective,
+        cells: NDArray[np.intp],
+        times: Times | None = None,
+        *,
+        out: NDArray[np.float64] | None = None,
+    ) -> Cells:
+        """Return the values of a box: some time cells of some cells of the space.
 
         Parameters
         ----------
@@ -82,51 +146,115 @@ class Evaluator:
             The perspective.
         cells
             Flat cells of a grid, or series; shape (cells,).
+        times
+            Numbers of the time cells, increasing, shape (chosen,); every time cell where absent.
         out
             Where the values may be put, shape (time, cells); whoever can writes them there instead of to new memory.
         """
         if isinstance(here.topology.space, SeriesAxis):
-            return columns(self._stations(here), cells)
+            return columns(self._at_stations(here, times), cells)
+        if here.token in self._held:
+            held = columns(self._held[here.token], cells)
+            return held if times is None else times_of(held, times)
+        if self._buffers is None:
+            return self._on_grid(here, cells, times, out)
+        if times is None and not self._buffers.has(here):
+            return self._on_grid(here, cells, None, out)
+        wanted = np.arange(here.topology.time.count) if times is None else times
+        return self._buffers.take(here, cells, wanted, lambda missing: self._on_grid(here, cells, missing, None))
+
+    def _on_grid(
+        self, here: Perspective, cells: NDArray[np.intp], times: Times | None, out: NDArray[np.float64] | None
+    ) -> Cells:
+        return self._measured(here, lambda: self._make_on_grid(here, cells, times, out))
+
+    def _measured(self, here: Perspective, make: Callable[[], Cells]) -> Cells:
+        if self._meter is None:
+            return make()
+        with self._meter.on(here.token) as measure:
+            made = make()
+            measure(made.value)
+        return made
+
+    def _make_on_grid(
+        self, here: Perspective, cells: NDArray[np.intp], times: Times | None, out: NDArray[np.float64] | None
+    ) -> Cells:
         operator = here.operator
         if isinstance(operator, Interpolate):
-            return self._interpolate(here, operator, cells, out, variance=False)
-        with naming_cell(here, cells):
+            return self._interpolate(here, operator, cells, times, out, variance=False)
+        self._count(here, times, len(cells))
+        with naming_cell(here, cells, times):
             if isinstance(operator, Aggregate):
-                return self._aggregate_grid(here, operator, cells)
-            return self._elementwise(here, [self.block(source, cells) for source in here.sources], cells)
+                return self._aggregate_grid(here, operator, cells, times, out)
+            sources = [self.block(source, cells, times=times) for source in here.sources]
+            return self._elementwise(here, sources, cells, times)
+
+    def _count(self, here: Perspective, times: Times | None, places: int) -> None:
+        rows = here.topology.time.count if times is None else len(times)
+        self.work[here.token] = self.work.get(here.token, 0) + rows * places
+
+    def _is_pulled(self, here: Perspective) -> bool:
+        return here.token in self._pulled and here.token not in self._whole
+
+    def _at_stations(self, here: Perspective, times: Times | None) -> Cells:
+        if not self._is_pulled(here):
+            return self._stations(here) if times is None else self._stations_at(here, times)
+        if self._buffers is None:
+            return self._compute_stations(here, times)
+        places = np.arange(here.topology.space.count)
+        wanted = np.arange(here.topology.time.count) if times is None else times
+        return self._buffers.take(here, places, wanted, lambda missing: self._compute_stations(here, missing))
 
     def _stations(self, here: Perspective) -> Cells:
         if here.token not in self._whole:
-            with naming_cell(here):
-                self._whole[here.token] = self._compute_stations(here)
-        return self._whole[here.token]
+            pulled = self._is_pulled(here)
+            self._whole[here.token] = self._at_stations(here, None) if pulled else self._compute_stations(here, None)
+        return taken(self._whole[here.token], None)
 
-    def _compute_stations(self, here: Perspective) -> Cells:
+    def _stations_at(self, here: Perspective, times: Times) -> Cells:
+        kept = self._whole.get(here.token)
+        return taken(self._stations(here) if kept is None else kept, times)
+
+    def _compute_stations(self, here: Perspective, times: Times | None) -> Cells:
+        with naming_cell(here, times=times):
+            return self._measured(here, lambda: self._make_at_stations(here, times))
+
+    def _make_at_stations(self, here: Perspective, times: Times | None) -> Cells:
         operator, axis, time = here.operator, here.topology.space, here.topology.time
+        self._count(here, times, axis.count)
         if here.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             # Asked for as cells, the base holds the first reading of each series in each slice.
-            return aggregate_readings(self._read(here), time, axis, operator=Aggregate("first", ("time",), 0.0))
+            first = Aggregate("first", ("time",), 0.0)
+            return aggregate_readings(self._read(here), time, axis, operator=first, times=times)
         if isinstance(operator, Base):
             values = np.asarray(operator.source.read(operator.window))
-            return Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
+            whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
+            return whole if times is None else times_of(whole, times)
         if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
-            source = here.source
-            known = (
-                known_readings(self._read(source), axis.count)
-                if source.holds_readings
-                else known_cells(self._stations(source), source.topology.time)
-            )
-            return at_instants(known, operator, time, axis)
+            return at_instants(self._known(here, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
             if here.source.holds_readings:
-                return aggregate_readings(self._read(here.source), time, axis, operator=operator)
+                return aggregate_readings(self._read(here.source), time, axis, operator=operator, times=times)
             keys = space_keys(axis, np.arange(axis.count))
-            times = (here.source.topology.time, time)
-            return aggregate_cells(
-                self._stations(here.source), operator, times=times, space=None, full_space=1, keys=keys
-            )
+            axes = (here.source.topology.time, time)
+            needed, part = _part(axes, operator, times)
+            block = self._at_stations(here.source, needed)
+            return aggregate_cells(block, operator, times=axes, space=None, full_space=1, keys=keys, part=part)
         places = np.arange(here.topology.space.count)
-        return self._elementwise(here, [self._stations(source) for source in here.sources], places)
+        return self._elementwise(here, [self._at_stations(source, times) for source in here.sources], places, times)
+
+    def _known(self, here: Perspective, operator: InterpolateInTime, times: Times | None) -> Known:
+        source = here.source
+        if source.holds_readings:
+            if source.token not in self._known_readings:
+                found = known_readings(self._read(source), here.topology.space.count)
+                self._known_readings[source.token] = found
+            return self._known_readings[source.token]
+        if times is None:
+            return known_cells(self._at_stations(source, None), source.topology.time)
+        needed = reached(here, operator, times)
+        span = source.topology.time.part(int(needed[0]), int(needed[-1]) + 1)
+        return known_cells(self._at_stations(source, needed), span)
 
     def _read(self, here: Perspective) -> Readings:
         if here.token not in self._readings:
@@ -158,7 +286,9 @@ class Evaluator:
     def _leave_out(self, reason: str, count: int) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + count
 
-    def _elementwise(self, here: Perspective, sources: list[Cells], places: NDArray[np.intp]) -> Cells:
+    def _elementwise(
+        self, here: Perspective, sources: list[Cells], places: NDArray[np.intp], times: Times | None
+    ) -> Cells:
         operator = here.operator
         if isinstance(operator, Merge):
             return merged(here, operator, sources)
@@ -170,6 +300,8 @@ class Evaluator:
             where, note = where_of(here, places)
             if note:
                 self._say(note, note)
+            if times is not None:
+                where = replace(where, start_ns=where.start_ns[times])
         return replace(sources[0], value=converted(operator, sources[0].value, where))
 
     def _interpolate(
@@ -177,22 +309,24 @@ class Evaluator:
         here: Perspective,
         operator: Interpolate,
         cells: NDArray[np.intp],
+        times: Times | None,
         out: NDArray[np.float64] | None,
         *,
         variance: bool,
     ) -> Cells:
-        field, metres, stations = self._field(here, operator)
+        self._count(here, times, len(cells))
+        field, metres, stations = self._field(here, operator, times)
         targets, known = self._targets(here, operator, metres, cells)
         self._mark(here, operator, cells[known], targets)
         possible = np.array([[stations]], dtype=np.int64)
         counts = _counts(field, targets)
-        self._tell_unreached(here, operator, field, cells[known], counts)
+        self._tell_unreached(here, operator, targets, cells[known], None if times is not None else counts)
         if known.all():
             into = {"out": out} if isinstance(field, KrigingField | LocalField) and out is not None else {}
             value = field.at(targets, **into)
             return Cells(value, counts, possible, field.variance(targets) if variance else None)
         # Where a covariate is unknown, so is the estimate.
-        shape = (here.topology.time.count, len(cells))
+        shape = (here.topology.time.count if times is None else len(times), len(cells))
         value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
         value[:, known], count[:, known] = field.at(targets), counts
         errors = None
@@ -242,14 +376,17 @@ class Evaluator:
         names = operator.row.covariates(operator.given)
         targets, known = targets_of(_grid(here), cells, metres, names, _covariate(here), operator.given)
         if not known.all():
-            self._unknown_cells += int(np.count_nonzero(~known))
-            self._say("cells", f"{self._unknown_cells} cells without {' or '.join(names)} are missing")
+            # Set and not added: a cell may be asked for more than once.
+            key = _key(here, operator) + here.topology.space.token()
+            self._unknown.setdefault(key, np.zeros(here.topology.space.count, dtype=bool))[cells[~known]] = True
+            unknown = sum(int(np.count_nonzero(found)) for found in self._unknown.values())
+            self._say("cells", f"{unknown} cells without {' or '.join(names)} are missing")
         return targets, known
 
     def _mark(self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets) -> None:
         """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
         key = _key(here, operator)
-        field = self._fields[key][0]
+        field = self._fields[key][0] if key in self._fields else None
         if isinstance(field, Detrended):
             outside = field.outside(targets)
         elif key in self._heights_m:
@@ -273,13 +410,24 @@ class Evaluator:
         self,
         here: Perspective,
         operator: Interpolate,
-        field: Field,
+        targets: Targets,
         cells: NDArray[np.intp],
-        counts: NDArray[np.int64],
+        counts: NDArray[np.int64] | None,
     ) -> None:
-        """Say how many estimates are missing because too few of the stations that report are within the radius."""
+        """Say how many estimates are missing because too few of the stations that report are within the radius.
+
+        It is said of all slices: where a box has some of them only, the others are counted too, once a cell.
+        """
         radius_m = operator.given.get("radius_m")
-        if radius_m is None or counts.shape[1] != len(cells):
+        if radius_m is None:
+            return
+        field, _, _ = self._field(here, operator)
+        if counts is None:
+            told = self._unreached.get(here.token + repr(operator.content()))
+            if told is not None and (told[cells] >= 0).all():
+                return
+            counts = _counts(field, targets)
+        if counts.shape[1] != len(cells):
             return
         key = here.token + repr(operator.content())
         found = self._unreached.setdefault(key, np.full(_grid(here).count, -1, dtype=np.int64))
@@ -301,45 +449,65 @@ class Evaluator:
         self._said[about] = note
         self.notes[:] = self._said.values()
 
-    def _field(self, here: Perspective, operator: Interpolate) -> tuple[Field, Metres, int]:
+    def _field(self, here: Perspective, operator: Interpolate, times: Times | None = None) -> tuple[Field, Metres, int]:
+        """Return the field of some slices, or of all, the plane that it is on, and how many stations it may use."""
         key = _key(here, operator)
         if key not in self._fields:
-            axis = here.source.topology.space
-            if not isinstance(axis, SeriesAxis):
-                message = "an interpolation starts from stations"
-                raise TypeError(message)
-            values = self._stations(here.source).value
-            placing = place(axis, operator)
-            heard = np.isfinite(values).any(axis=0)
-            names = operator.row.covariates(operator.given)
-            covariates = covariates_of(axis, names, _covariate(here))
-            known = np.ones(axis.count, dtype=bool)
-            for covariate in covariates.values():
-                known &= np.isfinite(covariate)
-            for what, keep in (
-                ("without a position", placing.placed),
-                ("without a value in this time", heard | ~placing.near),
-                (f"without {' or '.join(names)}", known | ~placing.near | ~heard),
-            ):
-                left_out = [axis.series[i].station for i in np.flatnonzero(~keep)]
-                if left_out:
-                    self._say(what, f"stations {what} are not used: {', '.join(left_out)}")
-            used = np.flatnonzero(placing.near & heard & known)
-            if ELEVATION in covariates and len(used):
-                heights_m = covariates[ELEVATION][used]
-                self._heights_m[key] = float(heights_m.min()), float(heights_m.max())
-            metres = placing.metres
-            prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
-            for note in (*placing.notes, *(_of_what(here.source) + note for note in prepared.notes)):
-                self._say(note, note)
-            field = prepared.field
-            if isinstance(field, KrigingField):
-                field.expect(here.topology.space.count)
-            placed_count = int((placing.near & known).sum()) - prepared.merged
-            self._fields[key] = (field, metres, min(operator.given.get("neighbours") or placed_count, placed_count))
-        return self._fields[key]
+            if times is not None and self._is_pulled(here.source) and _is_by_slice(operator):
+                values = self.block(here.source, np.arange(here.source.topology.space.count), times=times).value
+                # Which stations are used does not depend on the slices once each was heard.
+                if key in self._network_known or np.isfinite(values).any(axis=0).all():
+                    self._network_known.add(key)
+                    return self._prepare(here, operator, values)
+            self._fields[key] = self._prepare(here, operator, self._stations(here.source).value)
+        field, metres, stations = self._fields[key]
+        return (field if times is None else field_of(field, times)), metres, stations
 
-    def _aggregate_grid(self, here: Perspective, operator: Aggregate, cells: NDArray[np.intp]) -> Cells:
+    def _prepare(
+        self, here: Perspective, operator: Interpolate, values: NDArray[np.float64]
+    ) -> tuple[Field, Metres, int]:
+        key = _key(here, operator)
+        axis = here.source.topology.space
+        if not isinstance(axis, SeriesAxis):
+            message = "an interpolation starts from stations"
+            raise TypeError(message)
+        placing = place(axis, operator)
+        heard = np.isfinite(values).any(axis=0) | (key in self._network_known)
+        names = operator.row.covariates(operator.given)
+        covariates = covariates_of(axis, names, _covariate(here))
+        known = np.ones(axis.count, dtype=bool)
+        for covariate in covariates.values():
+            known &= np.isfinite(covariate)
+        for what, keep in (
+            ("without a position", placing.placed),
+            ("without a value in this time", heard | ~placing.near),
+            (f"without {' or '.join(names)}", known | ~placing.near | ~heard),
+        ):
+            left_out = [axis.series[i].station for i in np.flatnonzero(~keep)]
+            if left_out:
+                self._say(what, f"stations {what} are not used: {', '.join(left_out)}")
+        used = np.flatnonzero(placing.near & heard & known)
+        if ELEVATION in covariates and len(used):
+            heights_m = covariates[ELEVATION][used]
+            self._heights_m[key] = float(heights_m.min()), float(heights_m.max())
+        metres = placing.metres
+        prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
+        for note in (*placing.notes, *(_of_what(here.source) + note for note in prepared.notes)):
+            self._say(note, note)
+        field = prepared.field
+        if isinstance(field, KrigingField):
+            field.expect(here.topology.space.count)
+        placed_count = int((placing.near & known).sum()) - prepared.merged
+        return field, metres, min(operator.given.get("neighbours") or placed_count, placed_count)
+
+    def _aggregate_grid(
+        self,
+        here: Perspective,
+        operator: Aggregate,
+        cells: NDArray[np.intp],
+        wanted: Times | None,
+        out: NDArray[np.float64] | None,
+    ) -> Cells:
         source, target, time = here.source.topology, here.topology.space, here.topology.time
         space, needed, full = None, cells, np.ones(1, np.int64)
         if isinstance(source.space, Grid) and source.space != target:
@@ -348,16 +516,17 @@ class Evaluator:
             full = space.full
         times = (source.time, time) if "time" in operator.dimensions and not isinstance(time, Instants) else None
         if times is not None and operator.at_stations:
-            commuted = self._carry(here.source, operator, times, needed)
+            commuted = self._carry(here.source, operator, times, needed, wanted, out)
             if commuted is not None:
                 return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
-        block = self.block(here.source, needed)
+        slices, part = (wanted, None) if times is None else _part(times, operator, wanted)
+        block = self.block(here.source, needed, times=slices)
         if space is not None and isinstance(source.space, Grid):
             self._carry_marks(source.space, target, cells, space)
         if isinstance(target, ZoneCells) and space is not None:
             self._tell_outside(target)
-        return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys)
+        return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys, part=part)
 
     def _tell_outside(self, target: ZoneCells) -> None:
         """Say which zones the grid does not hold, or not as a whole."""
@@ -369,7 +538,13 @@ class Evaluator:
                 self._say(f"zones {what}", f"zones {what} the grid: {', '.join(names[:20])}{more}")
 
     def _carry(
-        self, source: Perspective, operator: Aggregate, times: tuple[TimeAxis, TimeCells], cells: NDArray[np.intp]
+        self,
+        source: Perspective,
+        operator: Aggregate,
+        times: tuple[TimeAxis, TimeCells],
+        cells: NDArray[np.intp],
+        wanted: Times | None,
+        out: NDArray[np.float64] | None,
     ) -> Cells | None:
         """Return a linear aggregate over time of interpolated slices as one interpolation of the aggregated stations.
 
@@ -377,25 +552,47 @@ class Evaluator:
         """
         if not isinstance(source.operator, Interpolate) or not isinstance(source.topology.space, Grid):
             return None
-        field, metres, _ = self._field(source, source.operator)
+        if source.token in self._held:
+            return None
+        needed, part = _part(times, operator, wanted)
+        field, metres, _ = self._field(source, source.operator, needed)
         # A sum of slices with a known mean is not the kriged sum: the mean would have to be added once a slice.
         if not isinstance(field, KrigingField | DetrendedKriging) or (field.mean and operator.function != "mean"):
             return None
         targets, known = self._targets(source, source.operator, metres, cells)
         self._mark(source, source.operator, cells[known], targets)
         key = source.token + repr(operator.content()) + token(times[1])
-        if key not in self._carried:
+        if key not in self._carried or wanted is not None:
             keys = np.empty(0, dtype=np.uint64)
             stations = Cells(field.complete, np.ones((1, 1), np.int64), np.ones((1, 1), np.int64))
-            folded = aggregate_cells(stations, operator, times=times, space=None, full_space=1, keys=keys)
+            folded = aggregate_cells(stations, operator, times=times, space=None, full_space=1, keys=keys, part=part)
             self._carried[key] = folded, field.dual(folded.value)
         folded, dual = self._carried[key]
         count = folded.count[:, :1]
         if known.all():
-            return Cells(field.carry(dual, targets), count, folded.possible)
+            # Straight to where the surface is: a copy of all of it costs as much as the product.
+            into = {"out": out} if isinstance(field, KrigingField) and out is not None and wanted is None else {}
+            return Cells(field.carry(dual, targets, **into), count, folded.possible)
         value = np.full((len(count), len(cells)), np.nan)
         value[:, known] = field.carry(dual, targets)
         return Cells(value, np.where(known, count, 0), folded.possible)
+
+
+def _part(
+    times: tuple[TimeAxis, TimeCells], operator: Aggregate, wanted: Times | None
+) -> tuple[Times | None, TimePart | None]:
+    """Return which source cells some cells of an aggregate over time need, and how they cover them; None for all."""
+    if wanted is None:
+        return None, None
+    needed, ranges = aggregated(*times, operator, wanted)
+    return needed, TimePart(wanted, ranges, needed)
+
+
+def _is_by_slice(operator: Interpolate) -> bool:
+    """Return whether a field of some slices is that of all, cut: nothing is fitted to them, or said of all of them."""
+    given = operator.given
+    fixed = isinstance(given.get("variogram"), Variogram) or not operator.row.has_variance
+    return fixed and given.get("trend") is None and given.get("radius_m") is None
 
 
 def _key(here: Perspective, operator: Interpolate) -> str:

@@ -14,7 +14,7 @@ def explain(surface: Surface) -> str:
     lines = ["Query, from the base to the surface:", *chain_lines(surface)]
     fired = [f"  {fired.rule}: {fired.why}" for fired in plan.rewritten.fired]
     lines += ["Rewritten by:", *fired] if fired else ["Rewritten by: no rule"]
-    lines += ["Plan (top-down, in blocks):", *_table(plan)]
+    lines += [f"Plan ({plan.strategy.describe()}):", *_table(plan)]
     blocks = -(-plan.surface.topology.space.count // plan.block_cells)
     in_blocks = f"{blocks} block{'s' if blocks > 1 else ''} of up to {plan.block_cells:,} places"
     lines += [

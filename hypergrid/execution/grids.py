@@ -47,6 +47,18 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
+class TimePart:
+    """Some time cells of an aggregate, and which of the source cells that are given each of them covers."""
+
+    times: NDArray[np.intp]
+    """Numbers of the target's time cells, shape (chosen,)."""
+    ranges: Cover
+    """Of these, over the source cells that are given."""
+    needed: NDArray[np.intp] | None
+    """Numbers of the source's time cells that are given, shape (given,); None: all are."""
+
+
+@dataclass(frozen=True, eq=False)
 class SpaceCover:
     """Which source cells each target cell of a block covers, as ranges over a list of pairs."""
 
@@ -172,6 +184,7 @@ def aggregate_cells(
     space: SpaceCover | None,
     full_space: int | NDArray[np.int64],
     keys: NDArray[np.uint64],
+    part: TimePart | None = None,
 ) -> Cells:
     """Return the aggregate of a block.
 
@@ -189,24 +202,31 @@ def aggregate_cells(
         Source cells under a whole target cell, one number or shape (targets,); 1 where the space stays.
     keys
         Keys of the target's cells in space, for functions that choose.
+    part
+        Which time cells are wanted, where not all are; the source then has just those that they need.
     """
     row, given = operator.row, operator.given
     possible = np.asarray(full_space, dtype=np.int64).reshape(1, -1)
+    ranges = None
+    slices = np.ones((1, 1), np.int64)
     if times:
-        possible = possible * possible_slices(*times)
-    ranges = cover(*times) if times else None
+        ranges, slices = _ranges(times, part), _possible(times, part)
+        possible = possible * slices
     if isinstance(row, ListedRow):
-        value, count = _listed(source, row, times, space)
-        share = _share_listed(source.value, times, ranges, space)
+        value, count = _listed(source, row, ranges, space)
+        share = _share_listed(source.value, slices, ranges, space)
         return _kept(Cells(value, count, possible), operator, share)
     if row.rank is not None:
-        return _choose(source, operator, times, keys)
+        return _choose(source, operator, times, keys, part)
+    # A function that looks back is given all source cells, whichever of its own are wanted.
     values = prepared_cells(source.value, times[0], operator) if times else source.value
     if row.finish is None:
         value, count = whole_cells(row, values, ranges, space, given=given)
-        share = _share_listed(values, times, ranges, space)
+        share = _share_listed(values, slices, ranges, space)
         return _kept(Cells(value, count, possible), operator, share)
     standing = of_cells(times[0], operator, times[1].origin) if times else None
+    if standing is not None and part is not None and part.needed is not None:
+        standing = standing.of(part.needed)
     if ranges is None:
         states, count = fold_single(row, values, given=given, standing=standing)
     else:
@@ -215,7 +235,7 @@ def aggregate_cells(
         states, count = fold_values(row, values, ranges.first, ranges.stop, given=given, standing=standing)
     share = None
     if space is not None:
-        share = _share_held(count, times, space)
+        share = _share_held(count, slices, space)
         states, count = _over_space(row, states, count, space)
     # Where nothing is missing the counts are one column, and so is what follows from counts alone.
     value = np.broadcast_to(row.finish(states, count, given), states[0].shape)
@@ -234,19 +254,18 @@ def _over_space(
     return tuple(state.T for state in merged), count.T
 
 
-def _share_held(count: NDArray[np.int64], times: tuple[TimeAxis, TimeCells] | None, space: SpaceCover) -> Floats | None:
+def _share_held(count: NDArray[np.int64], slices: NDArray[np.int64], space: SpaceCover) -> Floats | None:
     """Return the share of each target that has values, (time, targets), from the slices that source cells have.
 
     None where coverage counts cells.
     """
     if space.parts is None:
         return None
-    slices = possible_slices(*times).T if times else np.ones((1, 1), np.int64)
-    return space.coverage(count.T, slices).T
+    return space.coverage(count.T, slices.T).T
 
 
 def _share_listed(
-    values: Floats, times: tuple[TimeAxis, TimeCells] | None, ranges: Cover | None, space: SpaceCover | None
+    values: Floats, slices: NDArray[np.int64], ranges: Cover | None, space: SpaceCover | None
 ) -> Floats | None:
     """Return what `_share_held` does, for functions that take the values themselves."""
     if space is None or space.parts is None:
@@ -256,7 +275,7 @@ def _share_listed(
         listed = count if ranges.members is None else count[ranges.members]
         before = np.concatenate([np.zeros((1, count.shape[1]), np.int64), np.cumsum(listed, axis=0)])
         count = before[ranges.stop] - before[ranges.first]
-    return _share_held(count, times, space)
+    return _share_held(count, slices, space)
 
 
 def _kept(cells: Cells, operator: Aggregate, share: Floats | None) -> Cells:
@@ -269,13 +288,12 @@ def _kept(cells: Cells, operator: Aggregate, share: Floats | None) -> Cells:
 
 
 def _listed(
-    source: Cells, row: ListedRow, times: tuple[TimeAxis, TimeCells] | None, space: SpaceCover | None
+    source: Cells, row: ListedRow, ranges: Cover | None, space: SpaceCover | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return what a function makes of the values of each cell; over time and space at once, of all of them."""
     values, each = source.value, np.arange(len(source.value))
     along = each, each + 1
-    if times is not None:
-        ranges = cover(*times)
+    if ranges is not None:
         values = values if ranges.members is None else values[ranges.members]
         along = ranges.first, ranges.stop
     places = None if space is None else (space.members, (space.first, space.stop))
@@ -329,19 +347,33 @@ def whole_cells(
 
 
 def _choose(
-    source: Cells, operator: Aggregate, times: tuple[TimeAxis, TimeCells] | None, keys: NDArray[np.uint64]
+    source: Cells,
+    operator: Aggregate,
+    times: tuple[TimeAxis, TimeCells] | None,
+    keys: NDArray[np.uint64],
+    part: TimePart | None,
 ) -> Cells:
     if times is None:
         message = f"{operator.function} chooses a value in time"
         raise TypeError(message)
-    ranges = cover(*times)
+    ranges = _ranges(times, part)
     values = source.value if ranges.members is None else source.value[ranges.members]
     offsets = np.arange(values.shape[1], dtype=np.int64) * values.shape[0]
     first, stop = ranges.first[:, None] + offsets, ranges.stop[:, None] + offsets
-    hashes = cell_hashes(times[1].corners, keys)
+    corners = times[1].corners if part is None else times[1].corners[part.times]
+    hashes = cell_hashes(corners, keys)
     value, count = choose_ranges(operator.row, values.T.ravel(), first, stop, hashes)
-    possible = possible_slices(*times)
+    possible = _possible(times, part)
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
+
+
+def _ranges(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> Cover:
+    return cover(*times) if part is None else part.ranges
+
+
+def _possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> NDArray[np.int64]:
+    possible = possible_slices(*times)
+    return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
 def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:

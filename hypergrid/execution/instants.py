@@ -1,6 +1,7 @@
 """Values at stations to values at instants: the kernels of interpolation in time on what a run holds."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells
 from hypergrid.kriging.in_time import Known, Ticks, estimate
@@ -23,11 +24,20 @@ def known_cells(cells: Cells, time: TimeAxis) -> Known:
     return Known.of(index, instants_ns, cells.value.T.ravel(), series=series)
 
 
-def at_instants(known: Known, operator: InterpolateInTime, target: Regular, axis: SeriesAxis) -> Cells:
-    """Return each series at each instant.
+def at_instants(
+    known: Known,
+    operator: InterpolateInTime,
+    target: Regular,
+    axis: SeriesAxis,
+    times: NDArray[np.intp] | None = None,
+) -> Cells:
+    """Return each series at each instant, or at those whose numbers are given.
 
     The count is of the readings used; possible are one at the instant of a reading, else the most that the method uses.
     """
-    ticks = Ticks(target.origin, target.step, target.count)
+    span = target if times is None else target.part(int(times[0]), int(times[-1]) + 1)
+    ticks = Ticks(span.origin, span.step, span.count)
     value, count = estimate(operator.row.estimate, known, ticks, operator.gaps_ns(axis))
+    if times is not None and len(times) < span.count:
+        value, count = value[times - times[0]], count[times - times[0]]
     return Cells(value, count, np.where(count == 1, 1, operator.row.most))

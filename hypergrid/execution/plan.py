@@ -7,6 +7,18 @@ from typing import Final
 import numpy as np
 
 from hypergrid.errors import TooLarge
+from hypergrid.execution.measured import TABLE
+from hypergrid.execution.response import Cost, candidates, mean_response_s, order_of_k
+from hypergrid.execution.strategy import (
+    Strategy,
+    Wanted,
+    at_stations,
+    materialised,
+    parse_strategy,
+    path,
+    pulled,
+)
+from hypergrid.execution.windows import needed_below
 from hypergrid.kriging.field import PIECE_PAIRS
 from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
@@ -22,6 +34,8 @@ BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
 REFINING_BLOCKS: Final = 24
 """Blocks that a refined answer comes in at least, where it has the cells."""
+FEW_PLACES: Final = 256
+"""Places of a block below which time is cut first where memory is short."""
 
 UNIT_COST_NS: Final = {
     "base": 30.0, "convert": 3.0, "aggregate": 8.0, "interpolate": 2.0, "interpolateintime": 40.0, "merge": 4.0,
@@ -59,6 +73,17 @@ class Plan:
     """Peak memory that the run adds [bytes]."""
     projected_s: float
     """Tabled cost [s]."""
+    block_times: int | None = None
+    """Time cells of the surface in one block; all where absent."""
+    chosen: Strategy | None = None
+    """How many perspectives are materialised; absent, those at the stations."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """How it is computed."""
+        if self.chosen is not None:
+            return self.chosen
+        return Strategy(at_stations(self.surface), len(path(self.surface)), "auto")
 
     @property
     def surface(self) -> Perspective:
@@ -99,6 +124,8 @@ def make_plan(
     refining: bool = False,
     streamed_cells: int | None = None,
     rules: tuple[Rule, ...] = RULES,
+    strategy: Wanted = "auto",
+    allowed_bytes: int | None = None,
 ) -> Plan:
     """Return the plan of a surface: rewritten, cut into blocks, costed.
 
@@ -113,41 +140,175 @@ def make_plan(
         is held.
     rules
         Rewrite rules; fewer show what each of them is worth.
+    strategy
+        How many perspectives are materialised; "auto" takes the least mean response (thesis 5.9) of those that fit.
+        What is watched or streamed comes in blocks of all time cells, with what is at the stations materialised.
+    allowed_bytes
+        What blocks are made smaller for, fewer places first and then fewer time cells; nothing where absent. Where the
+        smallest do not fit either, `check` refuses the plan.
+
+    Raises
+    ------
+    InvalidQuery
+        No such strategy.
     """
     rewritten = rewrite(surface, rules)
     final = rewritten.surface.perspective
-    chain = final.chain()
+    asked = parse_strategy(strategy, final)
+    most = len(path(final))
+    if streamed_cells:
+        return _plan(
+            surface, rewritten, Strategy(at_stations(final), most, "auto"), streamed_cells, None, streamed=True
+        )
+    if refining and asked is None:
+        asked = at_stations(final)
+    plans = {}
+    for k in candidates(final) if asked is None else (asked,):
+        chosen = Strategy(k, most, strategy if isinstance(strategy, str) else "as asked")
+        plans[k] = _fitting(surface, rewritten, chosen, refining=refining, allowed_bytes=allowed_bytes)
+    return plans[asked] if asked is not None else _least_response(final, plans, allowed_bytes)
+
+
+def _least_response(final: Perspective, plans: dict[int, Plan], allowed_bytes: int | None) -> Plan:
+    """Return the plan with the least mean response of those that fit; the smallest where none does."""
+    # Blocks that were made smaller answer sooner only by calling more often: they are compared among themselves.
+    best = {
+        k: plan for k, plan in plans.items() if _block_cells(final, plan.strategy, refining=False) == plan.block_cells
+    }
+    for some in ({k: plan for k, plan in best.items() if plan.block_times is None}, plans):
+        order = order_of_k(final, {k: response(plan) for k, plan in some.items()})
+        fitting = [k for k in order if allowed_bytes is None or plans[k].projected_bytes <= allowed_bytes]
+        if fitting:
+            return plans[fitting[0]]
+    # Where none fits, the least says how much is needed.
+    return min(plans.values(), key=lambda plan: plan.projected_bytes)
+
+
+def response(plan: Plan) -> float:
+    """Return the mean response time that is expected of a plan [s], by measured costs where there are any."""
+    final, costs = plan.surface, {}
+    for item, step in zip(final.chain(), plan.steps, strict=True):
+        found = TABLE.get(item.token)
+        seconds = step.projected_s if found is None else found.seconds / found.cells * step.cells
+        # Holes are skipped in what is kept sparse, at the stations; on a grid every cell is worked on.
+        costs[item.token] = Cost(seconds, 1.0 if found is None or not _at_stations(item) else found.density)
+    times = final.topology.time.count
+    boxes = -(-times // (plan.block_times or times))
+    blocks = -(-final.topology.space.count // plan.block_cells)
+    return mean_response_s(final, costs, plan.strategy.k, blocks=blocks, boxes=boxes)
+
+
+def _fitting(
+    surface: Surface, rewritten: Rewritten, chosen: Strategy, *, refining: bool, allowed_bytes: int | None
+) -> Plan:
+    """Return a plan in the blocks that are best, or where these do not fit, in the largest that do."""
+    final = rewritten.surface.perspective
+    block, times = _block_cells(final, chosen, refining=refining), final.topology.time.count
+    plan = _plan(surface, rewritten, chosen, block, None)
+    while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
+        # Few places at a time cost more in calls than few time cells do: so both in turn once there are few.
+        if not _at_stations(final) and block > 1 and (block > FEW_PLACES or times == 1 or refining):
+            block = -(-block // 2)
+        elif times > 1 and not refining:
+            times = -(-times // 2)
+        else:
+            break
+        smaller = times if times < final.topology.time.count else None
+        plan = _plan(surface, rewritten, chosen, block, smaller)
+    return plan
+
+
+def _block_cells(final: Perspective, chosen: Strategy, *, refining: bool) -> int:
+    """Return the places of a block as they are best where memory is no matter."""
     space = final.topology.space.count
-    block, carried = space, _carried(final)
+    carried = _carried_by(final, chosen)
+    block = space
     if not _at_stations(final):
-        largest = max(_place_bytes(item, final, carried=item in carried) for item in chain if not _at_stations(item))
+        drawn = [item for item in pulled(final, chosen.k) if not _at_stations(item)] or [final]
+        largest = max(_place_bytes(item, final, carried=item in carried) for item in drawn)
         # What cuts itself, or is carried from the stations, is put where the surface is without being held as a whole.
         block = space if carried or _cuts_itself(final) else max(1, min(space, BLOCK_BYTES // largest))
-        block = min([block, *(_cells_of_parts(item, final) for item in chain if _parts(item) > 1)])
+        grids = [item for item in final.chain() if _is_grid(item) and _parts(item) > 1]
+        block = min([block, *(_cells_of_parts(item, final) for item in grids)])
         # Equal blocks: a small last one would not be worth the compiled loops that the others run.
         block = -(-space // -(-space // block))
     if refining and not _at_stations(final):
         block = max(1, min(block, -(-space // REFINING_BLOCKS)))
-    block = streamed_cells or block
+    return block
+
+
+def _plan(
+    surface: Surface, rewritten: Rewritten, chosen: Strategy, block: int, times: int | None, *, streamed: bool = False
+) -> Plan:
+    final = rewritten.surface.perspective
+    chain, carried = final.chain(), _carried_by(final, chosen)
+    held = {item.token for item in materialised(final, chosen.k)}
+    rows = _rows(final, times, held)
     # What is put where the surface is takes no block of its own.
-    in_place = {*carried, *((final,) if _cuts_itself(final) else ())}
-    steps = tuple(_step(item, block * _places(item, final), carried=item in in_place) for item in chain)
-    held = (
-        final.topology.time.count
-        * (block if streamed_cells else space)
-        * _cell_bytes(final, carried, streamed=streamed_cells is not None)
+    in_place = {*carried, *((final,) if _cuts_itself(final) and times is None else ())}
+    steps = tuple(
+        _step(item, block * _places(item, final), carried=item in in_place, rows=rows[item.token]) for item in chain
     )
-    total = held + sum(step.projected_bytes for step in steps)
-    return Plan(
-        surface, rewritten, steps, final.topology.count, block, int(total), sum(step.projected_s for step in steps)
-    )  # fmt: skip
+    places = block if streamed else final.topology.space.count
+    total = final.topology.time.count * places * _cell_bytes(final, carried, streamed=streamed, whole=times is None)
+    if times is not None:
+        # What is carried is made as a box; what overlaps with the next box is kept, and joined with what is new.
+        total += 8 * 2 * times * block * len(carried)
+        drawn = [item for item in pulled(final, chosen.k) if item not in carried]
+        total += sum(3 * 24 * rows[item.token].own * _width(item, block, final) for item in drawn)
+    # What is materialised on a grid is held whole, with its counts.
+    total += sum(
+        24 * item.topology.count for item in chain if item.token in held - {final.token} and not _at_stations(item)
+    )
+    total += sum(step.projected_bytes for step in steps)
+    seconds = sum(step.projected_s for step in steps)
+    return Plan(surface, rewritten, steps, final.topology.count, block, int(total), seconds, times, chosen)
 
 
-def _cell_bytes(final: Perspective, carried: tuple[Perspective, ...], *, streamed: bool) -> int:
+@dataclass(frozen=True)
+class _Rows:
+    """Time cells that a box takes of a perspective, and of its source."""
+
+    own: int
+    below: int
+
+
+def _rows(final: Perspective, times: int | None, held: set[str]) -> dict[str, _Rows]:
+    """Return by token how many time cells a box needs; all where no number is given."""
+    chain = final.chain()
+    rows = {item.token: item.topology.time.count for item in chain}
+    asked = dict(rows)
+    if times is not None:
+        # A box in the middle of the time needs as many source cells as any.
+        middle = (final.topology.time.count - times) // 2
+        asked |= {token: len(found) for token, found in needed_below(final, np.arange(middle, middle + times)).items()}
+        rows |= {token: count for token, count in asked.items() if token not in held}
+    # What is materialised is made from all time cells of its source, at its own turn.
+    below = {
+        item.token: item.source.topology.time.count if item.token in held else asked[item.source.token]
+        for item in chain
+        if item.sources
+    }
+    return {item.token: _Rows(rows[item.token], below.get(item.token, 0)) for item in chain}
+
+
+def _width(here: Perspective, block: int, final: Perspective) -> int:
+    return here.topology.space.count if _at_stations(here) else block * _places(here, final)
+
+
+def _carried_by(final: Perspective, chosen: Strategy) -> tuple[Perspective, ...]:
+    """Return `_carried`; nothing where interpolated slices are materialised."""
+    carried = _carried(final)
+    held = {item.token for item in materialised(final, chosen.k)} - {final.token}
+    return () if any(item.token in held for item in carried) else carried
+
+
+def _cell_bytes(final: Perspective, carried: tuple[Perspective, ...], *, streamed: bool, whole: bool) -> int:
     """Return what a cell of the surface, or of a block that is streamed, takes in the result [bytes]."""
-    # Values, and counts with their copies; counts that are the same everywhere are a column.
-    arrays = 1 if _counts_are_even(carried[0] if carried else final) else 4
-    # The mean of slices is made as a block, and copied to where the surface is.
+    # Values, and counts with their copies; counts that are the same everywhere are a column, unless boxes are put
+    # together in time.
+    arrays = 1 if whole and _counts_are_even(carried[0] if carried else final) else 4
+    # The mean of slices, where it is few of them, is made as a block, and copied to where the surface is.
     arrays += len(carried) == 2 and not streamed
     # The variance of a mean may be bracketed by two.
     variances = 2 if averaged(final)[1] else 1
@@ -248,10 +409,10 @@ def _wants_variance(here: Perspective) -> bool:
     return isinstance(below.operator, Interpolate) and below.operator.variance
 
 
-def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
+def _step(here: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanStep:
     topology, operator = here.topology, here.operator
     # Where slices are carried from the stations, nothing but the surface itself holds any.
-    values = 0 if carried else _values(here, block)
+    values = 0 if carried else _values(here, block, rows.own)
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if here.holds_readings and isinstance(topology.space, SeriesAxis):
         readings = _possible_readings(here)
@@ -261,12 +422,12 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
         work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
         if isinstance(topology.time, Periodic) and "time" in operator.dimensions:
             # What a cell covers is put side by side: readings and their order, or the values of a block.
-            held += int(work) * 80 if here.source.holds_readings else _values(here.source, block) * 8
+            held += int(work) * 80 if here.source.holds_readings else _values(here.source, block, rows.below) * 8
         if not here.source.holds_readings and not carried:
             # Lifted values, what is present, and their counts; or, to choose, values by place and running counts.
-            held += _values(here.source, block * _places(here.source, here)) * 8 * 3
+            held += _values(here.source, block * _places(here.source, here), rows.below) * 8 * 3
         if operator.row.prepare is not None or not (operator.row.parts or operator.row.rank):
-            held += _listed_bytes(here, operator.row, block)
+            held += _listed_bytes(here, operator.row, block, rows)
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
         near = _near(here)
@@ -300,21 +461,21 @@ def _step(here: Perspective, block: int, *, carried: bool) -> PlanStep:
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
 
 
-def _listed_bytes(here: Perspective, row: AggregateRow, block: int) -> int:
+def _listed_bytes(here: Perspective, row: AggregateRow, block: int, rows: _Rows) -> int:
     """Return what listing the values of cells takes [bytes]: ten arrays of a part of them, or of the largest cell."""
     source, below = here.source, block * _places(here.source, here)
-    values = _possible_readings(source) if source.holds_readings else _values(source, below)
-    largest = values // max(_values(here, block), 1)
+    values = _possible_readings(source) if source.holds_readings else _values(source, below, rows.below)
+    largest = values // max(_values(here, block, rows.own), 1)
     listed = min(values, max(LISTED_AT_ONCE, largest))
     if row.merge is not None and here.topology.space != source.topology.space:
         # What is kept of each source cell once time is folded, merged over space at once.
-        listed += here.topology.time.count * below
+        listed += rows.own * below
     # What is aggregated in place of a counter's values is made of them all.
     return 8 * (10 * listed + (values if row.prepare is not None else 0))
 
 
-def _values(here: Perspective, block: int) -> int:
-    return here.topology.count if _at_stations(here) else here.topology.time.count * block
+def _values(here: Perspective, block: int, rows: int) -> int:
+    return rows * (here.topology.space.count if _at_stations(here) else block)
 
 
 def _possible_readings(here: Perspective) -> int:

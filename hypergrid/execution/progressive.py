@@ -96,7 +96,8 @@ def _served(plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], 
     evaluator = SomeTimes() if lattice.along == "time" else Evaluator()
     outcome.left_out, outcome.notes = evaluator.left_out, evaluator.notes
     block_cells = plan.block_cells if lattice.along == "space" else -(-lattice.cells // REFINING_BLOCKS)
-    done, count = np.zeros(lattice.cells, dtype=bool), 0
+    done, count, waited_s = np.zeros(lattice.cells, dtype=bool), 0, 0.0
+    slices = 1 if lattice.along == "time" else topology.time.count
     while len(cells := order.next(block_cells)):
         if isinstance(evaluator, SomeTimes):
             cells = np.sort(cells)
@@ -110,7 +111,11 @@ def _served(plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], 
         count += len(cells)
         outcome.computed[:] = count == lattice.cells if lattice.along == "time" else done
         places = int(np.count_nonzero(outcome.computed))
-        yield Picture(Progress(plan, outcome, places, clock() - begun), lattice, done, count)
+        seconds = clock() - begun
+        waited_s += seconds * len(cells)
+        yield Picture(
+            Progress(plan, outcome, places, seconds, count * slices, waited_s / count), lattice, done, count
+        )  # fmt: skip
 
 
 def _put_places(

@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.execution.boxes import buffers_of, time_boxes
+from hypergrid.execution.buffers import Buffers
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.estimate import complete
 from hypergrid.execution.evaluate import Evaluator
+from hypergrid.execution.materialise import materialise
+from hypergrid.execution.measured import Meter
 from hypergrid.execution.memory import empty
 from hypergrid.execution.orders import ORDERS, Order, raster
 from hypergrid.execution.plan import Plan
+from hypergrid.execution.strategy import pulled
 from hypergrid.topology import Grid
 
 Places = NDArray[np.intp] | slice
@@ -38,6 +43,26 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
     correlation: str = ""
     """Which correlation between slices the variance of a mean over time took, for people; empty for other variances."""
+    work: dict[str, int] = field(default_factory=dict)
+    """Cells of each perspective that were computed, by token; of a materialised or buffered one, each at most once."""
+    buffered: int = 0
+    """Most cells that buffers held between two boxes."""
+
+    def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
+        """Take some time cells, which follow one another, of a block; whether its places are done is said elsewhere."""
+        rows, shape = slice(int(times[0]), int(times[-1]) + 1), self.value.shape
+        self.value[rows, places] = block.value
+        for name in ("count", "possible"):
+            held = getattr(self, name)
+            held = np.zeros(shape, dtype=np.int64) if held is None else held
+            held[rows, places] = getattr(block, name)
+            setattr(self, name, held)
+        for name in ("variance", "variance_low"):
+            found, held = getattr(block, name), getattr(self, name)
+            if found is not None:
+                held = np.full(shape, np.nan) if held is None else held
+                held[rows, places] = found
+                setattr(self, name, held)
 
     def room(self, places: Places) -> NDArray[np.float64] | None:
         """Return where the values of some places may be computed in place, None where nowhere."""
@@ -46,7 +71,7 @@ class Outcome:
     def put(self, places: Places, block: Cells) -> None:
         """Take a block's values."""
         # What was computed in place is there already.
-        if block.value.base is not self.value:
+        if not np.may_share_memory(block.value, self.value):
             self.value[:, places] = block.value
         self.count = _put(self.count, places, block.count, self.value.shape)
         self.possible = _put(self.possible, places, block.possible, self.value.shape)
@@ -111,6 +136,10 @@ class Progress:
     """Places (cells of one slice) that are done."""
     seconds: float
     """Since the run began [s]."""
+    cells: int
+    """Cells that are done."""
+    response_s: float
+    """Mean over these of the seconds from the beginning of the run until each was computed (thesis 5.6) [s]."""
 
     @property
     def total(self) -> int:
@@ -120,7 +149,7 @@ class Progress:
     @property
     def fraction(self) -> float:
         """Share of the cells that is computed, 0 to 1."""
-        return self.places / self.total
+        return self.cells / (self.total * self.frames)
 
     @property
     def complete(self) -> bool:
@@ -199,25 +228,46 @@ def _in_memory(plan: Plan, *, watched: bool) -> Outcome:
     return Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
 
 
+def _evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
+    from_boxes = frozenset(item.token for item in pulled(plan.surface, plan.strategy.k))
+    return Evaluator(pulled=from_boxes, buffers=buffers, meter=meter)
+
+
 def _blocks(
     plan: Plan, order: Order, outcome: Outcome | None, *, watched: bool, clock: Callable[[], float]
 ) -> Iterator[Progress]:
-    begun = clock()
-    surface = plan.surface
+    begun, surface = clock(), plan.surface
     total = surface.topology.space.count
     # Of a map that does not fit in memory neither do the numbers of its cells.
     permutation = None if order is raster else order(surface.topology.space.shape)
     in_order = permutation is None or bool((permutation[1:] > permutation[:-1]).all())
     outcome = outcome or _in_memory(plan, watched=watched)
-    evaluator = Evaluator()
-    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.notes
+    boxes = time_boxes(surface.topology.time.count, plan.block_times)
+    buffers = buffers_of(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
+    meter = Meter(clock)
+    evaluator = _evaluator(plan, buffers, meter)
+    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.notes, evaluator.work
     here = surface.topology.space.token()
+    materialise(evaluator, surface, plan.strategy.k, block_cells=plan.block_cells)
+    done, waited_s = 0, 0.0
     for start in range(0, total, plan.block_cells):
         stop = min(start + plan.block_cells, total)
         places = np.arange(start, stop, dtype=np.intp) if permutation is None else permutation[start:stop]
         # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
         range_ = slice(start, stop) if in_order else places
-        outcome.put(range_, evaluator.surface(surface, places, out=outcome.room(range_)))
-        outcome.correlation = evaluator.correlation
-        outcome.extrapolated = evaluator.extrapolated.get(here)
-        yield Progress(plan, outcome, stop, clock() - begun)
+        for number, times in enumerate(boxes):
+            last = number == len(boxes) - 1
+            if len(boxes) == 1:
+                outcome.put(range_, evaluator.surface(surface, places, out=outcome.room(range_)))
+            else:
+                outcome.put_times(range_, times, evaluator.surface(surface, places, times))
+                outcome.computed[range_] = last
+            if buffers is not None:
+                buffers.end(number, last_places=stop == total)
+                outcome.buffered = buffers.peak
+            outcome.correlation = evaluator.correlation
+            outcome.extrapolated = evaluator.extrapolated.get(here)
+            seconds, cells = clock() - begun, len(places) * len(times)
+            done, waited_s = done + cells, waited_s + seconds * cells
+            yield Progress(plan, outcome, stop if last else start, seconds, done, waited_s / done)
+    meter.remember()

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
+from hypergrid.execution.windows import Times
 from hypergrid.perspective import Aggregate, Base, Perspective
 from hypergrid.streams.elements import Readings
 from hypergrid.topology import Regular
@@ -34,6 +35,7 @@ class SomeTimes(Evaluator):
         self._windows = _disjoint(axis.corners[cells] - reach_ns, axis.length + reach_ns)
         # What the stations hold in other windows is no answer for these.
         self._whole.clear()
+        self._known_readings.clear()
         block = self.block(here, np.zeros(1, dtype=np.intp))
         shape = (axis.count, 1)
         count, possible = (np.broadcast_to(array, shape)[cells] for array in (block.count, block.possible))
@@ -45,11 +47,12 @@ class SomeTimes(Evaluator):
         self._windows = windows
         return readings if windows is None else readings.take(_within(readings.starts_ns(), windows))
 
-    def _compute_stations(self, here: Perspective) -> Cells:
-        cells = super()._compute_stations(here)
+    def _compute_stations(self, here: Perspective, times: Times | None) -> Cells:
+        cells = super()._compute_stations(here, times)
         if self._windows is None or here.holds_readings or not isinstance(here.operator, Base):
             return cells
-        inside = _within(here.topology.time.corners, self._windows)[:, None]
+        corners = here.topology.time.corners if times is None else here.topology.time.corners[times]
+        inside = _within(corners, self._windows)[:, None]
         return replace(cells, value=np.where(inside, cells.value, np.nan), count=cells.count * inside)
 
 

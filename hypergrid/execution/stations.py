@@ -17,7 +17,14 @@ from hypergrid.tokens import token
 from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, blocks_of, per_cell
 
 
-def aggregate_readings(readings: Readings, target: TimeCells, axis: SeriesAxis, *, operator: Aggregate) -> Cells:
+def aggregate_readings(
+    readings: Readings,
+    target: TimeCells,
+    axis: SeriesAxis,
+    *,
+    operator: Aggregate,
+    times: NDArray[np.intp] | None = None,
+) -> Cells:
     """Return the aggregate of each series in each time cell.
 
     A reading belongs to the cells that hold the start of its interval (its stamp, for a sample).
@@ -32,15 +39,18 @@ def aggregate_readings(readings: Readings, target: TimeCells, axis: SeriesAxis, 
         The series that `readings.index` counts.
     operator
         The function, its parameters, and the share of possible readings below which a cell is missing.
+    times
+        Numbers of the time cells that are wanted, shape (chosen,); all where absent.
     """
     row, given = operator.row, operator.given
+    chosen = np.arange(target.count) if times is None else times
     readings = _cell_by_cell(prepared_readings(readings, operator), target)
-    first, stop = _ranges(readings, target, axis.count)
+    first, stop = _ranges(readings, target, axis.count, chosen)
     if isinstance(row, ListedRow):
         value, count = of_ranges(row, readings.value, (first.ravel(), stop.ravel()))
         value, count = value.reshape(first.shape), count.reshape(first.shape)
     elif row.rank is not None:
-        hashes = cell_hashes(target.corners, series_keys(axis))
+        hashes = cell_hashes(target.corners[chosen], series_keys(axis))
         value, count = choose_ranges(row, readings.value, first, stop, hashes)
     else:
         # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
@@ -54,6 +64,8 @@ def aggregate_readings(readings: Readings, target: TimeCells, axis: SeriesAxis, 
             value = row.finish(states, count, given)
         value, count = value.reshape(first.T.shape).T, count.reshape(first.T.shape).T
     possible = _possible(target, axis)
+    if times is not None and len(possible) > 1:
+        possible = possible[times]
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
 
 
@@ -78,10 +90,12 @@ def _blocks_under(readings: Readings, target: Bins | Periodic) -> NDArray[np.int
     return np.asarray(np.where(outside, -1, block), dtype=np.intp)
 
 
-def _ranges(readings: Readings, target: TimeCells, series: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which readings lie in each cell: half-open ranges, shape (time cells, series)."""
+def _ranges(
+    readings: Readings, target: TimeCells, series: int, chosen: NDArray[np.intp]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which readings lie in each chosen cell: half-open ranges, shape (chosen, series)."""
     if isinstance(target, Regular):
-        return _ranges_of_steps(readings, target, series)
+        return _ranges_of_steps(readings, target, series, chosen)
     offsets = np.arange(series, dtype=np.int64) * (2 * target.count + 1)
     # Even numbers stand for what lies between the cells, odd ones for the cells: within a series they never fall.
     if isinstance(target, Periodic):
@@ -90,13 +104,15 @@ def _ranges(readings: Readings, target: TimeCells, series: int) -> tuple[NDArray
         before = np.searchsorted(target.starts, readings.starts_ns(), side="right")
         number = 2 * before - (_blocks_under(readings, target) >= 0)
     keys = readings.index.astype(np.int64) * (2 * target.count + 1) + number
-    begins = 2 * np.arange(target.count, dtype=np.int64)[:, None] + 1 + offsets
+    begins = 2 * chosen.astype(np.int64)[:, None] + 1 + offsets
     first = np.searchsorted(keys, begins.ravel(), side="left").reshape(begins.shape)
     stop = np.searchsorted(keys, begins.ravel(), side="right").reshape(begins.shape)
     return first, stop
 
 
-def _ranges_of_steps(readings: Readings, target: Regular, series: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _ranges_of_steps(
+    readings: Readings, target: Regular, series: int, chosen: NDArray[np.intp]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the ranges of even cells.
 
     All boundaries are multiples of one unit from the origin, so a reading is a small whole number within its series,
@@ -107,7 +123,7 @@ def _ranges_of_steps(readings: Readings, target: Regular, series: int) -> tuple[
     bins = np.clip((readings.starts_ns() - target.origin) // unit, -1, units)
     keys = readings.index.astype(np.int64) * (units + 2) + bins
     offsets = np.arange(series, dtype=np.int64) * (units + 2)
-    begins = np.arange(target.count, dtype=np.int64)[:, None] * (target.step // unit) + offsets
+    begins = chosen.astype(np.int64)[:, None] * (target.step // unit) + offsets
     first = np.searchsorted(keys, begins.ravel(), side="left").reshape(begins.shape)
     stop = np.searchsorted(keys, (begins + target.length // unit).ravel(), side="left").reshape(begins.shape)
     return first, stop

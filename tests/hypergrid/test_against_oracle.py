@@ -1,5 +1,6 @@
 """The whole query core against a slow, obvious oracle: random questions about random readings."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import hypergrid as hg
 from hypergrid.errors import HyperGridError
 from hypergrid.execution import Plan, make_plan, run
+from hypergrid.execution.strategy import path
 from hypergrid.perspective import Surface, question_from_json
 from hypergrid.perspective.build import selected
 from hypergrid.perspective.sources import pinned
@@ -62,6 +64,24 @@ def check(query: Query, feeds: dict[str, Feed]) -> None:
         same(last["value"].to_numpy(), expected.value, order)
         same(last["count"].to_numpy(), expected.count, order)
     same(unrewritten(surface), expected.value, "without rules")
+    for k, places, times, buffered in strategies(surface):
+        plan = make_plan(surface, strategy=k)
+        in_boxes = replace(
+            plan, block_cells=places, block_times=times, chosen=replace(plan.strategy, buffered=buffered)
+        )
+        outcome, what = list(run(in_boxes))[-1].outcome, f"k = {k}, boxes of {places} x {times}, buffered {buffered}"
+        same(outcome.value, expected.value, what)
+        same(np.broadcast_to(outcome.count, outcome.value.shape), expected.count, what)
+        same(np.broadcast_to(outcome.possible, outcome.value.shape), expected.possible, what)
+
+
+def strategies(surface: Surface) -> Iterator[tuple[int, int, int | None, bool]]:
+    """Yield every k with large and small boxes: places and time cells of a box, and whether there are buffers."""
+    most = len(path(make_plan(surface).surface))
+    for k in range(most + 1):
+        yield k, 10**6, None, True
+        yield k, 7, 5, True
+    yield 0, 7, 5, False
 
 
 def answerable(query: Query) -> Query:
