@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import hypergrid as hg
 from hypergrid.errors import InvalidFunction, InvalidQuery, InvalidUnit, NotFound
+from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
 from hypergrid.perspective.added import ADDED
 from hypergrid.perspective.user_functions import load_entry_points
@@ -267,6 +269,15 @@ class TestAggregate:
         query = array([[1, 2], [1, 2], [1, 5], [1, 9]]).aggregate("broken", time="20min")
         with pytest.raises(InvalidFunction, match=r"gave inf.*in the cell 2007-10-01T00:20Z at station '1'"):
             query.compute()
+
+    @pytest.mark.parametrize("k", [0, 1])
+    @pytest.mark.parametrize("times", [None, 1, 2])
+    def test_names_the_very_cell_in_every_box(self, k: int, times: int | None) -> None:
+        hg.aggregate_function("broken")(lambda values: 1 / (values[0] - 5))
+        query = array([[1, 2], [1, 2], [1, 2], [1, 2], [1, 5], [1, 9]]).aggregate("broken", time="20min")
+        plan = replace(make_plan(query.surface(), strategy=k), block_times=times)
+        with pytest.raises(InvalidFunction, match=r"gave inf.*in the cell 2007-10-01T00:40Z at station '1'"):
+            list(run(plan))
 
     def test_of_maxima_is_refused_where_it_makes_no_sense(self, tmp_path: Path) -> None:
         hg.aggregate_function("middle", of_extremes=False)(np.median)
