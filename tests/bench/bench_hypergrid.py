@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench import hypergrid_array, hypergrid_engine, hypergrid_growing, hypergrid_rewriting, hypergrid_walk
+from tests.bench import (
+    hypergrid_array,
+    hypergrid_engine,
+    hypergrid_growing,
+    hypergrid_rewriting,
+    hypergrid_strategies,
+    hypergrid_walk,
+)
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
 from tests.bench.kriging_figures import COLUMNS, Figure, Tell
 
@@ -20,6 +27,7 @@ Part = Callable[[Sample, int, Tell], dict[str, Any]]
 PARTS: Mapping[str, Part] = {
     "array": hypergrid_array.measure,
     "rewriting": hypergrid_rewriting.measure,
+    "strategies": hypergrid_strategies.measure,
     "walk": hypergrid_walk.measure,
 }
 """What is measured on the sample network, in the order of the figures."""
@@ -27,6 +35,7 @@ PARTS: Mapping[str, Part] = {
 TITLES = {
     "array": "Figure 5.3: a hand-written script of xarray and PyKrige [there], HyperGrid [here]",
     "rewriting": "Figure 5.4: as written [there], rewritten [here]",
+    "strategies": "Figures 5.5 to 5.7: buffers, and every hybrid-k beside the chosen one [there]",
     "walk": "Figure 5.10: the whole picture [there], 15 % of it walked [here]",
     "engine": "The engine [here] over bare kernels [there]",
     "growing": "A slice more: what it touches [here], everything anew [there]",

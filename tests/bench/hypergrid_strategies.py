@@ -1,0 +1,138 @@
+"""Figures 5.5 to 5.7: buffers on queries whose cells overlap and on one whose do not; every hybrid-k, and the choice.
+
+None of these queries lets an aggregate be taken before its interpolation: they krige from the 20 nearest stations, or
+take a greatest value. So every slice of the map is there to be kept or computed again.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import hypergrid as hg
+from hypergrid.execution import Plan, Strategy, make_plan, run
+from hypergrid.execution.strategy import path
+from hypergrid.perspective import Interpolate, Surface
+from tests.bench.hypergrid_cases import Sample
+from tests.bench.kriging_figures import Figure, Tell, Timings, faster, interleaved, slower
+
+Floats = NDArray[np.float64]
+
+BUFFERS_GOAL = 2.0
+CHOICE_GOAL = 1.25
+LIMIT = 1e-9
+"""Greatest difference between strategies that is allowed [the variable's unit]."""
+
+
+def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
+    """Return what buffers are worth, and the total and mean response time of every hybrid-k of Q1 and Q5."""
+    archive = hg.open(sample.archive)
+    asked = {"Q1": sample.query("q1"), "Q5": sample.query("q5")}
+    surfaces = {name: archive.query(document).surface() for name, document in asked.items()}
+    surfaces["Q5, greatest, all stations"] = archive.query(greatest_of_all(asked["Q5"])).surface()
+    figures: list[Figure] = []
+    apart: dict[str, float] = {}
+    for name, surface in surfaces.items():
+        more, apart[f"{name}, buffered"] = buffers(name, surface, pairs, tell)
+        figures += more
+    for name in asked:
+        more, apart[f"{name}, every k"] = hybrids(name, surfaces[name], pairs, tell)
+        figures += more
+    return {
+        "figures": [figure.to_json() for figure in figures],
+        "differences": [
+            {"name": name, "greatest": greatest, "goal": LIMIT, "met": greatest <= LIMIT}
+            for name, greatest in apart.items()
+        ],
+    }
+
+
+def greatest_of_all(document: dict[str, Any]) -> dict[str, Any]:
+    """Return Q5 with the greatest value of each window in place of the mean, kriged from all stations."""
+    cleaning, alignment, interpolation, window = document["steps"]
+    everybody = {**interpolation, "params": {**interpolation["params"], "neighbours": None}}
+    return {**document, "steps": [cleaning, alignment, everybody, {**window, "function": "max"}]}
+
+
+def buffers(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[Figure], float]:
+    """Return how many times faster bottom-up is with buffers, in boxes of one time cell, and what they change.
+
+    Beside the time there is the number of cells that are interpolated: what buffers save. The time follows only where
+    an estimate costs more than finding neighbours and weights, which slices of one box share.
+    """
+    plans = {"buffered": bottom_up(surface, buffered=True), "unbuffered": bottom_up(surface, buffered=False)}
+    seconds, _, greatest = _timed(plans, pairs, tell, f"figure 5.5, {name}")
+    overlaps = plans["buffered"].surface.topology.time.count > 1
+    figure = faster(
+        f"{name}, bottom-up with buffers", seconds["buffered"], seconds["unbuffered"], what="unbuffered / buffered",
+        goal=BUFFERS_GOAL if overlaps else None,
+    )  # fmt: skip
+    cells = {label: interpolated(plan) for label, plan in plans.items()}
+    share = cells["unbuffered"] / cells["buffered"]
+    what = "cells interpolated, unbuffered / buffered"
+    return [figure, Figure(f"{name}, cells interpolated", None, None, share, (share, share), what)], greatest
+
+
+def interpolated(plan: Plan) -> int:
+    """Return how many cells a run interpolates, those that it does again included."""
+    *_, last = run(plan, watched=False)
+    maps = [item for item in plan.surface.chain() if isinstance(item.operator, Interpolate)]
+    return sum(last.outcome.work[item.token] for item in maps)
+
+
+def bottom_up(surface: Surface, *, buffered: bool) -> Plan:
+    """Return the plan that pulls every perspective, in boxes of one time cell of all places."""
+    plan = make_plan(surface, strategy="bottom_up")
+    here = plan.surface
+    chosen = Strategy(0, len(path(here)), "bottom_up", buffered=buffered)
+    return replace(plan, block_cells=here.topology.space.count, block_times=1, chosen=chosen)
+
+
+def hybrids(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[Figure], float]:
+    """Return total and mean response time of every k, in the blocks of an answer that is watched, and of the choice."""
+    most = len(path(make_plan(surface).surface))
+    plans = {f"hybrid-{k}": make_plan(surface, refining=True, strategy=k) for k in range(most + 1)}
+    totals, responses, greatest = _timed(plans, pairs, tell, f"figures 5.6 and 5.7, {name}")
+    # Now that the cost of each perspective is measured, as in a process that has answered such a query before.
+    chosen = f"hybrid-{make_plan(surface, refining=True).strategy.k}"
+    best = min(responses, key=lambda label: statistics.median(responses[label]))
+    figures = [
+        slower(f"{name}, {label}, {what}", row[label], row[chosen], what=f"{label} / the chosen {chosen}")
+        for what, row in (("total", totals), ("mean response", responses))
+        for label in plans
+    ]
+    figures.append(
+        slower(
+            f"{name}, choice {chosen}, best {best}", responses[chosen], responses[best],
+            what="mean response of the chosen k / of the best", goal=CHOICE_GOAL,
+        )
+    )  # fmt: skip
+    return figures, greatest
+
+
+def _timed(plans: Mapping[str, Plan], pairs: int, tell: Tell, stage: str) -> tuple[Timings, Timings, float]:
+    """Return seconds in all, mean response times [s], and the greatest difference of the values from the first plan's.
+
+    The difference is infinite where not the same cells are missing.
+    """
+    found: dict[str, Floats] = {}
+    responses: Timings = {label: [] for label in plans}
+
+    def work(label: str, plan: Plan) -> Callable[[int], None]:
+        def compute(number: int) -> None:
+            *_, last = run(plan, watched=False)
+            found[label] = last.outcome.value
+            if number >= 0:
+                responses[label].append(last.response_s)
+
+        return compute
+
+    works = {label: work(label, plan) for label, plan in plans.items()}
+    seconds = interleaved(works, pairs, tell=tell, stage=stage, warm_up=True)
+    first, *others = found.values()
+    if any((np.isnan(one) != np.isnan(first)).any() for one in others):
+        return seconds, responses, float("inf")
+    return seconds, responses, max(float(np.nanmax(np.abs(one - first))) for one in others)

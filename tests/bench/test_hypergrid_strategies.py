@@ -1,0 +1,49 @@
+"""The figures of strategies in small: what they say, and that every strategy gives the same surface."""
+
+from typing import Any
+
+import pytest
+
+from tests.bench.hypergrid_cases import Sizes, sample
+from tests.bench.hypergrid_strategies import measure
+
+SMALL = Sizes(start="2007-10-01", days=1, hours=6, side=5)
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    def quiet(_stage: str, _done: float) -> None:
+        """Hear nothing."""
+
+    with sample(SMALL, quiet) as made:
+        return measure(made, 2, quiet)
+
+
+def test_every_strategy_gives_the_same_surface(measured: dict[str, Any]) -> None:
+    names = ["Q1, buffered", "Q5, buffered", "Q5, greatest, all stations, buffered", "Q1, every k", "Q5, every k"]
+    assert [row["name"] for row in measured["differences"]] == names
+    assert all(row["met"] for row in measured["differences"]), measured["differences"]
+
+
+def test_goals_are_set_where_windows_overlap_and_on_the_choice(measured: dict[str, Any]) -> None:
+    goals = {row["name"]: (row["goal"], row["goal_is"]) for row in measured["figures"]}
+    assert goals["Q1, bottom-up with buffers"][0] is None
+    assert goals["Q5, bottom-up with buffers"] == (2.0, "at least")
+    choices = [goal for name, goal in goals.items() if ", choice hybrid-" in name]
+    assert choices == [(1.25, "at most")] * 2
+
+
+def test_every_k_has_its_total_and_its_mean_response(measured: dict[str, Any]) -> None:
+    figures = {row["name"]: row for row in measured["figures"]}
+    for name in ("Q1", "Q5"):
+        for k in range(4):
+            total = figures[f"{name}, hybrid-{k}, total"]["hypergrid_s"]
+            # A cell is there before the run ends.
+            assert 0 < figures[f"{name}, hybrid-{k}, mean response"]["hypergrid_s"] <= total
+
+
+def test_without_buffers_each_slice_is_interpolated_once_a_window(measured: dict[str, Any]) -> None:
+    ratios = {row["name"]: row["ratio"] for row in measured["figures"] if row["name"].endswith("cells interpolated")}
+    assert ratios["Q1, cells interpolated"] == 1
+    # Windows of 15 minutes, one each 5 minutes.
+    assert ratios["Q5, cells interpolated"] == pytest.approx(3, abs=0.1)
