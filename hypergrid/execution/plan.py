@@ -32,6 +32,8 @@ from hypergrid.topology import Grid, Periodic, SeriesAxis, ZoneCells
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
+MOST_LISTED: Final = 2**22
+"""Time cells of an axis up to which a plan lists those that a box needs."""
 REFINING_BLOCKS: Final = 24
 """Blocks that a refined answer comes in at least, where it has the cells."""
 FEW_PLACES: Final = 256
@@ -205,6 +207,9 @@ def _fitting(
     final = rewritten.surface.perspective
     block, times = _block_cells(final, chosen, refining=refining), final.topology.time.count
     plan = _plan(surface, rewritten, chosen, block, None)
+    if allowed_bytes is not None and 8 * final.topology.count > allowed_bytes:
+        # Not even the surface itself fits: no smaller block helps.
+        return plan
     while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
         # Few places at a time cost more in calls than few time cells do: so both in turn once there are few.
         if not _at_stations(final) and block > 1 and (block > FEW_PLACES or times == 1 or refining):
@@ -279,9 +284,15 @@ def _rows(final: Perspective, times: int | None, held: set[str]) -> dict[str, _R
     rows = {item.token: item.topology.time.count for item in chain}
     asked = dict(rows)
     if times is not None:
-        # A box in the middle of the time needs as many source cells as any.
-        middle = (final.topology.time.count - times) // 2
-        asked |= {token: len(found) for token, found in needed_below(final, np.arange(middle, middle + times)).items()}
+        whole = final.topology.time.count
+        if max(rows.values()) > MOST_LISTED:
+            # Too many to be listed before anybody knows whether they fit: their share, and one for each edge.
+            asked = {token: min(-(-count * times // whole) + 2, count) for token, count in rows.items()}
+        else:
+            # A box in the middle of the time needs as many source cells as any.
+            middle = (whole - times) // 2
+            needed = needed_below(final, np.arange(middle, middle + times))
+            asked |= {token: len(found) for token, found in needed.items()}
         rows |= {token: count for token, count in asked.items() if token not in held}
     # What is materialised is made from all time cells of its source, at its own turn.
     below = {

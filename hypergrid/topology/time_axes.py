@@ -36,6 +36,9 @@ def per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
 
 def shortest_ns(axis: TimeCells) -> int:
     """Return the length of the shortest cell [ns]; of a periodic axis, of a block that nothing cuts."""
+    if isinstance(axis, Regular):
+        # Before any list of its cells: an axis that is refused a moment later may have 10^13.
+        return axis.length
     starts, ends = blocks_of(axis)
     if not len(starts):
         return 1
