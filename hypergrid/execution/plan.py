@@ -207,9 +207,6 @@ def _fitting(
     final = rewritten.surface.perspective
     block, times = _block_cells(final, chosen, refining=refining), final.topology.time.count
     plan = _plan(surface, rewritten, chosen, block, None)
-    if allowed_bytes is not None and 8 * final.topology.count > allowed_bytes:
-        # Not even the surface itself fits: no smaller block helps.
-        return plan
     while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
         # Few places at a time cost more in calls than few time cells do: so both in turn once there are few.
         if not _at_stations(final) and block > 1 and (block > FEW_PLACES or times == 1 or refining):
