@@ -19,13 +19,14 @@ from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.faults import naming_cell, naming_reading
 from hypergrid.execution.grids import SpaceCover, TimePart, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
+from hypergrid.execution.interpolations import field_key, grid_of, is_by_slice, layers_of, of_what, stations_used
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
-from hypergrid.execution.places import Covariate, covariates_of, prepare, stations_of, targets_of
+from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings
 from hypergrid.execution.windows import Times, aggregated, reached
-from hypergrid.kriging import Field, Targets, Variogram
+from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.conditioning import least_stations
 from hypergrid.kriging.detrended import Detrended, DetrendedKriging
 from hypergrid.kriging.field import KrigingField
@@ -319,7 +320,7 @@ class Evaluator:
         targets, known = self._targets(here, operator, metres, cells)
         self._mark(here, operator, cells[known], targets)
         possible = np.array([[stations]], dtype=np.int64)
-        counts = _counts(field, targets)
+        counts = stations_used(field, targets)
         self._tell_unreached(here, operator, targets, cells[known], None if times is not None else counts)
         if known.all():
             into = {"out": out} if isinstance(field, KrigingField | LocalField) and out is not None else {}
@@ -353,7 +354,7 @@ class Evaluator:
             names = operator.row.covariates(operator.given)
 
             def targets(places: NDArray[np.intp]) -> tuple[Targets, NDArray[np.bool_]]:
-                return targets_of(_grid(here), places, metres, names, _covariate(here), operator.given)
+                return targets_of(grid_of(here), places, metres, names, layers_of(here), operator.given)
 
             self._errors[final.token] = MeanErrors(aggregates, field, targets, memory=operator.memory)
         errors = self._errors[final.token]
@@ -374,10 +375,10 @@ class Evaluator:
         self, here: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
     ) -> tuple[Targets, NDArray[np.bool_]]:
         names = operator.row.covariates(operator.given)
-        targets, known = targets_of(_grid(here), cells, metres, names, _covariate(here), operator.given)
+        targets, known = targets_of(grid_of(here), cells, metres, names, layers_of(here), operator.given)
         if not known.all():
             # Set and not added: a cell may be asked for more than once.
-            key = _key(here, operator) + here.topology.space.token()
+            key = field_key(here, operator) + here.topology.space.token()
             self._unknown.setdefault(key, np.zeros(here.topology.space.count, dtype=bool))[cells[~known]] = True
             unknown = sum(int(np.count_nonzero(found)) for found in self._unknown.values())
             self._say("cells", f"{unknown} cells without {' or '.join(names)} are missing")
@@ -385,7 +386,7 @@ class Evaluator:
 
     def _mark(self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets) -> None:
         """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
-        key = _key(here, operator)
+        key = field_key(here, operator)
         field = self._fields[key][0] if key in self._fields else None
         if isinstance(field, Detrended):
             outside = field.outside(targets)
@@ -395,7 +396,7 @@ class Evaluator:
             outside = np.any((parts < low) | (parts > high), axis=1)
         else:
             return
-        grid = _grid(here)
+        grid = grid_of(here)
         self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))[cells] |= outside
 
     def _carry_marks(self, source: Grid, target: Space, cells: NDArray[np.intp], space: SpaceCover) -> None:
@@ -426,11 +427,11 @@ class Evaluator:
             told = self._unreached.get(here.token + repr(operator.content()))
             if told is not None and (told[cells] >= 0).all():
                 return
-            counts = _counts(field, targets)
+            counts = stations_used(field, targets)
         if counts.shape[1] != len(cells):
             return
         key = here.token + repr(operator.content())
-        found = self._unreached.setdefault(key, np.full(_grid(here).count, -1, dtype=np.int64))
+        found = self._unreached.setdefault(key, np.full(grid_of(here).count, -1, dtype=np.int64))
         heard = field.counts > 0
         # Set and not added: a cell may be asked for more than once.
         found[cells] = np.count_nonzero(counts[heard] == 0, axis=0)
@@ -451,9 +452,9 @@ class Evaluator:
 
     def _field(self, here: Perspective, operator: Interpolate, times: Times | None = None) -> tuple[Field, Metres, int]:
         """Return the field of some slices, or of all, the plane that it is on, and how many stations it may use."""
-        key = _key(here, operator)
+        key = field_key(here, operator)
         if key not in self._fields:
-            if times is not None and self._is_pulled(here.source) and _is_by_slice(operator):
+            if times is not None and self._is_pulled(here.source) and is_by_slice(operator):
                 values = self.block(here.source, np.arange(here.source.topology.space.count), times=times).value
                 # Which stations are used does not depend on the slices once each was heard.
                 if key in self._network_known or np.isfinite(values).any(axis=0).all():
@@ -466,7 +467,7 @@ class Evaluator:
     def _prepare(
         self, here: Perspective, operator: Interpolate, values: NDArray[np.float64]
     ) -> tuple[Field, Metres, int]:
-        key = _key(here, operator)
+        key = field_key(here, operator)
         axis = here.source.topology.space
         if not isinstance(axis, SeriesAxis):
             message = "an interpolation starts from stations"
@@ -474,7 +475,7 @@ class Evaluator:
         placing = place(axis, operator)
         heard = np.isfinite(values).any(axis=0) | (key in self._network_known)
         names = operator.row.covariates(operator.given)
-        covariates = covariates_of(axis, names, _covariate(here))
+        covariates = covariates_of(axis, names, layers_of(here))
         known = np.ones(axis.count, dtype=bool)
         for covariate in covariates.values():
             known &= np.isfinite(covariate)
@@ -492,7 +493,7 @@ class Evaluator:
             self._heights_m[key] = float(heights_m.min()), float(heights_m.max())
         metres = placing.metres
         prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
-        for note in (*placing.notes, *(_of_what(here.source) + note for note in prepared.notes)):
+        for note in (*placing.notes, *(of_what(here.source) + note for note in prepared.notes)):
             self._say(note, note)
         field = prepared.field
         if isinstance(field, KrigingField):
@@ -586,51 +587,6 @@ def _part(
         return None, None
     needed, ranges = aggregated(*times, operator, wanted)
     return needed, TimePart(wanted, ranges, needed)
-
-
-def _is_by_slice(operator: Interpolate) -> bool:
-    """Return whether a field of some slices is that of all, cut: nothing is fitted to them, or said of all of them."""
-    given = operator.given
-    fixed = isinstance(given.get("variogram"), Variogram) or not operator.row.has_variance
-    return fixed and given.get("trend") is None and given.get("radius_m") is None
-
-
-def _key(here: Perspective, operator: Interpolate) -> str:
-    """Return what a field depends on."""
-    return here.source.token + repr(operator.content())
-
-
-def _of_what(here: Perspective) -> str:
-    """Return what begins a note of an interpolation, so that the parts of a recipe are told apart."""
-    if isinstance(here.operator, Merge):
-        return f"{here.operator.function}: "
-    return f"{here.operator.calls[-1].name}: " if isinstance(here.operator, Convert) else ""
-
-
-def _grid(here: Perspective) -> Grid:
-    if not isinstance(here.topology.space, Grid):
-        message = "an interpolation has a grid"
-        raise TypeError(message)
-    return here.topology.space
-
-
-def _covariate(here: Perspective) -> Covariate:
-    """Return what looks up layers where the readings of a perspective come from."""
-    base = here.bases()[0].operator
-
-    def at(name: str, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not isinstance(base, Base):
-            message = "a base has a source"
-            raise TypeError(message)
-        return base.source.layer(name).at(points)
-
-    return at
-
-
-def _counts(field: Field, targets: Targets) -> NDArray[np.int64]:
-    """Return the stations used, shape (slices, 1), or (slices, targets) where a method says so by target."""
-    by_target = None if getattr(field, "counts_are_even", False) else getattr(field, "counts_at", None)
-    return (field.counts[:, None] if by_target is None else by_target(targets)).astype(np.int64)
 
 
 def _finite(readings: Readings) -> Readings:

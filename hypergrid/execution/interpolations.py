@@ -1,0 +1,55 @@
+"""What is known of an interpolation from its perspective alone: its grid, its layers, what its field depends on."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.execution.places import Covariate
+from hypergrid.kriging import Field, Targets, Variogram
+from hypergrid.perspective import Base, Convert, Interpolate, Merge, Perspective
+from hypergrid.topology import Grid
+
+
+def is_by_slice(operator: Interpolate) -> bool:
+    """Return whether a field of some slices is that of all, cut: nothing is fitted to them, or said of all of them."""
+    given = operator.given
+    fixed = isinstance(given.get("variogram"), Variogram) or not operator.row.has_variance
+    return fixed and given.get("trend") is None and given.get("radius_m") is None
+
+
+def field_key(here: Perspective, operator: Interpolate) -> str:
+    """Return what a field depends on."""
+    return here.source.token + repr(operator.content())
+
+
+def of_what(here: Perspective) -> str:
+    """Return what begins a note of an interpolation, so that the parts of a recipe are told apart."""
+    if isinstance(here.operator, Merge):
+        return f"{here.operator.function}: "
+    return f"{here.operator.calls[-1].name}: " if isinstance(here.operator, Convert) else ""
+
+
+def grid_of(here: Perspective) -> Grid:
+    """Return the grid that an interpolation is on."""
+    if not isinstance(here.topology.space, Grid):
+        message = "an interpolation has a grid"
+        raise TypeError(message)
+    return here.topology.space
+
+
+def layers_of(here: Perspective) -> Covariate:
+    """Return what looks up layers where the readings of a perspective come from."""
+    base = here.bases()[0].operator
+
+    def at(name: str, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not isinstance(base, Base):
+            message = "a base has a source"
+            raise TypeError(message)
+        return base.source.layer(name).at(points)
+
+    return at
+
+
+def stations_used(field: Field, targets: Targets) -> NDArray[np.int64]:
+    """Return the stations used, shape (slices, 1), or (slices, targets) where a method says so by target."""
+    by_target = None if getattr(field, "counts_are_even", False) else getattr(field, "counts_at", None)
+    return (field.counts[:, None] if by_target is None else by_target(targets)).astype(np.int64)
