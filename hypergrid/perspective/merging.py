@@ -13,7 +13,19 @@ from hypergrid.perspective.operators import Base, Merge
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.restrict import restrict
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import Bins, Grid, Periodic, Regular, SeriesAxis, Space, TimeAxis, Topology, ZoneCells
+from hypergrid.topology import (
+    Bands,
+    Bins,
+    Grid,
+    Periodic,
+    Regular,
+    SeriesAxis,
+    Space,
+    TimeAxis,
+    Topology,
+    ZoneCells,
+    levels_words,
+)
 from hypergrid.topology.axes import PER_UNIT
 
 
@@ -146,9 +158,12 @@ def space_words(here: Perspective) -> str:
     """Return the cells in space of a perspective in words."""
     space = here.topology.space
     if isinstance(space, Grid):
+        levels = f" on {levels_words(space.z)}" if space.z else ""
         sides = " x ".join(f"{axis.step / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         corner = ", ".join(f"{axis.name} {axis.origin / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
-        return f"{space.shape[0]} x {space.shape[1]} cells of {sides} from {corner}"
+        return f"{space.y.count} x {space.x.count} cells of {sides} from {corner}{levels}"
+    if isinstance(space, Bands):
+        return f"bands, {levels_words(space.z)}"
     if isinstance(space, ZoneCells):
         names, kind = list(space.zones.names), "zones"
     else:

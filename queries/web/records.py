@@ -52,7 +52,7 @@ def plan_body(job: Job) -> dict[str, Any]:
 
 
 def surface_body(layout: Layout) -> dict[str, Any]:
-    """Return where the cells of a surface lie: cell centres and, of time cells, starts."""
+    """Return where the cells of a surface lie: cell centres (z: of levels [m]) and, of time cells, starts."""
     body: dict[str, Any] = {
         "kind": layout.kind,
         "variable": layout.variable,
@@ -63,6 +63,8 @@ def surface_body(layout: Layout) -> dict[str, Any]:
         row, column = layout.names
         axis_units = "degree" if column == "lon" else "m"
         body |= {"dims": [row, column], "axis_units": axis_units, column: layout.x.tolist(), row: layout.y.tolist()}
+    if layout.levels_m is not None:
+        body["z"] = layout.levels_m.tolist()
     return body
 
 
