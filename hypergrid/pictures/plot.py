@@ -95,6 +95,14 @@ def picture_bytes(dataset: xr.Dataset) -> bytes:
     return buffer.getvalue()
 
 
+def part_shown(dataset: xr.Dataset) -> str:
+    """Return which part of a result `picture_bytes` shows, in words; empty where all is there."""
+    if not _is_map(dataset):
+        return ""
+    kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", _levels(dataset)))
+    return ", ".join(f"the {which} of {count} {what}" for which, what, count in kinds if count > 1)
+
+
 def _size(dataset: xr.Dataset) -> tuple[float, float]:
     """Return the size of the picture [inch]: that of a map follows the shape of its region."""
     if not _is_map(dataset):

@@ -40,6 +40,8 @@ class Picture:
 
     layout: Layout
     time_index: int
+    level: int
+    """Which level of a map that has several, from 0; 0 where there are none."""
     values: NDArray[np.float64]
     """[the result's unit], shape (rows, columns); NaN where missing or not computed."""
     computed: NDArray[np.bool_]
@@ -66,7 +68,7 @@ def finished_picture(layout: Layout, dataset: xr.Dataset, time_index: int, level
     """Return one time cell of a finished map, on one of its levels where it has any."""
     at = (time_index,) if layout.levels_m is None else (time_index, level)
     values = np.asarray(dataset["value"].to_numpy()[at], np.float64)
-    return Picture(layout, time_index, values, np.ones(values.shape, np.bool_), values, 1.0)
+    return Picture(layout, time_index, level, values, np.ones(values.shape, np.bool_), values, 1.0)
 
 
 def check_frame(layout: Layout, time_index: int, level: int) -> None:

@@ -228,7 +228,7 @@ class Runner:
         if refinement is None:
             raise NotReady(_not_ready(job))
         frame = refinement.frame(time_index, level)
-        return Picture(layout, time_index, frame.values, frame.computed, frame.estimate, refinement.fraction)
+        return Picture(layout, time_index, level, frame.values, frame.computed, frame.estimate, refinement.fraction)
 
     def statistics(self) -> Statistics:
         """Return what is held now and what was done so far."""

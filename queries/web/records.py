@@ -84,7 +84,10 @@ def event_body(event: Event) -> dict[str, Any]:
 
 def picture_body(picture: Picture) -> dict[str, Any]:
     """Return one time cell of a map; arrays are base64 of little-endian values, rows from the first lat (or y)."""
-    return surface_body(picture.layout) | {
+    body = surface_body(picture.layout)
+    if picture.layout.levels_m is not None:
+        body |= {"level": picture.level, "level_m": float(picture.layout.levels_m[picture.level])}
+    return body | {
         "shape": list(picture.values.shape),
         "time_index": picture.time_index,
         "time": format_instant(int(picture.layout.times_ns[picture.time_index])),
