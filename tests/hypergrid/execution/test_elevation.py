@@ -35,24 +35,26 @@ EDGES = [300.0, 800.0, 900.0, 1600.0, 2100.0]
 """Of levels that are not alike; the highest reaches beyond every station."""
 
 
-def network(heights: Floats | None = HEIGHTS, *, terrain: object = None, lonlat: bool = False) -> Query:
+def network(
+    heights: Floats | None = HEIGHTS, *, terrain: object = None, lonlat: bool = False, name: str = "air_temperature"
+) -> Query:
     """Readings every 20 minutes; the terrain is a number, or values at 0, 500, … 2000 m along y and x."""
     scale, names = (1e-5, ("lon", "lat")) if lonlat else (1.0, ("x", "y"))
     places = PLACES * scale
     coords: dict[str, Any] = {
-        "time": np.datetime64("2007-10-01", "ns") + np.arange(SLICES) * np.timedelta64(20, "m"),
+        "time": np.datetime64("2007-10-01T12:00", "ns") + np.arange(SLICES) * np.timedelta64(20, "m"),
         "station": [f"s{i}" for i in range(STATIONS)],
-        **{name: ("station", places[:, at]) for at, name in enumerate(names)},
+        **{axis: ("station", places[:, at]) for at, axis in enumerate(names)},
     }
     if heights is not None:
         coords["elevation"] = ("station", heights)
-    array = xr.DataArray(VALUES, dims=("time", "station"), coords=coords, name="air_temperature")
+    array = xr.DataArray(VALUES, dims=("time", "station"), coords=coords, name=name)
     layers = {}
     if terrain is not None:
         sides = np.arange(-500.0, 2501.0, 500.0) * scale
         field = np.broadcast_to(np.asarray(terrain, dtype=float), (len(sides), len(sides)))
         layers["elevation"] = xr.DataArray(field, dims=names[::-1], coords=dict.fromkeys(names, sides))
-        layers["elevation"] = layers["elevation"].assign_coords({name: (name, sides) for name in names})
+        layers["elevation"] = layers["elevation"].assign_coords({axis: (axis, sides) for axis in names})
     return hg.base(array, layers=layers)
 
 
@@ -103,6 +105,20 @@ def test_each_level_is_the_map_over_a_plain_of_its_height(method: str, lonlat: b
     assert float(abs(found["value"].diff("z")).min()) > 1e-3
     assert found["extrapolated"].values[-1].all()
     assert not found["extrapolated"].values[1].any()
+
+
+@pytest.mark.parametrize("name", ["air_temperature", "solar_radiation"])
+def test_recipes_know_the_height_of_a_level(name: str) -> None:
+    # That of radiation multiplies with the clear sky's irradiance at the height of the cell.
+    def recipe(cells: Grid, terrain: object = None) -> xr.Dataset:
+        aligned = network(terrain=terrain, lonlat=True, name=name).aggregate("mean", time="20min", min_coverage=0)
+        return aligned.interpolate("recipe", grid=cells, variogram=MODEL).compute()
+
+    found = recipe(grid(lonlat=True, z={"edges": EDGES}))
+    for level, (low, high) in enumerate(zip(EDGES[:-1], EDGES[1:], strict=True)):
+        plain = recipe(grid(lonlat=True), terrain=(low + high) / 2)
+        np.testing.assert_allclose(found["value"][:, level], plain["value"], rtol=1e-9, atol=1e-9)
+    assert np.isfinite(found["value"]).all()
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name.startswith("external")])
