@@ -31,7 +31,7 @@ from hypergrid.execution import (
 from hypergrid.execution.kept import KEPT
 from hypergrid.perspective import Question, Step, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
-from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
+from hypergrid.perspective.sources import ARRAY, Sources, pinned
 from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
@@ -533,7 +533,7 @@ class OpenArchive:
         NotFound
             There is no such variable.
         """
-        variable_of(self._archive, variable)
+        self._archive.variable(variable)
         return Query(Question(variable, snapshot=self.snapshot), Sources(self._archive))
 
     def __contains__(self, variable: object) -> bool:
@@ -548,7 +548,7 @@ class OpenArchive:
             A key, operator, function, method, variable or snapshot that does not exist.
         """
         question = question_from_json(document)
-        variable_of(self._archive, question.variable)
+        self._archive.variable(question.variable)
         return Query(pinned(question, self.snapshot), Sources(self._archive))
 
 

@@ -1,6 +1,7 @@
 """Append-only tables: columns of one length in a Zarr group."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -23,10 +24,10 @@ class Table:
     stable type for text of any length.
     """
 
-    def __init__(self, group: zarr.Group) -> None:
+    def __init__(self, group: zarr.Group, opened: Mapping[str, zarr.Array[Any]] = MappingProxyType({})) -> None:
         self._group = group
         self._columns: dict[str, str] = dict(group.attrs["columns"])  # type: ignore[arg-type]
-        self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._arrays: dict[str, zarr.Array[Any]] = dict(opened)
 
     @classmethod
     def create(cls, parent: zarr.Group, name: str, *, columns: Mapping[str, str]) -> "Table":
