@@ -121,9 +121,10 @@ def _rounds(
 
             update_s, anew_s = seconds_of(update), seconds_of(compute)
             kept = growing.dataset()["value"].to_numpy()
-            greatest = max(
-                [greatest, *(float(np.nanmax(abs(a - b))) for a, b in zip(kept, made["value"], strict=True))]
-            )
+            for here, there in zip(kept, made["value"], strict=True):
+                known = ~np.isnan(here)
+                assert np.array_equal(known, ~np.isnan(there))
+                greatest = max(greatest, float(np.max(np.abs(here - there), initial=0.0, where=known)))
             cells.add(len(made["update"].time_cells))
             if number:
                 # The first of each loads what later ones find loaded.
