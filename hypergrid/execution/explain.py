@@ -66,18 +66,12 @@ def _clip_line(surface: Surface) -> list[str]:
 
 
 def _table(plan: Plan) -> list[str]:
-    rows = [("step", "cells", "bytes", "s")]
+    rows = [("cells", "bytes", "s", "step")]
     for number, (step, item) in enumerate(zip(plan.steps, plan.surface.chain(), strict=True)):
-        rows.append(
-            (f"{number}. {_line(item)}", f"{step.cells:,}", _size(step.projected_bytes), f"{step.projected_s:.2g}")
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return [
-        "  "
-        + row[0].ljust(widths[0])
-        + "".join("  " + text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))
-        for row in rows
-    ]
+        size = _size(step.projected_bytes)
+        rows.append((f"{step.cells:,}", size, f"{step.projected_s:.2g}", f"{number}. {_line(item)}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return ["  ".join(("", *map(str.rjust, row, widths), row[3])) for row in rows]
 
 
 def _size(count: float) -> str:
