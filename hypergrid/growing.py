@@ -3,8 +3,8 @@
 What is kept is the surface itself, with room for time cells to come. An update finds the slices that were written since
 (the archive's commits say so), follows them through the chain (`execution/touched.py`), computes the touched time cells
 as a query of their own, and puts them in their place. Where that would not be exact, because stations or layers
-changed, because a variogram or a trend is fitted to all slices, or because the archive no longer knows what was written
-since, everything is computed anew, and the update says so.
+changed, because a variogram or a trend is fitted to all slices, because a climatology is of the new readings as well,
+or because the archive no longer knows what was written since, everything is computed anew, and the update says so.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from hypergrid.errors import InvalidQuery
 from hypergrid.execution import Outcome, make_plan, run, to_dataset
 from hypergrid.execution.memory import empty
 from hypergrid.execution.touched import Changes, touched
-from hypergrid.perspective import Base, Perspective, Question, Surface
+from hypergrid.perspective import Base, Perspective, Question, Recur, Surface
 from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.sources import Sources
 from hypergrid.perspective.steps import Step
@@ -224,6 +224,8 @@ def _why_anew(old: Perspective, new: Perspective, changes: Changes | None) -> st
         return "stations, layers or what is far from the grid changed"
     if _shift(old, new) is None:
         return "its time cells are others"
+    if any(isinstance(item.operator, Recur) and touched(item.source, changes).any() for item in new.chain()):
+        return "what is normal is of the new readings as well; clip the climatology to a time of its own"
     return ""
 
 

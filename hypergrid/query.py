@@ -207,12 +207,16 @@ class Query:
         step = Step("interpolate", method, items(_given(params)), items(where), _questions(others))
         return self._joined(self._then(step), others)
 
-    def merge(self, function: str, *others: "Query") -> "Query":
+    def merge(self, function: str, *others: "Query", **params: object) -> "Query":
         """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
 
-        A function says which sources it takes, and in which order; this query is the first.
+        A function says which sources it takes, and in which order; this query is the first. One over "all", or over
+        cells that come again ("hour_of_day", "month_of_year"), is a climatology where this query has other cells: each
+        of these takes the one that it lies in. It is of all readings, whatever the surface is clipped to, or of those
+        in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
         """
-        return self._joined(self._then(Step("merge", function, others=_questions(others))), others)
+        step = Step("merge", function, items(_given(params)), others=_questions(others))
+        return self._joined(self._then(step), others)
 
     def clip(self, **bounds: object) -> "Query":
         """Keep the cells whose corner lies within bounds: time, lon, lat, x or y = (start, stop), stop not included."""

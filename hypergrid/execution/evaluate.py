@@ -17,7 +17,7 @@ from hypergrid.execution.buffers import Buffers
 from hypergrid.execution.cells import Cells, times_of
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.faults import naming_cell, naming_reading
-from hypergrid.execution.grids import SpaceCover, TimePart, aggregate_cells, cover_space, space_keys
+from hypergrid.execution.grids import SpaceCover, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.interpolations import field_key, grid_of, is_by_slice, layers_of, of_what, stations_used
 from hypergrid.execution.mean_errors import MeanErrors
@@ -25,7 +25,7 @@ from hypergrid.execution.measured import Meter
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings
-from hypergrid.execution.windows import Times, aggregated, reached
+from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.conditioning import least_stations
 from hypergrid.kriging.detrended import Detrended, DetrendedKriging
@@ -34,7 +34,7 @@ from hypergrid.kriging.in_time import Known
 from hypergrid.kriging.local import LocalField
 from hypergrid.kriging.slices import field_of
 from hypergrid.kriging.trend import ELEVATION
-from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
+from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
@@ -187,6 +187,9 @@ class Evaluator:
         with naming_cell(here, cells, times):
             if isinstance(operator, Aggregate):
                 return self._aggregate_grid(here, operator, cells, times, out)
+            if isinstance(operator, Recur):
+                needed, places = recurred(here, times)
+                return times_of(self.block(here.source, cells, times=needed), places)
             sources = [self.block(source, cells, times=times) for source in here.sources]
             return self._elementwise(here, sources, cells, times)
 
@@ -238,9 +241,12 @@ class Evaluator:
                 return aggregate_readings(self._read(here.source), time, axis, operator=operator, times=times)
             keys = space_keys(axis, np.arange(axis.count))
             axes = (here.source.topology.time, time)
-            needed, part = _part(axes, operator, times)
+            needed, part = time_part(axes, operator, times)
             block = self._at_stations(here.source, needed)
             return aggregate_cells(block, operator, times=axes, space=None, full_space=1, keys=keys, part=part)
+        if isinstance(operator, Recur):
+            needed, which = recurred(here, times)
+            return times_of(self._at_stations(here.source, needed), which)
         places = np.arange(here.topology.space.count)
         return self._elementwise(here, [self._at_stations(source, times) for source in here.sources], places, times)
 
@@ -521,7 +527,7 @@ class Evaluator:
             if commuted is not None:
                 return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
-        slices, part = (wanted, None) if times is None else _part(times, operator, wanted)
+        slices, part = (wanted, None) if times is None else time_part(times, operator, wanted)
         block = self.block(here.source, needed, times=slices)
         if space is not None and isinstance(source.space, Grid):
             self._carry_marks(source.space, target, cells, space)
@@ -555,7 +561,7 @@ class Evaluator:
             return None
         if source.token in self._held:
             return None
-        needed, part = _part(times, operator, wanted)
+        needed, part = time_part(times, operator, wanted)
         field, metres, _ = self._field(source, source.operator, needed)
         # A sum of slices with a known mean is not the kriged sum: the mean would have to be added once a slice.
         if not isinstance(field, KrigingField | DetrendedKriging) or (field.mean and operator.function != "mean"):
@@ -577,16 +583,6 @@ class Evaluator:
         value = np.full((len(count), len(cells)), np.nan)
         value[:, known] = field.carry(dual, targets)
         return Cells(value, np.where(known, count, 0), folded.possible)
-
-
-def _part(
-    times: tuple[TimeAxis, TimeCells], operator: Aggregate, wanted: Times | None
-) -> tuple[Times | None, TimePart | None]:
-    """Return which source cells some cells of an aggregate over time need, and how they cover them; None for all."""
-    if wanted is None:
-        return None, None
-    needed, ranges = aggregated(*times, operator, wanted)
-    return needed, TimePart(wanted, ranges, needed)
 
 
 def _finite(readings: Readings) -> Readings:

@@ -41,8 +41,9 @@ FEW_PLACES: Final = 256
 
 UNIT_COST_NS: Final = {
     "base": 30.0, "convert": 3.0, "aggregate": 8.0, "interpolate": 2.0, "interpolateintime": 40.0, "merge": 4.0,
+    "recur": 4.0,
 }  # fmt: skip
-"""Tabled cost [ns] of a reading, of a cell, of a source cell, of a station of a cell, of an instant, of a cell."""
+"""Tabled cost [ns] of a reading, of a cell, of a source cell, of a station of a cell, of an instant, of cells."""
 
 
 @dataclass(frozen=True)

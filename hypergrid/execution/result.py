@@ -12,7 +12,7 @@ from hypergrid.execution.names import functions_of, value_names
 from hypergrid.execution.run import Outcome
 from hypergrid.execution.time_coordinates import over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
@@ -143,11 +143,18 @@ def _space_coords(space: Space) -> dict[str, Any]:
 
 def _value_attributes(surface: Perspective) -> dict[str, str]:
     attributes = {"units": as_cf(surface.unit), **value_names(surface)}
-    methods = [text for item in surface.chain() if (text := _cell_method(item))]
+    methods = [text for item in _told(surface) if (text := _cell_method(item))]
     if methods:
         # What the branches of a recipe have in common is said once.
         attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
     return attributes
+
+
+def _told(here: Perspective) -> list[Perspective]:
+    """Return the steps that values went through; those of what is normal are not theirs."""
+    if isinstance(here.operator, Recur):
+        return []
+    return [*(item for source in here.sources for item in _told(source)), here]
 
 
 def _cell_method(item: Perspective) -> str:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from hypergrid.kriging import METHODS, Method, TimeMethod, Variogram, method_in_time
 from hypergrid.perspective.added import with_added
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS, AggregateRow, ConvertRow
-from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.merges import MERGES, MergeRow
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS, Window, format_duration
@@ -144,8 +143,7 @@ class Aggregate:
     @property
     def row(self) -> AggregateRow:
         """The function's row."""
-        row = AGGREGATES[self.function]
-        return row.given(dict(self.parameters)) if isinstance(row, ListedRow) else row
+        return AGGREGATES[self.function]
 
     @property
     def given(self) -> dict[str, Any]:
@@ -263,19 +261,41 @@ class Merge:
     """One value from several sources of the same topology, cell by cell."""
 
     function: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+    """The function's, checked, in the order of their names."""
 
     @property
     def row(self) -> MergeRow:
         """The function's row."""
         return MERGES[self.function]
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Parameters by name."""
+        return dict(self.parameters)
+
     def content(self) -> object:
         """Plain content, for the token."""
-        return with_added(("merge", self.function), "merge", [self.function])
+        known = ("merge", self.function, self.parameters) if self.parameters else ("merge", self.function)
+        return with_added(known, "merge", [self.function])
 
     def describe(self) -> str:
         """One line for people."""
-        return f"merge {self.function}"
+        called = Call(self.function, self.parameters).describe() if self.parameters else self.function
+        return f"merge {called}"
 
 
-Operator = Base | Convert | Aggregate | Interpolate | InterpolateInTime | Merge
+@dataclass(frozen=True)
+class Recur:
+    """For each cell the value of the climatology's cell that it lies in: of hour 14 of the day at 14:10 of any day."""
+
+    def content(self) -> object:
+        """Plain content, for the token."""
+        return ("recur",)
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "what is normal at each time"
+
+
+Operator = Base | Convert | Aggregate | Interpolate | InterpolateInTime | Merge | Recur

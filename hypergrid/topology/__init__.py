@@ -7,6 +7,7 @@ from hypergrid.topology.cover import Cover, cover, is_location_consistent
 from hypergrid.topology.layer import Layer, make_layer
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
 from hypergrid.topology.periodic import CYCLES, Cycle, Periodic, periodic
+from hypergrid.topology.recurring import recurring
 from hypergrid.topology.space import Grid, SeriesAxis, grid, quanta
 from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, per_cell, shortest_ns
 from hypergrid.topology.topology import Space, Topology
@@ -17,5 +18,5 @@ __all__ = [
     "CYCLES", "DISTANCES", "PER_UNIT", "Bins", "Calendar", "Clock", "Cover", "Cycle", "Distance", "Grid", "Instants",
     "Layer", "Metres", "Periodic", "Regular", "SeriesAxis", "Space", "TimeAxis", "TimeCells", "Topology", "Unit",
     "ZoneCells", "Zones", "aligned", "bins_over", "blocks_of", "check_zone", "cover", "grid", "is_location_consistent",
-    "make_layer", "per_cell", "periodic", "quanta", "shortest_ns", "zones",
+    "make_layer", "per_cell", "periodic", "quanta", "recurring", "shortest_ns", "zones",
 ]  # fmt: skip

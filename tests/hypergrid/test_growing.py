@@ -100,10 +100,17 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
         "zones by hour of the day": mapped.aggregate("mean", time="hour_of_day", zones=ZONES, min_coverage=0),
         "clipped": mapped.clip(time=("2007-10-01T00:20", "2007-10-01T01:00"), lon=(7.177, 7.179)),
         "fitted": air.interpolate("ordinary_kriging", grid=GRID, variogram="fit"),
+        "anomaly": air.merge("anomaly", air.aggregate("mean", time="hour_of_day", min_coverage=0)),
+        "anomaly from a normal of its own time": air.merge(
+            "anomaly",
+            air.aggregate("mean", time="hour_of_day", min_coverage=0).clip(
+                time=("2007-10-01T00:00", "2007-10-01T00:30")
+            ),
+        ),
     }
 
 
-EVERYTHING = ("mean of all", "fitted", "hour of the day", "zones by hour of the day", "given edges")
+EVERYTHING = ("mean of all", "fitted", "anomaly", "hour of the day", "zones by hour of the day", "given edges")
 """What a new slice changes as a whole."""
 
 
@@ -119,6 +126,8 @@ def test_updates_equal_computing_anew(tmp_path: Path, stamp: str) -> None:
             update, fresh = growing[name].update(), query.compute()
             assert update.snapshot == growing[name].snapshot == opened.snapshot
             same(growing[name].dataset(), fresh)
+            if name == "anomaly":
+                assert "what is normal" in update.why
             if name not in EVERYTHING:
                 assert update.why == ""
                 assert len(update.time_cells) < fresh.sizes["time"] / 2

@@ -65,6 +65,10 @@ QUERIES = {
     "sampled series": lambda: network(20_000, 50).aggregate("sample", time="1h"),
     "difference of maps": lambda: on_grid(network(60, 24), 60).merge(
         "difference", on_grid(network(60, 24).convert("scale", factor=2.0), 60)),
+    "anomalies of maps": lambda: on_grid(network(60, 24), 60).merge(
+        "anomaly", on_grid(network(60, 24), 60).aggregate("mean", time="hour_of_day")),
+    "map of anomalies": lambda: on_grid(network(600, 24).aggregate("mean", time="20min").merge(
+        "anomaly", network(600, 24).aggregate("mean", time="hour_of_day")), 60),
 }  # fmt: skip
 
 
