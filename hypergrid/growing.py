@@ -16,7 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.execution import Outcome, make_plan, run, to_dataset
+from hypergrid.execution import Outcome, free_bytes, make_plan, run, to_dataset
 from hypergrid.execution.memory import empty
 from hypergrid.execution.touched import Changes, touched
 from hypergrid.perspective import Base, Perspective, Question, Recur, Surface
@@ -81,7 +81,8 @@ class Growing:
 
     def dataset(self) -> xr.Dataset:
         """Return the surface as it is now, as `Query.compute` returns it; its arrays change with the next update."""
-        return to_dataset(self._query.question, self._here, self._rows.outcome(self._here.topology.time.count))
+        outcome = self._rows.outcome(self._here.topology.time.count)
+        return to_dataset(self._query.question, self._here, outcome, token=self._query.token)
 
     def update(self) -> Update:
         """Take what was committed since, and compute what it touches.
@@ -125,8 +126,9 @@ class Growing:
         self._rows.put(0, outcome)
 
     def _compute(self, here: Perspective) -> Outcome:
-        plan = make_plan(Surface(here))
-        plan.check(self._allowed_bytes)
+        allowed = free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
+        plan = make_plan(Surface(here), allowed_bytes=allowed)
+        plan.check(allowed)
         return list(run(plan, watched=False))[-1].outcome
 
 

@@ -105,7 +105,8 @@ class Refinement:
 
     def dataset(self) -> xr.Dataset:
         """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""
-        result = to_dataset(self.question, self.progress.plan.surface, self.progress.outcome)
+        plan = self.progress.plan
+        result = to_dataset(self.question, plan.surface, self.progress.outcome, token=plan.original.token)
         return result if self.complete else result.assign_attrs(hypergrid_fraction=self.fraction)
 
 
@@ -269,9 +270,20 @@ class Query:
         """Return what a run would compute, with its projected bytes."""
         return make_plan(self.surface(), refining=refining)
 
-    def explain(self) -> str:
-        """Return the chain, the rewriting and the plan in words."""
-        return explain(self.surface())
+    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None) -> str:
+        """Return the chain, the rewriting and the plan in words.
+
+        Parameters
+        ----------
+        strategy, allowed_bytes
+            As `compute` takes them; where the memory is absent, blocks are what is best where it does not matter.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered, or there is no such strategy.
+        """
+        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes))
 
     def compute(
         self,
@@ -327,7 +339,7 @@ class Query:
         if last is None:
             message = "a surface has at least one cell"
             raise InvalidQuery(message)
-        return to_dataset(self.question, plan.surface, last.outcome)
+        return to_dataset(self.question, plan.surface, last.outcome, token=plan.original.token)
 
     def to_zarr(
         self,

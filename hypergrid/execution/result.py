@@ -21,8 +21,19 @@ from hypergrid.units import as_cf
 from hypergrid.version import VERSION
 
 
-def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr.Dataset:
+def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> xr.Dataset:
     """Return a computed surface.
+
+    Parameters
+    ----------
+    question
+        What was asked.
+    surface
+        What was computed: perhaps rewritten.
+    outcome
+        The arrays.
+    token
+        Of the surface as it was asked for, before any rewriting: the same whichever rules there are.
 
     Returns
     -------
@@ -47,7 +58,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     if outcome.extrapolated is not None:
         marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
         data["extrapolated"] = (dims[1:], marks, told["extrapolated"])
-    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome))
+    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome, token=token))
 
 
 def dims_of(surface: Perspective) -> tuple[str, ...]:
@@ -204,7 +215,7 @@ def _distance(here: Perspective, operator: Interpolate) -> str:
     return place(axis, operator).metres.description
 
 
-def provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
+def provenance(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
     """Return a result's attributes: what it is, and all that computing it again takes."""
     bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
     attributes = {
@@ -214,7 +225,7 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome) -> di
         "hypergrid_version": VERSION,
         "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
         "hypergrid_query": json.dumps(question.to_json()),
-        "hypergrid_token": surface.token,
+        "hypergrid_token": token,
         "hypergrid_functions": functions_of(surface),
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }

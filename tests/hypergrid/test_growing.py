@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.testing.networks import random_array
@@ -178,6 +178,29 @@ def test_an_archive_that_begins_earlier_moves_what_is_known(tmp_path: Path) -> N
     update = growing.update()
     assert update.why == ""
     same(growing.dataset(), q5(hg.open(network.folder)).compute())
+
+
+def test_it_takes_the_memory_that_it_is_allowed(tmp_path: Path) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(0, 400)
+    grid = hg.grid(lon=7.177, lat=45.867, step="0.5arcsec", shape=(30, 30))
+
+    def asked() -> hg.Query:
+        aligned = hg.open(network.folder)["air_temperature"].aggregate("mean", time="4min", min_coverage=0)
+        mapped = aligned.interpolate("ordinary_kriging", grid=grid, variogram=MODEL)
+        return mapped.aggregate("max", time={"length": "12min", "step": "4min"}, min_coverage=0)
+
+    query = asked()
+    allowed = query.plan().projected_bytes * 3 // 4
+    with pytest.raises(TooLarge):
+        query.plan().check(allowed)
+    growing = hg.Growing(query, allowed_bytes=allowed)
+    same(growing.dataset(), query.compute())
+    network.add(400, 403)
+    assert growing.update().why == ""
+    fresh = asked()
+    same(growing.dataset(), fresh.compute())
+    assert growing.dataset().attrs["hypergrid_token"] == fresh.token
 
 
 def test_an_array_does_not_grow() -> None:
