@@ -19,7 +19,15 @@ from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.faults import naming_cell, naming_reading
 from hypergrid.execution.grids import SpaceCover, aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
-from hypergrid.execution.interpolations import field_key, grid_of, is_by_slice, layers_of, of_what, stations_used
+from hypergrid.execution.interpolations import (
+    field_key,
+    grid_of,
+    is_by_slice,
+    layers_of,
+    of_what,
+    reached_by,
+    stations_used,
+)
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
@@ -231,7 +239,7 @@ class Evaluator:
             first = Aggregate("first", ("time",), 0.0)
             return aggregate_readings(self._read(here), time, axis, operator=first, times=times)
         if isinstance(operator, Base):
-            values = np.asarray(operator.source.read(operator.window))
+            values = np.asarray(operator.source.read(operator.window, operator.unread))
             whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
             return whole if times is None else times_of(whole, times)
         if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
@@ -271,7 +279,7 @@ class Evaluator:
     def _compute_readings(self, here: Perspective) -> Readings:
         operator = here.operator
         if isinstance(operator, Base):
-            found = operator.source.read(operator.window)
+            found = operator.source.read(operator.window, operator.unread)
             if not isinstance(found, Readings):
                 message = f"{operator.source.variable.name} is an array, not readings"
                 raise TypeError(message)
@@ -463,7 +471,7 @@ class Evaluator:
             if times is not None and self._is_pulled(here.source) and is_by_slice(operator):
                 values = self.block(here.source, np.arange(here.source.topology.space.count), times=times).value
                 # Which stations are used does not depend on the slices once each was heard.
-                if key in self._network_known or np.isfinite(values).any(axis=0).all():
+                if key in self._network_known or (np.isfinite(values).any(axis=0) | ~reached_by(here)).all():
                     self._network_known.add(key)
                     return self._prepare(here, operator, values)
             self._fields[key] = self._prepare(here, operator, self._stations(here.source).value)
@@ -487,7 +495,7 @@ class Evaluator:
             known &= np.isfinite(covariate)
         for what, keep in (
             ("without a position", placing.placed),
-            ("without a value in this time", heard | ~placing.near),
+            ("without a value in this time", heard | ~reached_by(here)),
             (f"without {' or '.join(names)}", known | ~placing.near | ~heard),
         ):
             left_out = [axis.series[i].station for i in np.flatnonzero(~keep)]

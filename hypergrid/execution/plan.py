@@ -495,4 +495,5 @@ def _possible_readings(here: Perspective) -> int:
         return base.topology.count
     length_s = (base.operator.window.stop_ns - base.operator.window.start_ns) * 1e-9
     slices = base.topology.time.count
-    return int(np.sum([length_s / s.interval_s + 1 if s.interval_s > 0 else slices for s in axis.series]))
+    read = np.delete([s.interval_s for s in axis.series], np.asarray(base.operator.unread, dtype=np.intp))
+    return int(np.sum([length_s / interval_s + 1 if interval_s > 0 else slices for interval_s in read]))

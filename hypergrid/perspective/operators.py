@@ -46,10 +46,11 @@ class Source(Protocol):
     def series_axis(self, window: Window) -> SeriesAxis:
         """Return the series, positioned as they stood at the end of the window."""
 
-    def read(self, window: Window) -> Readings | NDArray[np.float64]:
+    def read(self, window: Window, unread: tuple[int, ...] = ()) -> Readings | NDArray[np.float64]:
         """Return what starts in the window: readings ordered by series and time, any flag; or a dense array.
 
-        A source with a common clock returns an array, shape (time cells, series), NaN where missing.
+        A source with a common clock returns an array, shape (time cells, series), NaN where missing. Series whose
+        numbers are `unread` are there and hold nothing.
         """
 
     def layer(self, name: str) -> Layer:
@@ -64,15 +65,19 @@ class Base:
     window: Window
     """Which readings may be used."""
     accept_flags: tuple[int, ...]
+    unread: tuple[int, ...] = ()
+    """Numbers of the series that nothing uses, in order: they stay in the topology, and hold nothing."""
 
     def content(self) -> object:
         """Plain content, for the token."""
-        return ("base", self.source.token, self.window, self.accept_flags)
+        known = ("base", self.source.token, self.window, self.accept_flags)
+        return (*known, "unread", self.unread) if self.unread else known
 
     def describe(self) -> str:
         """One line for people."""
         flags = ", ".join(map(str, self.accept_flags))
-        return f"base {self.source.variable.name} [{self.source.variable.unit}], flags {flags}"
+        unread = f", {len(self.unread)} series not read" if self.unread else ""
+        return f"base {self.source.variable.name} [{self.source.variable.unit}], flags {flags}{unread}"
 
 
 @dataclass(frozen=True)
