@@ -17,7 +17,7 @@ from hypergrid.execution.buffers import Buffers
 from hypergrid.execution.cells import Cells, times_of
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.faults import naming_cell, naming_reading
-from hypergrid.execution.grids import SpaceCover, TimePart, aggregate_cells, cover_space, space_keys
+from hypergrid.execution.grids import SpaceCover, aggregate_cells, cover_space, part_of, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.interpolations import field_key, grid_of, is_by_slice, layers_of, of_what, stations_used
 from hypergrid.execution.mean_errors import MeanErrors
@@ -26,7 +26,7 @@ from hypergrid.execution.networks import Network, Networks
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings, finite
-from hypergrid.execution.windows import Times, aggregated, reached
+from hypergrid.execution.windows import Times, reached
 from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.conditioning import least_stations
 from hypergrid.kriging.detrended import Detrended, DetrendedKriging
@@ -52,6 +52,7 @@ class Evaluator:
         pulled: frozenset[str] = frozenset(),
         buffers: Buffers | None = None,
         meter: Meter | None = None,
+        keeps_weights: bool = True,
     ) -> None:
         """Take how the chain is computed.
 
@@ -63,8 +64,10 @@ class Evaluator:
             Where cells are kept that more than one box asks for; without, they are computed again.
         meter
             What measures each perspective.
+        keeps_weights
+            Whether weights of local kriging are kept for other boxes.
         """
-        self._meter = meter
+        self._meter, self._keeps_weights = meter, keeps_weights
         self._pulled, self._buffers = pulled, buffers
         self.work: dict[str, int] = {}
         """Cells that were computed, by token."""
@@ -240,7 +243,7 @@ class Evaluator:
                 return aggregate_readings(self._read(here.source), time, axis, operator=operator, times=times)
             keys = space_keys(axis, np.arange(axis.count))
             axes = (here.source.topology.time, time)
-            needed, part = _part(axes, operator, times)
+            needed, part = part_of(axes, operator, times)
             block = self._at_stations(here.source, needed)
             return aggregate_cells(block, operator, times=axes, space=None, full_space=1, keys=keys, part=part)
         places = np.arange(here.topology.space.count)
@@ -504,7 +507,7 @@ class Evaluator:
         if isinstance(field, KrigingField):
             field.expect(here.topology.space.count)
         elif isinstance(field, LocalField):
-            field.expect(here.topology.space.count, here.topology.time.count)
+            field.expect(here.topology.space.count, here.topology.time.count, keep=self._keeps_weights)
         placed_count = int((placing.near & known).sum()) - prepared.merged
         stations = min(operator.given.get("neighbours") or placed_count, placed_count)
         if key in self._network_known and not prepared.merged:
@@ -531,7 +534,7 @@ class Evaluator:
             if commuted is not None:
                 return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
-        slices, part = (wanted, None) if times is None else _part(times, operator, wanted)
+        slices, part = (wanted, None) if times is None else part_of(times, operator, wanted)
         block = self.block(here.source, needed, times=slices)
         if space is not None and isinstance(source.space, Grid):
             self._carry_marks(source.space, target, cells, space)
@@ -565,7 +568,7 @@ class Evaluator:
             return None
         if source.token in self._held:
             return None
-        needed, part = _part(times, operator, wanted)
+        needed, part = part_of(times, operator, wanted)
         field, metres, _ = self._field(source, source.operator, needed)
         # A sum of slices with a known mean is not the kriged sum: the mean would have to be added once a slice.
         if not isinstance(field, KrigingField | DetrendedKriging) or (field.mean and operator.function != "mean"):
@@ -587,13 +590,3 @@ class Evaluator:
         value = np.full((len(count), len(cells)), np.nan)
         value[:, known] = field.carry(dual, targets)
         return Cells(value, np.where(known, count, 0), folded.possible)
-
-
-def _part(
-    times: tuple[TimeAxis, TimeCells], operator: Aggregate, wanted: Times | None
-) -> tuple[Times | None, TimePart | None]:
-    """Return which source cells some cells of an aggregate over time need, and how they cover them; None for all."""
-    if wanted is None:
-        return None, None
-    needed, ranges = aggregated(*times, operator, wanted)
-    return needed, TimePart(wanted, ranges, needed)

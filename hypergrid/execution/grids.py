@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hypergrid.execution.fold import (
 from hypergrid.execution.listed import of_products
 from hypergrid.execution.standing import of_cells, prepared_cells
 from hypergrid.execution.stations import series_keys
+from hypergrid.execution.windows import Times, aggregated
 from hypergrid.perspective.aggregate_formulas import States
 from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listed import ListedRow
@@ -376,8 +378,9 @@ def _possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> NDArr
     return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
+@lru_cache(maxsize=64)
 def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
-    """Return how many source cells a whole target cell covers, shape (time or 1, 1)."""
+    """Return how many source cells a whole target cell covers, made once for all boxes; shape (time or 1, 1)."""
     if isinstance(source, Regular):
         starts, ends = blocks_of(target)
         first = -((source.origin - starts) // source.step)
@@ -402,3 +405,13 @@ def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
     rows, columns = np.divmod(cells, space.x.count)
     corners = cell_hashes(space.y.corners, space.x.corners.view(np.uint64))
     return corners[rows, columns]
+
+
+def part_of(
+    times: tuple[TimeAxis, TimeCells], operator: Aggregate, wanted: Times | None
+) -> tuple[Times | None, TimePart | None]:
+    """Return which source cells some cells of an aggregate over time need, and how they cover them; None for all."""
+    if wanted is None:
+        return None, None
+    needed, ranges = aggregated(*times, operator, wanted)
+    return needed, TimePart(wanted, ranges, needed)

@@ -78,7 +78,7 @@ class LocalField:
         self.system.drift.refuse_undetermined(who, stations)
         self._who = who
         self._noise_free = noise_free
-        self._job = (0, 0)
+        self._job, self._keep = (0, 0), True
         self.selection = Selection(min(neighbours, stations.count), radius_m, octants)
         """Which stations each target is kriged from."""
         self.needed = self.system.drift.drift.needed()
@@ -108,9 +108,15 @@ class LocalField:
         """Whether every target of a slice has as many stations as `counts` says: no need to look at each."""
         return self.selection.radius_m is None and self.selection.octants is None and self.needed == 1
 
-    def expect(self, places: int, slices: int) -> None:
-        """Say how many places and slices will be asked for in all, so that a part is done as the whole would be."""
-        self._job = (places, slices)
+    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
+        """Say how many places and slices will be asked for in all, so that a part is done as the whole would be.
+
+        Parameters
+        ----------
+        keep
+            Whether weights may be kept for slices to come.
+        """
+        self._job, self._keep = (places, slices), keep
 
     def of_values(self, values: Floats) -> "LocalField":
         """Return the field of other values over the same network, shape (slices, stations)."""
@@ -171,7 +177,7 @@ class LocalField:
         found = [(mask, slices) for mask, slices in groups(self._present) if mask.sum() >= self.needed]
         if not targets.count:
             return out
-        if len(self._values) <= FEW_SLICES and WEIGHTS.takes(projected_bytes(targets.count, self.selection.most)):
+        if self._keeps(targets):
             for mask, slices in found:
                 self._weights(mask, targets).put(what, self._values, slices, out)
             return out
@@ -179,6 +185,12 @@ class LocalField:
             around = Neighbourhood(self.system, numbers, self.selection)
             _Run(around, task, targets, out, self._who, compiled=self._is_large(targets, len(task.reporting))).do()
         return out
+
+    def _keeps(self, targets: Targets) -> bool:
+        """Return whether the weights of so few slices, and of so few places in all, are kept."""
+        places = max(targets.count, self._job[0])
+        fits = WEIGHTS.takes(projected_bytes(places, self.selection.most))
+        return self._keep and fits and len(self._values) <= FEW_SLICES
 
     def _is_large(self, targets: Targets, masks: int) -> bool:
         """Return whether compiled code is worth its loading, by the whole job: the digits of a part tell nothing."""

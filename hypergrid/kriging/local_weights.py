@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from hypergrid.kriging.local_task import COUNTS, ESTIMATES, weight_rows
+from hypergrid.kriging.weights import ALLOWED_BYTES, WEIGHTS
 
 Floats = NDArray[np.float64]
 
@@ -79,6 +80,21 @@ def projected_bytes(targets: int, most: int) -> int:
     return targets * (12 * most + 16)
 
 
-def making_bytes(targets: int, most: int) -> int:
-    """Return what the numbers take that they are made of, while they are [bytes]."""
-    return 2 * targets * 8 * weight_rows(most)
+def held_bytes(places: int, block: int, most: int, stations: int, masks: int) -> int:
+    """Return what a job takes for weights: those that are kept, with neighbours, and those that are being made [bytes].
+
+    Parameters
+    ----------
+    places, block
+        Targets in all, and those that are asked for together.
+    most, stations
+        Stations used at most, and those that there are.
+    masks
+        Sets of reporting stations, at most.
+    """
+    if not WEIGHTS.takes(projected_bytes(places, most)):
+        return 0
+    # Each number is there twice while its array is transposed.
+    making = 2 * 8 * block * weight_rows(most)
+    chunks = 13 * places * min(stations, 12 * most)
+    return making + min(ALLOWED_BYTES, masks * projected_bytes(places, most) + chunks)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hypergrid.kriging import local, variogram
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.local import LocalField
-from hypergrid.kriging.local_weights import making_bytes, projected_bytes
+from hypergrid.kriging.local_weights import held_bytes, projected_bytes
 from hypergrid.kriging.neighbourhood import Chunk, Neighbourhood
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.slices import of_values
@@ -119,6 +119,16 @@ def test_a_large_job_keeps_nothing_and_finds_the_same(monkeypatch: pytest.Monkey
     assert small.statistics().entries == 0
 
 
+def test_nothing_is_kept_where_it_is_not_wanted() -> None:
+    stations, values, targets = network(10, slices=2)
+    field, kept = field_of(stations, values), field_of(stations, values)
+    field.expect(TARGETS, 2, keep=False)
+    found = field.at(targets)
+    assert WEIGHTS.statistics().entries == 0
+    np.testing.assert_allclose(kept.at(targets), found, rtol=0, atol=1e-11)
+    assert WEIGHTS.statistics().entries > 0
+
+
 def test_kept_weights_take_what_is_projected() -> None:
     stations, values, targets = network(6, slices=1)
     field = field_of(stations, values)
@@ -128,7 +138,7 @@ def test_kept_weights_take_what_is_projected() -> None:
     silent[0, np.flatnonzero(np.isfinite(values[0]))[0]] = np.nan
     field_of(stations, silent).at(targets)
     assert 0 <= WEIGHTS.statistics().held_bytes - before - projected_bytes(TARGETS, 8) <= 64
-    assert making_bytes(TARGETS, 8) >= projected_bytes(TARGETS, 8)
+    assert WEIGHTS.statistics().held_bytes <= held_bytes(TARGETS, TARGETS, 8, STATIONS, 2)
 
 
 def test_a_slice_of_a_large_job_is_done_as_large_jobs_are() -> None:
