@@ -30,9 +30,10 @@ from hypergrid.execution.interpolations import (
 )
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
+from hypergrid.execution.networks import Network, Networks
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
-from hypergrid.execution.stations import aggregate_readings
+from hypergrid.execution.stations import aggregate_readings, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.conditioning import least_stations
@@ -59,6 +60,7 @@ class Evaluator:
         pulled: frozenset[str] = frozenset(),
         buffers: Buffers | None = None,
         meter: Meter | None = None,
+        keeps_weights: bool = True,
     ) -> None:
         """Take how the chain is computed.
 
@@ -70,8 +72,10 @@ class Evaluator:
             Where cells are kept that more than one box asks for; without, they are computed again.
         meter
             What measures each perspective.
+        keeps_weights
+            Whether weights of local kriging are kept for other boxes.
         """
-        self._meter = meter
+        self._meter, self._keeps_weights = meter, keeps_weights
         self._pulled, self._buffers = pulled, buffers
         self.work: dict[str, int] = {}
         """Cells that were computed, by token."""
@@ -82,6 +86,7 @@ class Evaluator:
         self._whole: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
+        self._networks = Networks()
         self.left_out: dict[str, int] = {}
         """Readings that were read and not used, by reason."""
         self.notes: list[str] = []
@@ -286,7 +291,7 @@ class Evaluator:
             accepted = np.isin(found.flag, operator.accept_flags)
             for flag, count in zip(*np.unique(found.flag[~accepted], return_counts=True), strict=True):
                 self._leave_out(f"flag {flag}", int(count))
-            return _finite(found.take(accepted))
+            return finite(found.take(accepted))
         readings = self._read(here.source)
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} does not give readings"
@@ -296,7 +301,7 @@ class Evaluator:
         lost = int(np.count_nonzero(np.isnan(value)))
         if lost:
             self._leave_out(", ".join(call.name for call in operator.calls), lost)
-        return _finite(replace(readings, value=value))
+        return finite(replace(readings, value=value))
 
     def _leave_out(self, reason: str, count: int) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + count
@@ -389,7 +394,10 @@ class Evaluator:
         self, here: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
     ) -> tuple[Targets, NDArray[np.bool_]]:
         names = operator.row.covariates(operator.given)
-        targets, known = targets_of(grid_of(here), cells, metres, names, layers_of(here), operator.given)
+        targets, known = self._networks.targets(
+            here.token, cells, metres,
+            lambda: targets_of(grid_of(here), cells, metres, names, layers_of(here), operator.given),
+        )  # fmt: skip
         if not known.all():
             # Set and not added: a cell may be asked for more than once.
             key = field_key(here, operator) + here.topology.space.token()
@@ -473,7 +481,7 @@ class Evaluator:
                 # Which stations are used does not depend on the slices once each was heard.
                 if key in self._network_known or (np.isfinite(values).any(axis=0) | ~reached_by(here)).all():
                     self._network_known.add(key)
-                    return self._prepare(here, operator, values)
+                    return self._networks.field(key, values) or self._prepare(here, operator, values)
             self._fields[key] = self._prepare(here, operator, self._stations(here.source).value)
         field, metres, stations = self._fields[key]
         return (field if times is None else field_of(field, times)), metres, stations
@@ -512,8 +520,13 @@ class Evaluator:
         field = prepared.field
         if isinstance(field, KrigingField):
             field.expect(here.topology.space.count)
+        elif isinstance(field, LocalField):
+            field.expect(here.topology.space.count, here.topology.time.count, keep=self._keeps_weights)
         placed_count = int((placing.near & known).sum()) - prepared.merged
-        return field, metres, min(operator.given.get("neighbours") or placed_count, placed_count)
+        stations = min(operator.given.get("neighbours") or placed_count, placed_count)
+        if key in self._network_known and not prepared.merged:
+            self._networks.keep(key, Network(field, used, metres, stations))
+        return field, metres, stations
 
     def _aggregate_grid(
         self,
@@ -591,8 +604,3 @@ class Evaluator:
         value = np.full((len(count), len(cells)), np.nan)
         value[:, known] = field.carry(dual, targets)
         return Cells(value, np.where(known, count, 0), folded.possible)
-
-
-def _finite(readings: Readings) -> Readings:
-    keep = np.isfinite(readings.value)
-    return readings if keep.all() else readings.take(keep)

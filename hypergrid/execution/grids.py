@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -355,8 +356,9 @@ def _possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> NDArr
     return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
+@lru_cache(maxsize=64)
 def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
-    """Return how many source cells a whole target cell covers, shape (time or 1, 1)."""
+    """Return how many source cells a whole target cell covers, made once for all boxes; shape (time or 1, 1)."""
     if isinstance(source, Regular):
         starts, ends = blocks_of(target)
         first = -((source.origin - starts) // source.step)

@@ -148,3 +148,9 @@ def _possible(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
 def series_keys(axis: SeriesAxis) -> NDArray[np.uint64]:
     """Return a key of each series from its content alone, shape (series,)."""
     return np.array([int(token(series)[:16], 16) for series in axis.series], dtype=np.uint64)
+
+
+def finite(readings: Readings) -> Readings:
+    """Return the readings that are numbers."""
+    keep = np.isfinite(readings.value)
+    return readings if keep.all() else readings.take(keep)
