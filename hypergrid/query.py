@@ -36,7 +36,7 @@ from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.tokens import token
-from hypergrid.topology import Grid
+from hypergrid.topology import Grid, levels_json
 from hypergrid.topology import zones as read_zones
 from hypergrid.units import Variable
 
@@ -90,7 +90,7 @@ class Refinement:
     def estimate(self) -> NDArray[np.float64]:
         """The first time cell of a map, or a station's time cells, days as rows, the rest estimated.
 
-        Shape (rows, columns); NaN beyond the last time cell.
+        Shape (rows, columns), those of one level after the other; NaN beyond the last time cell.
         """
         return self.picture.frame().estimate
 
@@ -99,9 +99,9 @@ class Refinement:
         """Time cells of the surface."""
         return self.progress.frames
 
-    def frame(self, number: int) -> Frame:
-        """Return one time cell of a map as it stands now."""
-        return self.progress.frame(number)
+    def frame(self, number: int, level: int = 0) -> Frame:
+        """Return one time cell of a map, on one level where there are several, as it stands now."""
+        return self.progress.frame(number, level)
 
     def dataset(self) -> xr.Dataset:
         """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""
@@ -145,6 +145,7 @@ class Query:
         lat: object = None,
         x: object = None,
         y: object = None,
+        z: object = None,
         zones: object = None,
         **params: object,
     ) -> "Query":
@@ -164,6 +165,10 @@ class Query:
             "phase": "3h"}. The dimension of the result has their name, and no aggregate over time can follow.
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
+        z
+            The same along the levels of a grid; of stations, or a grid on the ground with a layer "elevation", bands of
+            elevation, each of what lies in it: 500 (metres, from whole multiples of it), {"edges": [0, 800, 1500]}, or
+            {"start": 400, "stop": 2400, "step": 500}.
         zones
             Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
         params
@@ -171,7 +176,7 @@ class Query:
             `min_coverage`: share of the possible readings below which a cell is missing.
         """
         polygons = None if zones is None else read_zones(zones).to_json()
-        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "zones": polygons}
+        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
         return self._then(Step("aggregate", function, items(params), items(_given(cells))))
 
     def interpolate(
@@ -220,7 +225,7 @@ class Query:
         return self._joined(self._then(step), others)
 
     def clip(self, **bounds: object) -> "Query":
-        """Keep the cells whose corner lies within bounds: time, lon, lat, x or y = (start, stop), stop not included."""
+        """Keep the cells whose corner is in bounds: time, lon, lat, x, y or z = (start, stop), stop not included."""
         listed = []
         for name, pair in bounds.items():
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -452,7 +457,8 @@ def _grid_json(grid: object) -> dict[str, Any]:
     else:
         corner = {"lon": _sexagesimal(grid.x.origin), "lat": _sexagesimal(grid.y.origin)}
         corner["step"] = f"{grid.x.step / 1e6:.10g}arcsec"
-    return {**corner, "shape": list(grid.shape)}
+    corner["shape"] = [grid.y.count, grid.x.count]
+    return corner if grid.z is None else {**corner, "z": levels_json(grid.z)}
 
 
 def _sexagesimal(quanta: int) -> str:

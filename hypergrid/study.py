@@ -61,7 +61,7 @@ def _read(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
     perspective = query.surface().perspective
     axis = perspective.topology.space
     if not isinstance(axis, SeriesAxis):
-        message = "a study needs values at stations; this query gives a map that no interpolation made"
+        message = "a study needs values at stations; this query gives bands of elevation: leave that aggregate out"
         raise InvalidQuery(message)
     if perspective.unit == "degree":
         message = (

@@ -31,6 +31,7 @@ from hypergrid.execution.interpolations import (
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.networks import Network, Networks
+from hypergrid.execution.outside import outside_of
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings, finite
@@ -48,7 +49,7 @@ from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
 from hypergrid.tokens import token
-from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, Space, TimeAxis, TimeCells, ZoneCells
+from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, Space, TimeAxis, TimeCells, changes_cells
 
 
 class Evaluator:
@@ -538,7 +539,7 @@ class Evaluator:
     ) -> Cells:
         source, target, time = here.source.topology, here.topology.space, here.topology.time
         space, needed, full = None, cells, np.ones(1, np.int64)
-        if isinstance(source.space, Grid) and source.space != target:
+        if changes_cells(source.space, target):
             space = cover_space(source.space, target, cells, operator.row)
             needed = space.needed
             full = space.full
@@ -552,18 +553,10 @@ class Evaluator:
         block = self.block(here.source, needed, times=slices)
         if space is not None and isinstance(source.space, Grid):
             self._carry_marks(source.space, target, cells, space)
-        if isinstance(target, ZoneCells) and space is not None:
-            self._tell_outside(target)
+        if space is not None:
+            for note in outside_of(target):
+                self._say(note, note)
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys, part=part)
-
-    def _tell_outside(self, target: ZoneCells) -> None:
-        """Say which zones the grid does not hold, or not as a whole."""
-        held = target.held
-        for what, which in (("outside", held == 0), ("partly outside", (held > 0) & (held < 1))):
-            names = [target.zones.names[i] for i in np.flatnonzero(which)]
-            if names:
-                more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-                self._say(f"zones {what}", f"zones {what} the grid: {', '.join(names[:20])}{more}")
 
     def _carry(
         self,

@@ -5,7 +5,7 @@ from hypergrid.execution.time_coordinates import readable_ns
 from hypergrid.perspective import Perspective, Surface
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import Bins, Grid, Instants, Periodic, ZoneCells
+from hypergrid.topology import Bands, Bins, Grid, Instants, Periodic, ZoneCells
 
 
 def explain(plan: Plan) -> str:
@@ -37,8 +37,10 @@ def _line(item: Perspective) -> str:
 
 def _cells(item: Perspective) -> str:
     time, space = item.topology.time, item.topology.space
-    kind = ("zone" if space.count == 1 else "zones") if isinstance(space, ZoneCells) else "series"
-    where = f"{space.shape[0]} x {space.shape[1]} cells" if isinstance(space, Grid) else f"{space.count} {kind}"
+    kind = {ZoneCells: "zone", Bands: "band"}.get(type(space), "series")
+    where = f"{space.count} {kind}{'' if kind == 'series' or space.count == 1 else 's'}"
+    if isinstance(space, Grid):
+        where = f"{' x '.join(map(str, space.shape))} cells"
     if item.holds_readings:
         return f"readings of {where} from {format_instant(time.origin)} to {format_instant(time.stop)}"
     if isinstance(time, Instants):
@@ -62,7 +64,10 @@ def _clip_line(surface: Surface) -> list[str]:
     parts = []
     if clip.time:
         parts.append(f"time {format_instant(clip.time.start_ns)} to {format_instant(clip.time.stop_ns)}")
-    parts += [name for name, bounds in (("rows", clip.rows), ("columns", clip.columns)) if bounds]
+    # Slowest first, as the cells are counted.
+    clipped = dict(clip.space)
+    said = {"z": "levels", "lat": "rows", "y": "rows", "lon": "columns", "x": "columns"}
+    parts += [name for axis, name in said.items() if axis in clipped]
     return [f"  clip {', '.join(parts)}"]
 
 

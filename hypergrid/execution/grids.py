@@ -26,6 +26,8 @@ from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import Listing, pieces
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.topology import (
+    PER_UNIT,
+    Bands,
     Bins,
     Cover,
     Grid,
@@ -128,33 +130,62 @@ def _totals(matrix: sparse.csr_array, count: NDArray[np.int64]) -> Floats:
     return np.asarray(matrix @ count.astype(np.float64))
 
 
-def cover_space(source: Grid, target: Space, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
-    """Return the source cells under some target cells of a coarser grid, or in some zones, and what they weigh.
+def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
+    """Return the source cells under some target cells of a coarser grid, in some zones or bands, and what they weigh.
 
-    A mean weighs source cells by their true area inside the new cell; a sum over zones takes of each cell the share
-    that is inside, so that zones that tile the grid add up to it. All other functions take each cell alike: below a
-    coarser cell every one, in a zone those that belong to it (`ZoneCells.belonging`).
+    A mean weighs source cells by their true area inside the new cell, and by their height where levels differ in it; a
+    sum over zones takes of each cell the share that is inside, so that zones that tile the grid add up to it. All other
+    functions take each cell alike: below a coarser cell every one, in a zone those that belong to it
+    (`ZoneCells.belonging`). Stations in a band weigh alike in every function.
     """
     if isinstance(target, ZoneCells):
         return _cover_zones(target, cells, row)
-    if not isinstance(target, Grid):
+    if isinstance(target, Bands):
+        return _cover_bands(target, cells, row)
+    if not isinstance(source, Grid) or not isinstance(target, Grid):
         message = "an aggregate over space goes from a grid to cells above it"
         raise TypeError(message)
-    rows, columns = np.divmod(cells, target.x.count)
-    by_row, by_column = cover(source.y, target.y), cover(source.x, target.x)
-    heights = (by_row.stop - by_row.first)[rows]
-    widths = (by_column.stop - by_column.first)[columns]
-    sizes = heights * widths
+    places = np.unravel_index(cells, target.shape)
+    covers = [cover(below, above) for below, above in zip(source.axes, target.axes, strict=True)]
+    lengths = [found.sizes[at] for found, at in zip(covers, places, strict=True)]
+    sizes = np.prod(lengths, axis=0)
     stop = np.cumsum(sizes)
-    within = np.arange(int(sizes.sum())) - np.repeat(stop - sizes, sizes)
-    width = np.repeat(widths, sizes)
-    of_row = np.repeat(by_row.first[rows], sizes) + within // np.maximum(width, 1)
-    column = np.repeat(by_column.first[columns], sizes) + within % np.maximum(width, 1)
-    needed, members = np.unique(of_row * source.x.count + column, return_inverse=True)
-    full = np.array([(target.y.length // source.y.step) * (target.x.length // source.x.step)])
-    by_area = row.weigh == "area" and source.system == "lonlat" and source.y != target.y
-    weights = cell_areas(source.y, source.x)[of_row] if by_area else None
+    left = np.arange(int(sizes.sum())) - np.repeat(stop - sizes, sizes)
+    numbers = []
+    # Within a target cell the cells of the last axis follow one another.
+    for found, at, length in zip(covers[::-1], places[::-1], lengths[::-1], strict=True):
+        left, beside = np.divmod(left, np.repeat(np.maximum(length, 1), sizes))
+        numbers.append(np.repeat(found.first[at], sizes) + beside)
+    numbers = numbers[::-1]
+    needed, members = np.unique(np.ravel_multi_index(tuple(numbers), source.shape), return_inverse=True)
+    full = np.ones(1, dtype=np.int64)
+    for below, above, at in zip(source.axes, target.axes, places, strict=True):
+        whole = possible_slices(below, above)[:, 0]
+        full = full * (whole[at] if len(whole) > 1 else whole)
+    weights = _weights(source, target, numbers) if row.weigh == "area" else None
     return SpaceCover(needed, members, stop - sizes, stop, full, weights)
+
+
+def _weights(source: Grid, target: Grid, numbers: list[NDArray[np.int64]]) -> Floats | None:
+    """Return what cells of a grid, given by their numbers along its axes, weigh in a mean; None where all alike."""
+    weights = None
+    if source.system == "lonlat" and source.y != target.y:
+        weights = cell_areas(source.y, source.x)[numbers[-2]]
+    if isinstance(source.z, Bins) and source.z != target.z:
+        heights = (source.z.lengths / PER_UNIT["mm"])[numbers[0]]
+        weights = heights if weights is None else weights * heights
+    return weights
+
+
+def _cover_bands(target: Bands, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
+    first, sizes = target.edges[cells], np.diff(target.edges)[cells]
+    stop = np.cumsum(sizes)
+    listed = target.order[np.arange(int(sizes.sum())) + np.repeat(first - (stop - sizes), sizes)]
+    needed, members = np.unique(listed, return_inverse=True)
+    source, weights = target.source, None
+    if isinstance(source, Grid) and source.system == "lonlat" and row.weigh == "area":
+        weights = cell_areas(source.y, source.x)[listed // source.x.count]
+    return SpaceCover(needed, members, stop - sizes, stop, sizes, weights)
 
 
 def _cover_zones(target: ZoneCells, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
@@ -377,9 +408,10 @@ def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
     """Return a key of each cell of a space from its corner alone, shape (cells,)."""
     if isinstance(space, SeriesAxis):
         return series_keys(space)[cells]
-    if isinstance(space, ZoneCells):
-        message = "no function chooses among the cells of a zone"
+    if not isinstance(space, Grid):
+        message = "no function chooses among the cells of a zone or a band"
         raise TypeError(message)
-    rows, columns = np.divmod(cells, space.x.count)
-    corners = cell_hashes(space.y.corners, space.x.corners.view(np.uint64))
-    return corners[rows, columns]
+    keys = space.x.corners.view(np.uint64)
+    for axis in space.axes[-2::-1]:
+        keys = cell_hashes(axis.corners, keys).ravel()
+    return keys[cells]

@@ -47,14 +47,14 @@ def reached_by(here: Perspective) -> NDArray[np.bool_]:
 
 
 def layers_of(here: Perspective) -> Covariate:
-    """Return what looks up layers where the readings of a perspective come from."""
-    base = here.bases()[0].operator
+    """Return what looks up the layers of an interpolation where its readings come from; others are known nowhere."""
+    base, operator = here.bases()[0].operator, here.operator
 
     def at(name: str, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not isinstance(base, Base):
-            message = "a base has a source"
+        if not isinstance(base, Base) or not isinstance(operator, Interpolate):
+            message = "an interpolation is of what a base has a source of"
             raise TypeError(message)
-        return base.source.layer(name).at(points)
+        return base.source.layer(name).at(points) if name in dict(operator.layers) else np.full(len(points), np.nan)
 
     return at
 

@@ -29,7 +29,7 @@ from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.rewrite import RULES, Rewritten, Rule, rewrite
-from hypergrid.topology import Grid, Periodic, SeriesAxis, ZoneCells
+from hypergrid.topology import Bands, Grid, Periodic, SeriesAxis, ZoneCells
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
@@ -333,7 +333,7 @@ def _cell_bytes(final: Perspective, carried: tuple[Perspective, ...], *, streame
 def _counts_are_even(below: Perspective) -> bool:
     """Return whether an interpolation uses as many stations for every cell of a slice, for certain."""
     operator = below.operator
-    if not isinstance(operator, Interpolate) or not operator.row.has_variance or operator.layers:
+    if not isinstance(operator, Interpolate) or not operator.row.has_variance or operator.covariates:
         return False
     given = operator.given
     by = getattr(given.get("variogram"), "by", "all")
@@ -345,11 +345,12 @@ def _is_grid(here: Perspective) -> bool:
 
 
 def _places(here: Perspective, final: Perspective) -> int:
-    """Return how many places of a step one place of the surface needs: more than one below coarser cells and zones."""
-    zones = final.topology.space
-    if isinstance(zones, ZoneCells) and _is_grid(here):
-        # The largest zone's cells, in cells of this step.
-        return max(-(-zones.most_cells * here.topology.space.count // zones.grid.count), 1)
+    """Return how many places of a step one place of the surface needs: more than one below larger cells."""
+    above = final.topology.space
+    if isinstance(above, ZoneCells | Bands) and _is_grid(here):
+        # The cells of the largest zone or band, in cells of this step.
+        source = above.grid if isinstance(above, ZoneCells) else above.source
+        return max(-(-above.most_cells * here.topology.space.count // source.count), 1)
     return max(-(-here.topology.space.count // final.topology.space.count), 1) if _is_grid(here) else 1
 
 
@@ -408,7 +409,7 @@ def _cuts_itself(final: Perspective) -> bool:
     operator = final.operator
     if not isinstance(operator, Interpolate) or operator.variance or not operator.row.has_variance:
         return False
-    return not operator.uses_all(_stations(final)) and operator.given.get("trend") is None and not operator.layers
+    return not operator.uses_all(_stations(final)) and operator.given.get("trend") is None and not operator.covariates
 
 
 def _stations(here: Perspective) -> int:

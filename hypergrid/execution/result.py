@@ -16,7 +16,7 @@ from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTim
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
-from hypergrid.topology import Grid, SeriesAxis, Space, ZoneCells
+from hypergrid.topology import Bands, Bins, Grid, SeriesAxis, Space, ZoneCells, changes_cells
 from hypergrid.units import as_cf
 from hypergrid.version import VERSION
 
@@ -38,8 +38,9 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, to
     Returns
     -------
     Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
-    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x), zone or series; and
-    `extrapolated` (lat, lon) where a trend in elevation was interpolated. Coordinates of a grid are cell centres with
+    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x), after z where there are
+    levels, or z alone (bands), zone or series; and `extrapolated` (lat, lon) where a trend in elevation was
+    interpolated. Coordinates of a grid are cell centres with
     bounds, times the starts of their cells with bounds.
     """
     shape, dims = surface.topology.shape, dims_of(surface)
@@ -95,12 +96,13 @@ _SPACE_ATTRIBUTES = {
     "lat": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
     "x": {"standard_name": "projection_x_coordinate", "units": "m", "axis": "X"},
     "y": {"standard_name": "projection_y_coordinate", "units": "m", "axis": "Y"},
+    "z": {"standard_name": "altitude", "units": "m", "axis": "Z", "positive": "up"},
 }
 
 
 def _space_dims(space: Space) -> tuple[str, ...]:
-    if isinstance(space, Grid):
-        return space.y.name, space.x.name
+    if isinstance(space, Grid | Bands):
+        return tuple(axis.name for axis in space.axes)
     return ("zone",) if isinstance(space, ZoneCells) else ("series",)
 
 
@@ -130,8 +132,8 @@ def _space_coords(space: Space) -> dict[str, Any]:
     coords: dict[str, Any] = {}
     if isinstance(space, ZoneCells):
         return _zone_coords(space)
-    if isinstance(space, Grid):
-        for axis in (space.y, space.x):
+    if isinstance(space, Grid | Bands):
+        for axis in space.axes:
             bounds = f"{axis.name}_bounds"
             coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
             coords[bounds] = ((axis.name, "bounds"), axis.bounds)
@@ -174,22 +176,32 @@ def _cell_method(item: Perspective) -> str:
     if isinstance(operator, InterpolateInTime):
         return f"time: point (comment: {operator.method})"
     if isinstance(operator, Interpolate):
-        return _support(operator)
+        return _support(operator, item.topology.space)
     if not isinstance(operator, Aggregate):
         return ""
     said = over_cells(operator.dimensions, _cf_method(operator.function), item.topology.time)
-    if operator.row.weigh == "area" and "lat" in operator.dimensions and "(comment:" not in said:
-        return f"{said} (comment: weighted by the area of the cells)"
-    return said
+    weights = _weights(item, operator)
+    return f"{said} (comment: weighted by the {weights} of the cells)" if weights and "(comment:" not in said else said
 
 
-def _support(operator: Interpolate) -> str:
+def _weights(item: Perspective, operator: Aggregate) -> str:
+    """Return what cells are weighted by in an aggregate, in words; empty where all are alike."""
+    below, above = item.source.topology.space, item.topology.space
+    if operator.row.weigh != "area" or not changes_cells(below, above) or not isinstance(below, Grid):
+        return ""
+    by_area = "lat" in operator.dimensions or (isinstance(above, Bands) and below.system == "lonlat")
+    by_height = isinstance(below.z, Bins) and "z" in operator.dimensions
+    return " and ".join(name for name, is_so in (("area", by_area), ("height", by_height)) if is_so)
+
+
+def _support(operator: Interpolate, space: Space) -> str:
     """Return what an estimate is of in space, as CF writes it."""
     given = operator.given
+    height = "z: " if isinstance(space, Grid) and space.z is not None else ""
     if given.get("support") != "block":
-        return "area: point (comment: estimate at the cell's centre)"
-    side = given.get("quadrature", 4)
-    return f"area: mean (comment: block of {side} by {side} Gauss-Legendre points)"
+        return f"{height}area: point (comment: estimate at the cell's centre)"
+    side, point = given.get("quadrature", 4), height and "z: point "
+    return f"{point}area: mean (comment: block of {side} by {side} Gauss-Legendre points)"
 
 
 def _cf_method(function: str) -> str:

@@ -15,6 +15,7 @@ from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.restrict import restrict
 from hypergrid.times import format_duration, format_instant
 from hypergrid.topology import (
+    Bands,
     Bins,
     Grid,
     Periodic,
@@ -24,6 +25,7 @@ from hypergrid.topology import (
     TimeAxis,
     Topology,
     ZoneCells,
+    levels_words,
     recurring,
 )
 from hypergrid.topology.axes import PER_UNIT
@@ -178,9 +180,12 @@ def space_words(here: Perspective) -> str:
     """Return the cells in space of a perspective in words."""
     space = here.topology.space
     if isinstance(space, Grid):
+        levels = f" on {levels_words(space.z)}" if space.z else ""
         sides = " x ".join(f"{axis.step / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         corner = ", ".join(f"{axis.name} {axis.origin / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
-        return f"{space.shape[0]} x {space.shape[1]} cells of {sides} from {corner}"
+        return f"{space.y.count} x {space.x.count} cells of {sides} from {corner}{levels}"
+    if isinstance(space, Bands):
+        return f"bands, {levels_words(space.z)}"
     if isinstance(space, ZoneCells):
         names, kind = list(space.zones.names), "zones"
     else:

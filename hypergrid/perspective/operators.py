@@ -201,6 +201,11 @@ class Interpolate:
         """Parameters by name."""
         return dict(self.parameters)
 
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Names of what it must know of each station and cell, from a layer or their heights."""
+        return self.row.covariates(self.given)
+
     def uses_all(self, stations: int) -> bool:
         """Return whether every slice is one linear map of all its stations, completed: kriging that selects none."""
         return self.given.get("trend") is None and self.is_linear(stations)
