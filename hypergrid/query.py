@@ -31,7 +31,7 @@ from hypergrid.execution import (
 from hypergrid.execution.kept import KEPT
 from hypergrid.perspective import Question, Step, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
-from hypergrid.perspective.sources import ARRAY, Sources, pinned, variable_of
+from hypergrid.perspective.sources import ARRAY, Sources, pinned
 from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
@@ -105,7 +105,8 @@ class Refinement:
 
     def dataset(self) -> xr.Dataset:
         """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""
-        result = to_dataset(self.question, self.progress.plan.surface, self.progress.outcome)
+        plan = self.progress.plan
+        result = to_dataset(self.question, plan.surface, self.progress.outcome, token=plan.original.token)
         return result if self.complete else result.assign_attrs(hypergrid_fraction=self.fraction)
 
 
@@ -212,12 +213,16 @@ class Query:
         step = Step("interpolate", method, items(_given(params)), items(where), _questions(others))
         return self._joined(self._then(step), others)
 
-    def merge(self, function: str, *others: "Query") -> "Query":
+    def merge(self, function: str, *others: "Query", **params: object) -> "Query":
         """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
 
-        A function says which sources it takes, and in which order; this query is the first.
+        A function says which sources it takes, and in which order; this query is the first. One over "all", or over
+        cells that come again ("hour_of_day", "month_of_year"), is a climatology where this query has other cells: each
+        of these takes the one that it lies in. It is of all readings, whatever the surface is clipped to, or of those
+        in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
         """
-        return self._joined(self._then(Step("merge", function, others=_questions(others))), others)
+        step = Step("merge", function, items(_given(params)), others=_questions(others))
+        return self._joined(self._then(step), others)
 
     def clip(self, **bounds: object) -> "Query":
         """Keep the cells whose corner is in bounds: time, lon, lat, x, y or z = (start, stop), stop not included."""
@@ -270,9 +275,20 @@ class Query:
         """Return what a run would compute, with its projected bytes."""
         return make_plan(self.surface(), refining=refining)
 
-    def explain(self) -> str:
-        """Return the chain, the rewriting and the plan in words."""
-        return explain(self.surface())
+    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None) -> str:
+        """Return the chain, the rewriting and the plan in words.
+
+        Parameters
+        ----------
+        strategy, allowed_bytes
+            As `compute` takes them; where the memory is absent, blocks are what is best where it does not matter.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered, or there is no such strategy.
+        """
+        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes))
 
     def compute(
         self,
@@ -328,7 +344,7 @@ class Query:
         if last is None:
             message = "a surface has at least one cell"
             raise InvalidQuery(message)
-        return to_dataset(self.question, plan.surface, last.outcome)
+        return to_dataset(self.question, plan.surface, last.outcome, token=plan.original.token)
 
     def to_zarr(
         self,
@@ -539,7 +555,7 @@ class OpenArchive:
         NotFound
             There is no such variable.
         """
-        variable_of(self._archive, variable)
+        self._archive.variable(variable)
         return Query(Question(variable, snapshot=self.snapshot), Sources(self._archive))
 
     def __contains__(self, variable: object) -> bool:
@@ -554,7 +570,7 @@ class OpenArchive:
             A key, operator, function, method, variable or snapshot that does not exist.
         """
         question = question_from_json(document)
-        variable_of(self._archive, question.variable)
+        self._archive.variable(question.variable)
         return Query(pinned(question, self.snapshot), Sources(self._archive))
 
 

@@ -25,7 +25,7 @@ def merged(here: Perspective, operator: Merge, sources: list[Cells]) -> Cells:
         for source, block in zip(here.sources, sources, strict=True)
     ]
     known = zip(blocks, units, row.needed(units), strict=True)
-    values = row.apply(*(convert(block.value, unit, needed) for block, unit, needed in known))
+    values = row.apply(*(convert(block.value, unit, needed) for block, unit, needed in known), **operator.given)
     counting = blocks[:1] if row.counts_first else blocks
     count = reduce(np.minimum, (block.count for block in counting))
     return Cells(values, count, reduce(np.minimum, (block.possible for block in counting)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,12 @@ from hypergrid.execution.fold import (
     fold_single,
     fold_values,
     members_present,
+    whole_of,
 )
-from hypergrid.execution.listed import of_products
 from hypergrid.execution.standing import of_cells, prepared_cells
 from hypergrid.execution.stations import series_keys
 from hypergrid.perspective.aggregate_formulas import States
 from hypergrid.perspective.aggregates import AggregateRow
-from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.listing import Listing, pieces
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.topology import (
@@ -243,10 +243,6 @@ def aggregate_cells(
     if times:
         ranges, slices = _ranges(times, part), _possible(times, part)
         possible = possible * slices
-    if isinstance(row, ListedRow):
-        value, count = _listed(source, row, ranges, space)
-        share = _share_listed(source.value, slices, ranges, space)
-        return _kept(Cells(value, count, possible), operator, share)
     if row.rank is not None:
         return _choose(source, operator, times, keys, part)
     # A function that looks back is given all source cells, whichever of its own are wanted.
@@ -318,19 +314,6 @@ def _kept(cells: Cells, operator: Aggregate, share: Floats | None) -> Cells:
     return Cells(value, cells.count, cells.possible)
 
 
-def _listed(
-    source: Cells, row: ListedRow, ranges: Cover | None, space: SpaceCover | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return what a function makes of the values of each cell; over time and space at once, of all of them."""
-    values, each = source.value, np.arange(len(source.value))
-    along = each, each + 1
-    if ranges is not None:
-        values = values if ranges.members is None else values[ranges.members]
-        along = ranges.first, ranges.stop
-    places = None if space is None else (space.members, (space.first, space.stop))
-    return of_products(row, values, along, places)
-
-
 def whole_cells(
     row: AggregateRow,
     values: NDArray[np.float64],
@@ -357,9 +340,6 @@ def whole_cells(
     -------
     Shape (target times, target cells), both.
     """
-    if row.whole is None:
-        message = f"{row.name} neither folds, nor chooses, nor takes all values of a cell"
-        raise TypeError(message)
     times, places = (np.arange(length, dtype=np.int64) for length in values.shape)
     begin, late = (times, times + 1) if ranges is None else (ranges.first, ranges.stop)
     left, right = (places, places + 1) if space is None else (space.first, space.stop)
@@ -373,7 +353,7 @@ def whole_cells(
         time = time if ranges is None or ranges.members is None else ranges.members[time]
         found = values[time, place if space is None else space.members[place]]
         members = members_present(sizes[part], found, np.isfinite(found))
-        result[part], count[part] = row.whole(members, given), members.sizes
+        result[part], count[part] = whole_of(row, members, given, part.start), members.sizes
     return result.reshape(shape), count.reshape(shape)
 
 
@@ -407,8 +387,9 @@ def _possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> NDArr
     return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
+@lru_cache(maxsize=64)
 def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
-    """Return how many source cells a whole target cell covers, shape (time or 1, 1)."""
+    """Return how many source cells a whole target cell covers, made once for all boxes; shape (time or 1, 1)."""
     if isinstance(source, Regular):
         starts, ends = blocks_of(target)
         first = -((source.origin - starts) // source.step)

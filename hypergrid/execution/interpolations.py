@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from hypergrid.execution.places import Covariate
 from hypergrid.kriging import Field, Targets, Variogram
 from hypergrid.perspective import Base, Convert, Interpolate, Merge, Perspective
-from hypergrid.topology import Grid
+from hypergrid.perspective.placing import in_reach
+from hypergrid.topology import Grid, SeriesAxis
 
 
 def is_by_slice(operator: Interpolate) -> bool:
@@ -34,6 +35,15 @@ def grid_of(here: Perspective) -> Grid:
         message = "an interpolation has a grid"
         raise TypeError(message)
     return here.topology.space
+
+
+def reached_by(here: Perspective) -> NDArray[np.bool_]:
+    """Return which stations may have a say in an interpolation, shape (series,)."""
+    axis = here.source.topology.space
+    if not isinstance(axis, SeriesAxis) or not isinstance(here.operator, Interpolate):
+        message = "an interpolation starts from stations"
+        raise TypeError(message)
+    return in_reach(axis, grid_of(here), here.operator)
 
 
 def layers_of(here: Perspective) -> Covariate:

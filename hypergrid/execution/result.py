@@ -12,7 +12,7 @@ from hypergrid.execution.names import functions_of, value_names
 from hypergrid.execution.run import Outcome
 from hypergrid.execution.time_coordinates import over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
@@ -21,8 +21,19 @@ from hypergrid.units import as_cf
 from hypergrid.version import VERSION
 
 
-def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr.Dataset:
+def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> xr.Dataset:
     """Return a computed surface.
+
+    Parameters
+    ----------
+    question
+        What was asked.
+    surface
+        What was computed: perhaps rewritten.
+    outcome
+        The arrays.
+    token
+        Of the surface as it was asked for, before any rewriting: the same whichever rules there are.
 
     Returns
     -------
@@ -48,7 +59,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     if outcome.extrapolated is not None:
         marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
         data["extrapolated"] = (dims[1:], marks, told["extrapolated"])
-    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome))
+    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome, token=token))
 
 
 def dims_of(surface: Perspective) -> tuple[str, ...]:
@@ -145,11 +156,18 @@ def _space_coords(space: Space) -> dict[str, Any]:
 
 def _value_attributes(surface: Perspective) -> dict[str, str]:
     attributes = {"units": as_cf(surface.unit), **value_names(surface)}
-    methods = [text for item in surface.chain() if (text := _cell_method(item))]
+    methods = [text for item in _told(surface) if (text := _cell_method(item))]
     if methods:
         # What the branches of a recipe have in common is said once.
         attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
     return attributes
+
+
+def _told(here: Perspective) -> list[Perspective]:
+    """Return the steps that values went through; those of what is normal are not theirs."""
+    if isinstance(here.operator, Recur):
+        return []
+    return [*(item for source in here.sources for item in _told(source)), here]
 
 
 def _cell_method(item: Perspective) -> str:
@@ -209,7 +227,7 @@ def _distance(here: Perspective, operator: Interpolate) -> str:
     return place(axis, operator).metres.description
 
 
-def provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
+def provenance(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
     """Return a result's attributes: what it is, and all that computing it again takes."""
     bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
     attributes = {
@@ -219,7 +237,7 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome) -> di
         "hypergrid_version": VERSION,
         "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
         "hypergrid_query": json.dumps(question.to_json()),
-        "hypergrid_token": surface.token,
+        "hypergrid_token": token,
         "hypergrid_functions": functions_of(surface),
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }

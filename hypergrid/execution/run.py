@@ -233,7 +233,7 @@ def _in_memory(plan: Plan, *, watched: bool) -> Outcome:
 
 def _evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
     from_boxes = frozenset(item.token for item in pulled(plan.surface, plan.strategy.k))
-    return Evaluator(pulled=from_boxes, buffers=buffers, meter=meter)
+    return Evaluator(pulled=from_boxes, buffers=buffers, meter=meter, keeps_weights=plan.strategy.keeps_weights)
 
 
 def _blocks(

@@ -105,7 +105,7 @@ class ZarrOutcome(Outcome):
         for name, attributes in attributes_of(surface, self.correlation).items():
             if name in self.group:
                 self.group[name].update_attributes(_plain(attributes))
-        told = provenance(self.question, surface, self)
+        told = provenance(self.question, surface, self, token=self.plan.original.token)
         kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
         self.group.attrs.put({**kept, **told, **more})
 

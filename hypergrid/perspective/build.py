@@ -19,6 +19,7 @@ from hypergrid.perspective.fitting import check_aggregate, refuse_directions
 from hypergrid.perspective.functions import CONVERTS
 from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
+from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.merging import check_sources, merge
 from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Source
 from hypergrid.perspective.perspective import Perspective
@@ -63,7 +64,7 @@ def build(question: Question, lookup: Lookup) -> Surface:
 
     A clip in time bounds the readings where the last aggregate is over "all" or cells that come again; elsewhere it
     selects cells by their corner (design section 4). Where a step interpolates in time, it bounds the instants, and
-    readings around them are used.
+    readings around them are used. It never bounds what a climatology in a merge is of: that has a clip of its own.
 
     Raises
     ------
@@ -94,9 +95,38 @@ def _is_over_all(question: Question) -> bool:
         if "time" in cells:
             return bool(cells["time"] == "all") or is_periodic(cells["time"])
         if step.op == "merge":
-            before = Question(question.variable, question.steps[:number])
-            return all(_is_over_all(source) for source in (before, *step.others))
+            before = _before(question, number)
+            alike = (other for other in step.others if not _is_normal(other, before))
+            return all(_is_over_all(source) for source in (before, *alike))
     return False
+
+
+def _before(question: Question, number: int) -> Question:
+    """Return the steps of a question before one of them."""
+    return replace(question, steps=question.steps[:number], clip=())
+
+
+def _is_normal(other: Question, before: Question) -> bool:
+    """Return whether a query in a merge is a climatology, of which each cell before it takes the one that it lies in.
+
+    That is one over all of time, or over cells that come again, where what it is merged with has other cells, or where
+    it has a clip of its own.
+    """
+    cells = _time_cells(other)
+    if cells != "all" and not is_periodic(cells):
+        return False
+    return "time" in dict(other.clip) or cells != _time_cells(before)
+
+
+def _time_cells(question: Question) -> object:
+    """Return what the last aggregate over time was given, None where there is none, or instants follow it."""
+    for step in reversed(question.steps):
+        cells = dict(step.cells).get("time") if step.op == "aggregate" else None
+        if step.is_in_time:
+            return None
+        if cells is not None:
+            return cells["periodic"] if isinstance(cells, Mapping) and set(cells) == {"periodic"} else cells
+    return None
 
 
 def _looks_back_at_cells(question: Question, base: Perspective) -> bool:
@@ -133,7 +163,8 @@ class _Builder:
                     here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
                 else:
                     inside = replace(self, within=f"{label}: ")
-                    here = inside.step(step, here, whole, bounded=bounded and number > last_in_time)
+                    before = _before(question, number - 1)
+                    here = inside.step(step, here, whole, before, bounded=bounded and number > last_in_time)
                     if looks_back and dict(step.cells).get("time") == "all":
                         here = narrowed(here)
                 here = replace(here, steps=(label,))
@@ -166,7 +197,7 @@ class _Builder:
         topology = Topology(time, source.series_axis(inside or window))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
 
-    def step(self, step: Step, here: Perspective, whole: Window, *, bounded: bool) -> Perspective:
+    def step(self, step: Step, here: Perspective, whole: Window, before: Question, *, bounded: bool) -> Perspective:
         if step.op == "convert":
             return _convert(step, here)
         if step.op == "aggregate":
@@ -178,14 +209,33 @@ class _Builder:
                 )
                 raise InvalidQuery(message)
             return _interpolate(step, here, variance=self.variance, memory=self.memory)
+        return self.merged(step, here, before, bounded=bounded)
+
+    def merged(self, step: Step, here: Perspective, before: Question, *, bounded: bool) -> Perspective:
+        """Return a merge; a climatology is of all its readings, or of those in its own clip."""
         check_sources(step.name, len(step.others))
-        if any(other.clip for other in step.others):
-            message = "a query in 'with' takes the clip of the query around it; remove its own"
-            raise InvalidQuery(message)
-        if any(other.variance for other in step.others):
-            message = "variance belongs to the surface, not to a query in 'with'; remove it there"
-            raise InvalidQuery(message)
-        return merge(step.name, (here, *(self.chain(other, bounded=bounded) for other in step.others)))
+        sources, normal = [here], set()
+        for number, other in enumerate(step.others, start=1):
+            if other.variance:
+                message = "variance belongs to the surface, not to a query in 'with'; remove it there"
+                raise InvalidQuery(message)
+            if not _is_normal(other, before):
+                if other.clip:
+                    message = (
+                        "a query in 'with' takes the clip of the query around it; remove its own: only a climatology "
+                        "(over 'all', or cells that come again) has one, in time"
+                    )
+                    raise InvalidQuery(message)
+                sources.append(self.chain(other, bounded=bounded))
+                continue
+            window = _clip_window(other)
+            if set(dict(other.clip)) - {"time"}:
+                message = "a climatology in 'with' can be clipped in time alone; in space the query around it is"
+                raise InvalidQuery(message)
+            sources.append(replace(self, window=window).chain(other, bounded=window is not None))
+            normal.add(number)
+        given = bind(step.name, MERGES[step.name].parameters, dict(step.params), variable_unit=here.unit)
+        return merge(step.name, tuple(sources), normal=frozenset(normal), given=given)
 
 
 def _convert(step: Step, here: Perspective) -> Perspective:

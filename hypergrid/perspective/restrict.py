@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hypergrid.perspective.operators import Aggregate, Base, Interpolate, InterpolateInTime
+from hypergrid.perspective.operators import Aggregate, Base, Interpolate, InterpolateInTime, Recur
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import standing_instants_ns
 from hypergrid.times import SECOND_NS, Window
@@ -50,6 +50,9 @@ def restrict(here: Perspective, time: slice, space: tuple[slice, ...] = ()) -> P
         sources = (restrict(here.source, time),)
     elif isinstance(operator, InterpolateInTime):
         sources = (_around_instants(here.source, operator, topology.time),)
+    elif isinstance(operator, Recur):
+        # What is normal is so because of all times, whichever are asked for.
+        sources = (restrict(here.source, ALL, space),)
     else:
         sources = tuple(restrict(source, time, space) for source in here.sources)
     return replace(here, topology=topology, sources=sources)

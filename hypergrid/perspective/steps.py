@@ -44,7 +44,7 @@ _STEP_KEYS = {
     "convert": {"op", "function", "params"},
     "aggregate": {"op", "function", "params", *CELL_KEYS},
     "interpolate": {"op", "method", "grid", "time", "params", "with"},
-    "merge": {"op", "function", "with"},
+    "merge": {"op", "function", "params", "with"},
 }
 _QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select", "variance"}
 

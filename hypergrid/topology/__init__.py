@@ -10,6 +10,7 @@ from hypergrid.topology.layer import Layer, make_layer
 from hypergrid.topology.levels import Levels, levels, levels_json, levels_words
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
 from hypergrid.topology.periodic import CYCLES, Cycle, Periodic, periodic
+from hypergrid.topology.recurring import recurring
 from hypergrid.topology.space import Grid, SeriesAxis, grid
 from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, per_cell, shortest_ns
 from hypergrid.topology.topology import Space, Topology, along, axes_of, changes_cells
@@ -21,5 +22,5 @@ __all__ = [
     "Instants", "Layer", "Levels", "Metres", "Periodic", "Regular", "SeriesAxis", "Space", "TimeAxis", "TimeCells",
     "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over", "blocks_of", "changes_cells",
     "check_zone", "cover", "grid", "is_location_consistent", "levels", "levels_json", "levels_words", "make_layer",
-    "per_cell", "periodic", "quanta", "shortest_ns", "zones",
+    "per_cell", "periodic", "quanta", "recurring", "shortest_ns", "zones",
 ]  # fmt: skip

@@ -108,6 +108,10 @@ class Grid:
 
     def token(self) -> str:
         """Content token."""
+        return self._token
+
+    @cached_property
+    def _token(self) -> str:
         return token(*self.axes)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hypergrid.tokens import token
 from hypergrid.topology.axes import Instants
@@ -50,5 +51,9 @@ class Topology:
 
     def token(self) -> str:
         """Content token: equal cells, equal token."""
+        return self._token
+
+    @cached_property
+    def _token(self) -> str:
         time = self.time.times_ns if isinstance(self.time, Instants) else self.time
         return token(time, self.space.token())
