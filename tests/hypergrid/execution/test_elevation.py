@@ -71,6 +71,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "ordinary_kriging nearby": {"variogram": MODEL, "trend": "lapse_rate", "neighbours": 5},
     "external_drift_kriging": {"variogram": MODEL},
     "external_drift_kriging nearby": {"variogram": MODEL, "neighbours": 8},
+    "external_drift_kriging within a radius": {"variogram": MODEL, "radius_m": 900.0, "neighbours": 8},
     "external_drift_kriging of blocks": {"variogram": MODEL, "support": "block", "quadrature": 2},
     "external_drift_kriging fitted": {"variogram": "fit"},
     "inverse_distance": {"trend": "lapse_rate"},
@@ -191,6 +192,18 @@ def test_a_clip_in_height_keeps_levels_by_their_lower_edge() -> None:
     xr.testing.assert_allclose(coarse.clip(z=(900, 901)).compute(), coarse.compute().isel(z=[1]), rtol=1e-12)
     with pytest.raises(InvalidQuery, match="'z' selects no cell"):
         levelled().clip(z=(0, 200)).compute()
+
+
+def test_a_clip_leaves_every_station_whose_height_a_mark_looks_at() -> None:
+    given, heights = METHODS["external_drift_kriging within a radius"], HEIGHTS.copy()
+    # Out of the radius of the corner that is kept, and above all others.
+    heights[np.argmax(np.hypot(*(PLACES - [200.0, 600.0]).T))] = 3000.0
+    levels = grid(z={"edges": [400, 450, 2000, 2800]})
+    query = network(heights).interpolate("external_drift_kriging", grid=levels, **given)
+    clip = {"x": (0, 400), "y": (400, 800)}
+    expected = query.compute().sel({name: slice(*bounds) for name, bounds in clip.items()})
+    assert not expected["extrapolated"][-1].any()
+    xr.testing.assert_allclose(query.clip(**clip).compute(), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("order", ["raster", "coarse_to_fine", "walk"])
