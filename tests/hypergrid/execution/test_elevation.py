@@ -371,6 +371,10 @@ def test_what_cannot_be_on_levels_is_refused_before_it_runs() -> None:
     refused("cut the grid's cells", levelled().aggregate("mean", z=500))
     refused("dimension of this surface to clip", network().clip(z=(0, 100)))
     refused("bands of a grid on the ground", levelled_ground().aggregate("mean", z=500))
+    banded = network().aggregate("mean", z=500)
+    refused("made of bands already", banded.interpolate("ordinary_kriging", grid=levels, **trend))
+    refused("made of bands; interpolate in time first", banded.interpolate("linear", time="5min", max_gap="1h"))
+    refused("made of bands already", banded.aggregate("mean", z="all"))
     refused("chooses a value in time", network().aggregate("last", z=500))
     square = {"type": "Polygon", "coordinates": [[[0, 400], [800, 400], [800, 800], [0, 800], [0, 400]]]}
     refused("zones lie on one level, this grid has 4 levels", levelled().aggregate("mean", zones={"a": square}))
