@@ -81,8 +81,9 @@ class Source:
     bursts: tuple[Burst, ...] = ()
     """Where two overlap their factors are multiplied."""
     dependent_scrambling_factor: int | None = None
-    """DSF (definition 3.4.1) from the key to the second key [tuples]; None: the second key is the key. All tuples of a
-    key share a second key, so it is a multiple of the multiplicity, less 1."""
+    """DSF (definition 3.4.1) from the key to the second key [tuples]; None: the second key is the key, or there is none
+    where no stream of a load has one. All tuples of a key share a second key, so it is a multiple of the multiplicity,
+    less 1."""
     step: int = 1
     """From key to key."""
     regular: bool = False
@@ -131,6 +132,8 @@ def scrambled(keys: Integers, scrambling_factor: int, rng: np.random.Generator) 
         Positions in `keys` in order of arrival. Of no more keys than the factor the order is at most so scrambled.
     """
     size = len(keys)
+    if scrambling_factor == 0:
+        return np.arange(size)
     delays, width = rng.random(size), float(scrambling_factor)
     while True:
         order = np.argsort(np.arange(size) + width * delays, kind="stable")
@@ -195,7 +198,7 @@ def _pieces(source: Source, stream: int, streams: int, load: "Load") -> Iterator
         numbers = np.arange(first_key, first_key + count)
         order = scrambled(np.repeat(numbers, times), source.scrambling_factor, rng)
         key = np.repeat(numbers, times)[order] * source.step
-        second = key
+        second = key if load.has_second else None
         if source.dependent_scrambling_factor is not None:
             spread = (source.dependent_scrambling_factor + 1) // times - 1
             second = np.repeat(numbers[scrambled(numbers, spread, rng)], times)[order] * source.step
@@ -249,6 +252,11 @@ class Load:
                 message = "a source of a stream needs a rate above 0 in the end; let its last congestion end"
                 raise ValueError(message)
 
+    @property
+    def has_second(self) -> bool:
+        """Whether its tuples have a second key."""
+        return any(source.dependent_scrambling_factor is not None for source in self.sources)
+
     def chunks(self) -> Iterator[Arrivals]:
         """Yield the tuples in order of arrival, in chunks of unequal length, as they are made.
 
@@ -276,5 +284,12 @@ class Load:
     def arrivals(self) -> Arrivals:
         """Return all tuples at once, in order of arrival."""
         integers = np.empty(0, np.int64)
-        none = Arrivals(len(self.sources), np.empty(0, np.int32), integers, np.empty(0), integers, integers)
+        none = Arrivals(
+            len(self.sources),
+            np.empty(0, np.int32),
+            integers,
+            np.empty(0),
+            integers,
+            integers if self.has_second else None,
+        )
         return merged([none, *self.chunks()])

@@ -151,7 +151,11 @@ def test_moving_lag_swings_between_its_bounds_and_overtakes_nothing() -> None:
 
 def test_equal_loads_give_equal_tuples_and_other_seeds_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "PIECE", 64)
-    load = Load((Source(10, 2), Source(15, 1, lag=Lag(3.0)), Source(0, 1, step=2)), keys=400, seed=8)
+    load = Load(
+        (Source(10, 2), Source(15, 1, lag=Lag(3.0)), Source(0, 1, step=2, dependent_scrambling_factor=4)),
+        keys=400,
+        seed=8,
+    )
     whole, again = load.arrivals(), load.arrivals()
     parts = list(load.chunks())
     assert len(parts) > 5
@@ -277,5 +281,5 @@ def test_arrivals_that_do_not_fit_together() -> None:
     with pytest.raises(ValueError, match="different ones"):
         merged([arrivals, arrivals.of((0, 1))])
     with pytest.raises(ValueError, match="no second key"):
-        Arrivals(3, arrivals.stream, arrivals.key, arrivals.payload, arrivals.arrival_ns).by_second()
+        arrivals.by_second()
     assert arrivals.of((2, 0)).stream.tolist() == [{2: 0, 0: 1}[s] for s in arrivals.stream.tolist() if s != 1]
