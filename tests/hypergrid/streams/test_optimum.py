@@ -13,27 +13,15 @@ from hypergrid.streams import optimum as optimum_module
 from hypergrid.streams.arrivals import Arrivals, of_readings
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.streams.fixed_window import smallest_window
-from hypergrid.streams.generator import Lag, Load, Source
+from hypergrid.streams.generator import Load, Source
 from hypergrid.streams.loads import query_load
 from hypergrid.streams.optimum import count_results, every_result, intermediate, needed_each, optimum
 from hypergrid.streams.replay import motes, sample_network
 from hypergrid.testing import stream_oracles as oracle
+from hypergrid.testing.stream_loads import small_load
 
 SAMPLE = Path(__file__).parents[3] / "station_data" / "sample"
 MOTES = Path(__file__).parents[4] / "shared" / "data" / "ulb_wsn" / "R1.txt"
-
-
-def small_load(seed: int, streams: int | None = None) -> Arrivals:
-    """Two to four short streams; every other load lacks tuples at random, so that some keys never become complete."""
-    rng = np.random.default_rng(seed)
-    sources = []
-    for _ in range(streams or int(rng.integers(2, 5))):
-        times = int(rng.integers(1, 4 if streams is None else 3))
-        lag = Lag(float(rng.random() * 0.3) * (seed % 3))
-        step = int(rng.integers(1, 3))
-        sources.append(Source(int(rng.integers(times - 1, 7)), times, 0.02 * step / times, lag, step=step))
-    arrivals = Load(tuple(sources), keys=8, seed=seed).arrivals()
-    return arrivals.take(rng.random(len(arrivals)) < 0.8) if seed % 2 else arrivals
 
 
 def tuples_of(arrivals: Arrivals) -> list[tuple[int, int]]:
@@ -59,7 +47,7 @@ def test_every_result_is_the_brute_force_join(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("form", ["inner", "assembling"])
 def test_the_course_is_the_smallest(seed: int, form: Literal["inner", "assembling"]) -> None:
-    arrivals = small_load(seed)
+    arrivals = small_load(seed, most_streams=4)
     expected = np.array(oracle.optimal_course(tuples_of(arrivals), arrivals.streams, form=form))
     found = optimum(arrivals, form=form)
     assert np.array_equal(found.held, expected)
@@ -74,7 +62,7 @@ def test_the_course_is_the_smallest(seed: int, form: Literal["inner", "assemblin
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_order_of_letting_go_needs_less(seed: int) -> None:
-    arrivals = small_load(seed)
+    arrivals = small_load(seed, most_streams=4)
     tuples = tuples_of(arrivals)
     rows, held = arrivals.rows().tolist(), np.zeros(arrivals.streams)
     for now in range(len(tuples)):
@@ -91,7 +79,7 @@ def test_no_order_of_letting_go_needs_less(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_thesis_curve_is_the_greatest_need_of_each_bin(seed: int) -> None:
-    arrivals = small_load(seed)
+    arrivals = small_load(seed, most_streams=4)
     tuples = tuples_of(arrivals)
     starts_s, needed = needed_each(arrivals, bin_s=0.05)
     expected = np.zeros_like(needed)
@@ -106,7 +94,7 @@ def test_the_thesis_curve_is_the_greatest_need_of_each_bin(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("accuracy", [0.5, 0.9, 0.995, 1.0])
 def test_the_smallest_window_of_tuples(seed: int, accuracy: float) -> None:
-    arrivals = small_load(seed)
+    arrivals = small_load(seed, most_streams=4)
     tuples, results = tuples_of(arrivals), count_results(arrivals)
     if not results:
         refuses(arrivals)
@@ -125,7 +113,7 @@ def test_the_smallest_window_of_tuples(seed: int, accuracy: float) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_sizes_of_their_own_cannot_be_lowered(seed: int) -> None:
-    arrivals = small_load(seed)
+    arrivals = small_load(seed, most_streams=4)
     tuples, results = tuples_of(arrivals), count_results(arrivals)
     if not results:
         refuses(arrivals)
@@ -143,7 +131,7 @@ def test_sizes_of_their_own_cannot_be_lowered(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("each", [False, True])
 def test_the_smallest_window_of_time(seed: int, each: bool) -> None:  # noqa: FBT001
-    arrivals = small_load(seed)
+    arrivals = small_load(seed, most_streams=4)
     results = oracle.join(tuples_of(arrivals), arrivals.streams)
     if not results:
         refuses(arrivals)
