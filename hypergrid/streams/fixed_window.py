@@ -51,6 +51,13 @@ def smallest_window(arrivals: Arrivals, accuracy: float, *, kind: Kind = "count"
     ------
     ValueError
         An accuracy outside 0 to 1, or no result at all.
+
+    Examples
+    --------
+    >>> stream, key = np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int32), np.array([2, 1, 1, 2, 4, 3, 3, 4])
+    >>> arrivals = Arrivals(2, stream, key, np.zeros(8), np.arange(8))
+    >>> smallest_window(arrivals, 1.0).sizes.tolist(), smallest_window(arrivals, 1.0, each=True).sizes.tolist()
+    ([2, 2], [2, 1])
     """
     if not 0 < accuracy <= 1:
         message = f"the smallest fixed window needs an accuracy above 0 and up to 1; got {accuracy}"

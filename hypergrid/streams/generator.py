@@ -224,6 +224,13 @@ class Load:
     """Streams to be generated: equal loads give equal tuples, however they are cut.
 
     The payload of a tuple is its order of arrival in its stream, from 0.
+
+    Examples
+    --------
+    >>> load = Load((Source(scrambling_factor=2), Source(lag=Lag(0.1))), keys=6, seed=1)
+    >>> arrivals = load.arrivals()
+    >>> arrivals.key[arrivals.stream == 0].tolist(), arrivals.key[arrivals.stream == 1].tolist()
+    ([0, 2, 4, 1, 3, 5], [0, 1, 2, 3, 4, 5])
     """
 
     sources: tuple[Source, ...]

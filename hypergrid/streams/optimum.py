@@ -89,6 +89,14 @@ def optimum(arrivals: Arrivals, *, form: Form = "inner", every: int = 1) -> Opti
     ------
     ValueError
         No arrivals, or a step below 1.
+
+    Examples
+    --------
+    A stream whose keys come in pairs of the wrong order, and one that is in order:
+
+    >>> stream, key = np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int32), np.array([2, 1, 1, 2, 4, 3, 3, 4])
+    >>> optimum(Arrivals(2, stream, key, np.zeros(8), np.arange(8))).held.tolist()
+    [[1, 2, 2, 0, 1, 2, 2, 0], [0, 0, 0, 0, 0, 0, 0, 0]]
     """
     if every < 1 or not len(arrivals):
         message = f"the optimum needs at least one arrival and a step of at least 1; got {len(arrivals)} and {every}"

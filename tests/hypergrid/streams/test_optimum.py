@@ -1,5 +1,6 @@
 """The optimum and the smallest fixed window, against oracles that try every size."""
 
+import doctest
 import math
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from hypergrid.errors import TooLarge
+from hypergrid.streams import fixed_window, generator
 from hypergrid.streams import optimum as optimum_module
 from hypergrid.streams.arrivals import Arrivals, of_readings
 from hypergrid.streams.elements import Readings, Series
@@ -261,6 +263,12 @@ def test_readings_arrive_as_a_stream_a_series() -> None:
     assert arrivals.payload.tolist() == [2.0, 3.0, 1.0]
     with pytest.raises(ValueError, match="at least 1 ns"):
         of_readings(readings, 0)
+
+
+def test_examples_run() -> None:
+    for module in (fixed_window, generator, optimum_module):
+        assert doctest.testmod(module).attempted > 0
+        assert doctest.testmod(module).failed == 0
 
 
 def test_questions_that_cannot_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
