@@ -380,7 +380,7 @@ def _refuse_short(time: TimeAxis, here: Perspective) -> None:
 def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memory) -> Perspective:
     stations = here.topology.space
     if not isinstance(stations, SeriesAxis):
-        message = "its source is a grid already; interpolate once, from the stations"
+        message = "its source is no longer at stations; interpolate once, from these"
         raise InvalidQuery(message)
     refuse_alike(stations)
     if here.unit == "degree":
