@@ -39,7 +39,9 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
     space, time = here.topology.space, here.topology.time
     row = method_in_time(step.name)
     if not isinstance(space, SeriesAxis):
-        message = "its source is a grid; interpolate in time first, station by station, and then in space"
+        message = (
+            "its source is no longer at stations; interpolate in time first, station by station, and then in space"
+        )
         raise InvalidQuery(message)
     if isinstance(time, Periodic):
         message = (

@@ -1,5 +1,6 @@
 """Readings as an oracle takes them: a list of rows for each variable, and where its sensors stand."""
 
+import math
 from dataclasses import dataclass
 
 from hypergrid.streams.elements import Series
@@ -25,6 +26,8 @@ class Sensor:
     series: Series
     x: float
     y: float
+    elevation_m: float = math.nan
+    """Above sea level; NaN where it is not known."""
 
 
 @dataclass(frozen=True)

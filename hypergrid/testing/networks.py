@@ -55,15 +55,18 @@ def random_archive(folder: Path, seed: int, *, hours: int = 4) -> tuple[OpenArch
     places = np.stack([7.177 + rng.uniform(0, 0.004, count), 45.867 + rng.uniform(0, 0.003, count)], axis=1)
     if seed % 3 == 2:
         places[0] = np.nan
+    # The last of every other network has no known elevation.
+    heights = [2300.0 + 37.25 * i if i < count - seed % 2 else np.nan for i in range(count)]
     stations = [
-        Station(f"s{i}", f"Station {i}", (Position(None, float(x), float(y), 2400.0),))
-        for i, (x, y) in enumerate(places)
+        Station(f"s{i}", f"Station {i}", (Position(None, float(x), float(y), height),))
+        for i, ((x, y), height) in enumerate(zip(places, heights, strict=True))
     ]
     feeds, parts = {}, []
     for variable in ("air_temperature", "surface_temperature"):
         series = tuple(_series(rng, variable, i) for i in range(count))
         rows = [row for i, item in enumerate(series) for row in _rows(rng, i, item, hours)]
-        sensors = tuple(Sensor(item, float(x), float(y)) for item, (x, y) in zip(series, places, strict=True))
+        located = zip(series, places, heights, strict=True)
+        sensors = tuple(Sensor(item, float(x), float(y), height) for item, (x, y), height in located)
         feeds[variable] = Feed(sensors, tuple(rows), round(SLICE_S * SECOND_NS))
         parts.append(table(series, rows))
     return write_archive(folder, stations=stations, readings=parts), feeds
@@ -97,15 +100,22 @@ def random_array(seed: int, *, instants: int = 40) -> tuple[xr.DataArray, dict[s
     times: NDArray[np.int64] = START_NS + np.cumsum(rng.integers(1, 600, instants)) * SECOND_NS
     values = np.where(rng.random((instants, count)) < 0.3, np.nan, rng.normal(0.0, 5.0, (instants, count)))
     x, y = rng.uniform(0, 1000.0, (2, count))
+    heights = [2300.0 + 37.25 * i for i in range(count)]
     array = xr.DataArray(
         values,
         dims=("time", "station"),
-        coords={"time": times.view("datetime64[ns]"), "x": ("station", x), "y": ("station", y)},
+        coords={
+            "time": times.view("datetime64[ns]"),
+            "x": ("station", x),
+            "y": ("station", y),
+            "elevation": ("station", heights),
+        },
         name="air_temperature",
         attrs={"units": "degC"},
     )
     sensors = tuple(
-        Sensor(Series("air_temperature", str(i), source="array"), float(x[i]), float(y[i])) for i in range(count)
+        Sensor(Series("air_temperature", str(i), source="array"), float(x[i]), float(y[i]), heights[i])
+        for i in range(count)
     )
     rows = tuple(
         Row(j, int(times[i]), int(times[i]), float(values[i, j]), 2)

@@ -3,6 +3,7 @@
 It shares no code with the executor or with kriging, so that an error would have to be made twice.
 """
 
+import itertools
 import math
 import operator
 import statistics
@@ -21,6 +22,7 @@ from hypergrid.topology import grid, quanta
 
 Cell = tuple[int, int]
 """Start and end of a cell along one dimension [quantum]; equal for an instant."""
+Place = tuple[Cell, ...]
 Params = tuple[tuple[str, Any], ...]
 """Parameters of a step."""
 
@@ -38,8 +40,8 @@ class Answer:
     """From time cell to time cell [ns]; None for instants."""
     sensors: Sequence[Sensor]
     """Who the places are, where there is no grid."""
-    rows: list[Cell] = field(default_factory=list)
-    columns: list[Cell] = field(default_factory=list)
+    axes: dict[str, list[Cell]] = field(default_factory=dict)
+    """Cells along the axes of a grid, or of bands, by their names, slowest first; empty at stations."""
     value: list[list[float]] = field(default_factory=list)
     count: list[list[int]] = field(default_factory=list)
     possible: list[list[int]] = field(default_factory=list)
@@ -47,13 +49,13 @@ class Answer:
     """Readings not yet in cells."""
 
     @property
-    def grid_places(self) -> list[tuple[Cell, Cell]]:
-        """Row and column of each place of a grid."""
-        return [(row, column) for row in self.rows for column in self.columns]
+    def grid_places(self) -> list[Place]:
+        """Cells along the axes that each place of a grid or of bands has."""
+        return list(itertools.product(*self.axes.values())) if self.axes else []
 
     @property
-    def places(self) -> Sequence[tuple[Cell, Cell] | int]:
-        """Row and column of each place of a grid, or else its sensor."""
+    def places(self) -> Sequence[Place | int]:
+        """The same, or else the number of the place's sensor."""
         return self.grid_places or list(range(len(self.sensors)))
 
 
@@ -76,17 +78,14 @@ def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
     here = _in_cells(here, feeds[question.variable])
     keep_times = [i for i, (start, _) in enumerate(here.times) if _inside(start, None if bounded else window)]
     keep = list(range(len(here.places)))
-    if here.rows:
-        quantum: Any = "uas" if feeds[question.variable].is_lonlat else "mm"
-        bounds = {name: tuple(quanta(edge, quantum, name) for edge in clip[name]) for name in clip if name != "time"}
-        row_bounds, column_bounds = bounds.get("lat", bounds.get("y")), bounds.get("lon", bounds.get("x"))
+    if here.axes:
+        bounds = {name: [quanta(edge, _quantum(name), name) for edge in clip[name]] for name in clip if name != "time"}
         keep = [
             i
-            for i, (row, column) in enumerate(here.grid_places)
-            if _inside(row[0], row_bounds) and _inside(column[0], column_bounds)
+            for i, place in enumerate(here.grid_places)
+            if all(_inside(cell[0], bounds.get(name)) for name, cell in zip(here.axes, place, strict=True))
         ]
-        here.rows = [row for row in here.rows if _inside(row[0], row_bounds)]
-        here.columns = [column for column in here.columns if _inside(column[0], column_bounds)]
+        here.axes = {n: [cell for cell in axis if _inside(cell[0], bounds.get(n))] for n, axis in here.axes.items()}
     here.times = [here.times[i] for i in keep_times]
     here.value = [[here.value[i][j] for j in keep] for i in keep_times]
     here.count = [[here.count[i][j] for j in keep] for i in keep_times]
@@ -96,6 +95,10 @@ def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
 
 def _inside(corner: int, bounds: Sequence[int] | None) -> bool:
     return bounds is None or bounds[0] <= corner < bounds[1]
+
+
+def _quantum(name: str) -> Any:  # noqa: ANN401 - one of three texts
+    return "uas" if name in ("lat", "lon") else "mm"
 
 
 def _ends_over_all(question: Question) -> bool:
@@ -218,10 +221,13 @@ def _cell_hash(first: int, second: int) -> int:
     return _hash((_hash(first % WORD) + 0x9E3779B97F4A7C15 * second) % WORD)
 
 
-def _place_key(here: Answer, place: tuple[Cell, Cell] | int) -> int:
+def _place_key(here: Answer, place: Place | int) -> int:
     if isinstance(place, int):
         return int(token(here.sensors[place].series)[:16], 16)
-    return _cell_hash(place[0][0], place[1][0] % WORD)
+    key = place[-1][0] % WORD
+    for cell in place[-2::-1]:
+        key = _cell_hash(cell[0], key)
+    return key
 
 
 def _reduce(
@@ -293,31 +299,33 @@ def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Ans
     if here.readings is not None:
         assert time_step is not None
         return _aggregate_readings(step.name, here, times, time_step, share, step.params)
-    rows, columns = (
-        _space_cells(next((cells[name] for name in names if name in cells), None), axis)
-        for names, axis in ((("lat", "y"), here.rows), (("lon", "x"), here.columns))
-    )
-    result = Answer(times, time_step, here.sensors, rows, columns)
-    shared = 1
-    if here.rows:
-        shared = (rows[0][1] - rows[0][0]) // (here.rows[0][1] - here.rows[0][0])
-        shared *= (columns[0][1] - columns[0][0]) // (here.columns[0][1] - here.columns[0][0])
-    areas = _areas(here) if "lat" in cells else []
+    axes = {name: _space_cells(name, cells.get(name), axis) for name, axis in here.axes.items()}
+    heights = [round(sensor.elevation_m * 1000) for sensor in here.sensors if math.isfinite(sensor.elevation_m)]
+    if "z" in cells and not here.axes:
+        axes = {"z": _levels(cells["z"], min(heights), max(heights) + 1)}
+    result = Answer(times, time_step, here.sensors, axes)
+    weights_of = _sizes(here, axes)
     for number, cell in enumerate(times):
         slices = [number] if "time" not in cells else [i for i, part in enumerate(here.times) if _within(part, cell)]
         lines: tuple[list[float], list[int], list[int]] = ([], [], [])
         for place in result.places:
+            shared = 1
             if isinstance(place, int):
                 sources = [place]
+            elif not here.axes:
+                sources = [i for i, sensor in enumerate(here.sensors) if _is_between(sensor.elevation_m, place[0])]
+                shared = len(sources)
             else:
                 sources = [
                     i
-                    for i, (row, column) in enumerate(here.grid_places)
-                    if _within(row, place[0]) and _within(column, place[1])
+                    for i, cell in enumerate(here.grid_places)
+                    if all(itertools.starmap(_within, zip(cell, place, strict=True)))
                 ]
+                for name, along in zip(axes, place, strict=True):
+                    shared *= _possible(here.axes[name], axes[name], along)
             known = [(i, j) for i in slices for j in sources if math.isfinite(here.value[i][j])]
             values = [here.value[i][j] for i, j in known]
-            weights = [areas[j] for _, j in known] if areas else None
+            weights = [weights_of[j] for _, j in known] if weights_of else None
             possible = shared
             if "time" in cells:
                 possible *= len(slices) if here.step_ns is None else _lattice(here, cell)
@@ -331,11 +339,27 @@ def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Ans
     return result
 
 
-def _areas(here: Answer) -> list[float]:
-    """Return the areas of the cells of a grid in longitude and latitude up to a factor: one slab of a ball a row."""
-    south = [math.sin(math.radians(row[0] / 3.6e9)) for row, _ in here.grid_places]
-    north = [math.sin(math.radians(row[1] / 3.6e9)) for row, _ in here.grid_places]
-    return list(map(operator.sub, north, south))
+def _sizes(here: Answer, axes: Mapping[str, list[Cell]]) -> list[float]:
+    """Return the sizes of the cells of a grid up to a factor: of a row a slab of a ball, of a level its height."""
+    found = [1.0] * len(here.grid_places)
+    for at, name in enumerate(here.axes):
+        if name in ("lat", "z") and here.axes[name] != axes[name]:
+            for i, place in enumerate(here.grid_places):
+                south, north = (math.sin(math.radians(edge / 3.6e9)) for edge in place[at])
+                found[i] *= north - south if name == "lat" else float(place[at][1] - place[at][0])
+    return found
+
+
+def _is_between(height_m: float, band: Cell) -> bool:
+    return math.isfinite(height_m) and band[0] <= round(height_m * 1000) < band[1]
+
+
+def _possible(source: list[Cell], target: list[Cell], cell: Cell) -> int:
+    """Return how many cells of a source could lie in a cell of the target."""
+    lengths = {end - start for start, end in source}
+    if source == target or len(lengths) > 1:
+        return sum(_within(part, cell) for part in source)
+    return (cell[1] - cell[0]) // lengths.pop()
 
 
 def _within(part: Cell, cell: Cell) -> bool:
@@ -356,29 +380,57 @@ def _lattice(here: Answer, cell: Cell) -> int:
     return found
 
 
-def _space_cells(spec: Any, axis: list[Cell]) -> list[Cell]:  # noqa: ANN401 - a step's cells are JSON
-    if spec is None or not axis:
+def _space_cells(name: str, spec: Any, axis: list[Cell]) -> list[Cell]:  # noqa: ANN401 - a step's cells are JSON
+    if spec is None:
         return axis
+    if name == "z":
+        return _levels(spec, axis[0][0], axis[-1][1])
     if spec == "all":
         return [(axis[0][0], axis[-1][1])]
-    step = quanta(spec, "uas" if isinstance(spec, str) else "mm", "cells")
+    step = quanta(spec, _quantum(name), "cells")
     return [(start, start + step) for start in range(axis[0][0] // step * step, axis[-1][1], step)]
+
+
+def _levels(spec: Any, low: int, high: int) -> list[Cell]:  # noqa: ANN401 - a step's cells are JSON
+    """Return levels over a source from `low` to `high` [mm]; numbers are metres, steps start at sea level."""
+    if spec == "all":
+        return [(low, high)]
+    if isinstance(spec, Mapping) and "edges" in spec:
+        edges = [edge * 1000 for edge in spec["edges"]]
+        return list(itertools.pairwise(edges))
+    if isinstance(spec, Mapping):
+        start, step = spec["start"] * 1000, spec["step"] * 1000
+        return [(start + i * step, start + (i + 1) * step) for i in range(spec["count"])]
+    step = spec * 1000
+    return [(start, start + step) for start in range(low // step * step, high, step)]
 
 
 def _interpolate(step: Step, here: Answer, *, is_lonlat: bool) -> Answer:
     made = grid(**dict(step.cells))
     given = dict(step.params)
-    rows, columns = ([(int(c), int(c) + axis.length) for c in axis.corners] for axis in (made.y, made.x))
-    result = Answer(here.times, here.step_ns, here.sensors, rows, columns)
+    axes = {axis.name: [(int(c), int(c) + axis.length) for c in axis.corners] for axis in (made.y, made.x)}
+    rate, levels = 0.0, dict(step.cells).get("z")
+    if levels is not None:
+        rate, axes = given["trend"]["lapse_rate"] / 1e6, {"z": _levels(levels, 0, 0), **axes}
+    result = Answer(here.times, here.step_ns, here.sensors, axes)
     unit = 3.6e9 if is_lonlat else 1e3
-    centres = [((c[0] + c[1]) / 2 / unit, (r[0] + r[1]) / 2 / unit) for r in rows for c in columns]
-    placed = [i for i, s in enumerate(here.sensors) if math.isfinite(s.x) and math.isfinite(s.y)]
-    stations_m, points_m = plane([(here.sensors[i].x, here.sensors[i].y) for i in placed], centres, is_lonlat=is_lonlat)
+    middles = [[(cell[0] + cell[1]) / 2 for cell in place] for place in result.grid_places]
+    centres = [(middle[-1] / unit, middle[-2] / unit) for middle in middles]
+    # What the trend says at a height [mm] is taken off and added again.
+    rises = [rate * middle[0] if rate else 0.0 for middle in middles]
+    # The plane is around all that have a place, also those of which no height is known.
+    located = [i for i, s in enumerate(here.sensors) if math.isfinite(s.x) and math.isfinite(s.y)]
+    everyone_m, points_m = plane(
+        [(here.sensors[i].x, here.sensors[i].y) for i in located], centres, is_lonlat=is_lonlat
+    )
+    placed = [i for i in located if not rate or math.isfinite(here.sensors[i].elevation_m)]
+    stations_m = [everyone_m[located.index(i)] for i in placed]
     most = given.get("neighbours") or len(placed)
     for line in here.value:
-        values = [line[i] for i in placed]
+        values = [line[i] - (rate * here.sensors[i].elevation_m * 1000 if rate else 0.0) for i in placed]
         present = sum(map(math.isfinite, values))
-        result.value.append(krige(stations_m, values, points_m, given["variogram"], most))
+        found = krige(stations_m, values, points_m, given["variogram"], most)
+        result.value.append(list(map(operator.add, found, rises)))
         result.count.append([min(present, most)] * len(centres))
         result.possible.append([min(len(placed), most)] * len(centres))
     return result
@@ -418,7 +470,7 @@ def _stands(row: Row, sensor: Sensor) -> int:
 
 def _merge(step: Step, first: Answer, second: Answer) -> Answer:
     times = [cell for cell in first.times if cell in second.times]
-    result = Answer(times, first.step_ns, first.sensors, first.rows, first.columns)
+    result = Answer(times, first.step_ns, first.sensors, first.axes)
     for cell in times:
         i, j = first.times.index(cell), second.times.index(cell)
         pairs = zip(first.value[i], second.value[j], strict=True)

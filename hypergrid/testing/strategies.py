@@ -15,6 +15,10 @@ VARIOGRAMS = st.sampled_from(
 )
 """Variograms under which the networks of `networks` are told apart."""
 
+LEVELS = ({"start": 2300, "step": 50, "count": 3}, {"edges": [2200, 2350, 2360, 2500]})
+"""Of grids above the networks of `networks`."""
+COARSER = (100, "all", {"edges": [2200, 2350, 2500]}, {"start": 2300, "step": 150, "count": 2})
+
 REDUCTIONS = ("mean", "sum", "min", "max", "count", "median", "quantile", "variance", "exceedance")
 _PARAMETERS = {"quantile": {"q": 0.3}, "exceedance": {"threshold": 4.56789}}
 CHOICES = ("first", "last", "sample")
@@ -34,6 +38,8 @@ def documents(draw: st.DrawFn, *, is_lonlat: bool, start: str = "2007-10-01T") -
         first = draw(st.integers(0, 150))
         last = first + draw(st.integers(10, 150))
         clip["time"] = [f"{start}{minute // 60:02d}:{minute % 60:02d}Z" for minute in (first, last)]
+    if state.has_z and draw(st.booleans()):
+        clip["z"] = draw(st.sampled_from([[2200, 2360], [2340, 2500], [2300, 2301]]))
     if state.is_grid and draw(st.booleans()):
         name, low = draw(st.sampled_from([("lat", 45.868), ("lon", 7.178)] if is_lonlat else [("y", 240), ("x", 0)]))
         clip[name] = [low, low + (0.001 if is_lonlat else 500)]
@@ -45,20 +51,26 @@ def documents(draw: st.DrawFn, *, is_lonlat: bool, start: str = "2007-10-01T") -
 
 
 class _State:
-    """What the cells are so far: step and length in time [s], and whether there is a grid."""
+    """What the cells are so far: step and length in time [s], and whether there is a grid, levels or bands."""
 
     def __init__(self) -> None:
         self.step: int | None = None
         self.length = 0
         self.is_grid = False
+        self.has_z = False
         self.is_all = False
 
 
 @st.composite
 def _steps(draw: st.DrawFn, state: _State, before: list[Document], *, is_lonlat: bool) -> Document:
     kinds = ["convert", "aggregate", "aggregate", "aggregate"]
-    if not state.is_grid:
+    if state.has_z and not state.is_grid:
+        # Bands of stations: nothing but time is left to put together.
+        pass
+    elif not state.is_grid:
         kinds += ["interpolate", "interpolate"]
+        if state.step is not None:
+            kinds.append("bands")
         # A sum or an extreme of a cell has no value at an instant.
         if not state.is_all and {step.get("function") for step in before} <= _OF_INSTANTS:
             kinds += ["in time", "in time"]
@@ -86,17 +98,28 @@ def _steps(draw: st.DrawFn, state: _State, before: list[Document], *, is_lonlat:
         corner: Document = {"lon": "7:10:39", "lat": "45:52:03", "step": "3arcsec"}
         if not is_lonlat:
             corner = {"x": -240, "y": 0, "step": 120}
-        shape = [draw(st.integers(1, 4)), draw(st.integers(1, 5))]
-        return {"op": "interpolate", "method": "ordinary_kriging", "grid": {**corner, "shape": shape}, "params": params}
+        corner["shape"] = [draw(st.integers(1, 4)), draw(st.integers(1, 5))]
+        if draw(st.integers(0, 2)) == 0:
+            state.has_z = True
+            corner["z"] = draw(st.sampled_from(LEVELS))
+            params["trend"] = {"lapse_rate": -6.5}
+        return {"op": "interpolate", "method": "ordinary_kriging", "grid": corner, "params": params}
     step: Document = {"op": "aggregate", "function": draw(st.sampled_from(REDUCTIONS))}
     if draw(st.booleans()):
         step["params"] = {"min_coverage": draw(st.sampled_from([0.0, 0.3, 0.55, 0.8, 1.0]))}
     if kind == "coarser":
         sizes = ["6arcsec", "9arcsec", "all"] if is_lonlat else [240, 360, "all"]
-        step[draw(st.sampled_from(["lat", "lon"] if is_lonlat else ["y", "x"]))] = draw(st.sampled_from(sizes))
+        if state.has_z and draw(st.booleans()):
+            step["z"] = draw(st.sampled_from(COARSER))
+        if "z" not in step or draw(st.booleans()):
+            step[draw(st.sampled_from(["lat", "lon"] if is_lonlat else ["y", "x"]))] = draw(st.sampled_from(sizes))
         if draw(st.booleans()):
             step["time"] = draw(_times(state))
         state.is_all = True
+        return _with_parameters(step)
+    if kind == "bands":
+        state.has_z = True
+        step["z"] = draw(st.sampled_from([*COARSER, {"edges": [2310, 2374, 2375, 2500]}]))
         return _with_parameters(step)
     step["function"] = draw(st.sampled_from(REDUCTIONS + CHOICES))
     step["time"] = draw(_times(state))

@@ -104,8 +104,8 @@ def unrewritten(surface: Surface) -> np.ndarray[Any, np.dtype[np.float64]]:
     bare = Plan(whole.surface, whole, plan.steps, perspective.topology.count, 7, plan.projected_bytes, plan.projected_s)
     outcome = list(run(bare))[-1].outcome
     values = outcome.value.reshape(perspective.topology.shape)
-    times, rows, columns = selected(perspective.topology, surface.clip)
-    return values[times, rows, columns] if values.ndim == 3 else values[times]
+    times, space = selected(perspective.topology, surface.clip)
+    return values[times, *space]
 
 
 def same(found: np.ndarray[Any, Any], expected: list[list[Any]], what: str) -> None:

@@ -172,3 +172,25 @@ def test_merges_of_zones_need_the_same_zones(spec: str) -> None:
     other = kriged().aggregate("min", time=SPECS[spec], zones=fewer, min_coverage=0)
     with pytest.raises(InvalidQuery, match=r"5 zones \(inside, overlapping, .*4 zones"):
         high.merge("difference", other).compute()
+
+
+@pytest.mark.parametrize("function", ["first", "last", "sample"])
+def test_functions_that_choose_in_time_choose_among_the_values_of_a_zone(function: str) -> None:
+    slices_of = kriged().aggregate("mean", zones=zones(), min_coverage=0)
+    result = slices_of.aggregate(function, time="4h").compute()
+    found, values = result["value"], slices_of.compute()["value"]
+    for cell, slices in enumerate(members("regular", result)):
+        for zone in range(len(RECTANGLES)):
+            known = values.values[slices, zone]
+            known = known[np.isfinite(known)]
+            value = found.values[cell, zone]
+            if not len(known):
+                assert np.isnan(value)
+            elif function == "sample":
+                assert value in known
+            else:
+                assert value == known[0 if function == "first" else -1]
+    # What a sample is does not depend on which other zones are asked for.
+    alone = kriged().aggregate("mean", zones={"inside": zones()["inside"]}, min_coverage=0)
+    alone = alone.aggregate(function, time="4h").compute()
+    np.testing.assert_array_equal(alone["value"][:, 0], found.sel(zone="inside"))
