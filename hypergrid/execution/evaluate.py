@@ -17,7 +17,7 @@ from hypergrid.execution.buffers import Buffers
 from hypergrid.execution.cells import Cells, times_of
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.faults import naming_cell, naming_reading
-from hypergrid.execution.grids import SpaceCover, aggregate_cells, cover_space, space_keys
+from hypergrid.execution.grids import aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
 from hypergrid.execution.interpolations import (
     field_key,
@@ -33,12 +33,12 @@ from hypergrid.execution.measured import Meter
 from hypergrid.execution.networks import Network, Networks
 from hypergrid.execution.outside import outside_of
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
+from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
-from hypergrid.kriging.conditioning import least_stations
-from hypergrid.kriging.detrended import Detrended, DetrendedKriging
+from hypergrid.kriging.detrended import DetrendedKriging
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.in_time import Known
 from hypergrid.kriging.local import LocalField
@@ -49,7 +49,7 @@ from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
 from hypergrid.tokens import token
-from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, Space, TimeAxis, TimeCells, changes_cells
+from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells, changes_cells
 
 
 class Evaluator:
@@ -90,20 +90,11 @@ class Evaluator:
         self._networks = Networks()
         self.left_out: dict[str, int] = {}
         """Readings that were read and not used, by reason."""
-        self.notes: list[str] = []
-        """What a reader of the result should know."""
+        self.remarks = Remarks()
+        """What is said beside the values."""
         self.correlation = ""
         """Which correlation between slices the variance of a mean took, for people."""
         self._errors: dict[str, MeanErrors] = {}
-        self.extrapolated: dict[str, NDArray[np.bool_]] = {}
-        """By grid, which cells lie outside the stations' range of elevation, wholly or in part, where it is used."""
-        self._heights_m: dict[str, tuple[float, float]] = {}
-        """By field, lowest and highest elevation of its stations, where it is used."""
-        self._said: dict[str, str] = {}
-        self._unknown: dict[str, NDArray[np.bool_]] = {}
-        """By field and grid, which cells have no covariates."""
-        self._unreached: dict[str, NDArray[np.int64]] = {}
-        """By field, in how many slices each cell has too few stations of those that report; -1 where not yet known."""
 
     def hold(self, here: Perspective, cells: Cells) -> None:
         """Keep a materialised perspective, every time cell of every place; nothing below it is computed again."""
@@ -320,7 +311,7 @@ class Evaluator:
         if any(row.placed for row in operator.rows()):
             where, note = where_of(here, places)
             if note:
-                self._say(note, note)
+                self.remarks.say(note, note)
             if times is not None:
                 where = replace(where, start_ns=where.start_ns[times])
         return replace(sources[0], value=converted(operator, sources[0].value, where))
@@ -381,7 +372,7 @@ class Evaluator:
         found = errors.of(cells)
         self.correlation = errors.correlation
         for note in errors.notes:
-            self._say(note, note)
+            self.remarks.say(note, note)
         return found
 
     def interpolation(
@@ -400,35 +391,14 @@ class Evaluator:
             lambda: targets_of(grid_of(here), cells, metres, names, layers_of(here), operator.given),
         )  # fmt: skip
         if not known.all():
-            # Set and not added: a cell may be asked for more than once.
-            key = field_key(here, operator) + here.topology.space.token()
-            self._unknown.setdefault(key, np.zeros(here.topology.space.count, dtype=bool))[cells[~known]] = True
-            unknown = sum(int(np.count_nonzero(found)) for found in self._unknown.values())
-            self._say("cells", f"{unknown} cells without {' or '.join(names)} are missing")
+            self.remarks.without_covariates(field_key(here, operator), grid_of(here), cells[~known], names)
         return targets, known
 
     def _mark(self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets) -> None:
         """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
         key = field_key(here, operator)
         field = self._fields[key][0] if key in self._fields else None
-        if isinstance(field, Detrended):
-            outside = field.outside(targets)
-        elif key in self._heights_m:
-            low, high = self._heights_m[key]
-            parts = targets.covariates[ELEVATION].reshape(targets.count, targets.parts)
-            outside = np.any((parts < low) | (parts > high), axis=1)
-        else:
-            return
-        grid = grid_of(here)
-        self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))[cells] |= outside
-
-    def _carry_marks(self, source: Grid, target: Space, cells: NDArray[np.intp], space: SpaceCover) -> None:
-        """Mark the cells of a coarser grid, or the zones, that cover a marked one."""
-        marks = self.extrapolated.get(source.token())
-        if marks is not None:
-            before = np.append(0, np.cumsum(marks[space.needed][space.members]))
-            coarser = self.extrapolated.setdefault(target.token(), np.zeros(target.count, dtype=bool))
-            coarser[cells] |= before[space.stop] > before[space.first]
+        self.remarks.mark(key, field, grid_of(here), cells, targets)
 
     def _tell_unreached(
         self,
@@ -445,33 +415,13 @@ class Evaluator:
         radius_m = operator.given.get("radius_m")
         if radius_m is None:
             return
-        field, _, _ = self._field(here, operator)
-        if counts is None:
-            told = self._unreached.get(here.token + repr(operator.content()))
-            if told is not None and (told[cells] >= 0).all():
-                return
-            counts = stations_used(field, targets)
-        if counts.shape[1] != len(cells):
-            return
         key = here.token + repr(operator.content())
-        found = self._unreached.setdefault(key, np.full(grid_of(here).count, -1, dtype=np.int64))
-        heard = field.counts > 0
-        # Set and not added: a cell may be asked for more than once.
-        found[cells] = np.count_nonzero(counts[heard] == 0, axis=0)
-        known = found[found >= 0]
-        if known.any():
-            needed = least_stations(field)
-            what = f"{needed} station{'s' if needed > 1 else ''} that report{'' if needed > 1 else 's'}"
-            note = (
-                f"{known.sum():,} of {known.size * len(counts):,} estimates ({np.count_nonzero(known):,} of "
-                f"{known.size:,} cells in some slice) are missing: fewer than {what} within radius_m = {radius_m:g} m"
-            )
-            self._say(f"unreached {key}", note)
-
-    def _say(self, about: str, note: str) -> None:
-        """Tell a reader of the result something, instead of what was said about the same before."""
-        self._said[about] = note
-        self.notes[:] = self._said.values()
+        if counts is None and self.remarks.knows_reach(key, cells):
+            return
+        field, _, _ = self._field(here, operator)
+        counts = stations_used(field, targets) if counts is None else counts
+        if counts.shape[1] == len(cells):
+            self.remarks.unreached(key, grid_of(here), cells, field, counts, radius_m)
 
     def _field(self, here: Perspective, operator: Interpolate, times: Times | None = None) -> tuple[Field, Metres, int]:
         """Return the field of some slices, or of all, the plane that it is on, and how many stations it may use."""
@@ -509,15 +459,14 @@ class Evaluator:
         ):
             left_out = [axis.series[i].station for i in np.flatnonzero(~keep)]
             if left_out:
-                self._say(what, f"stations {what} are not used: {', '.join(left_out)}")
+                self.remarks.say(what, f"stations {what} are not used: {', '.join(left_out)}")
         used = np.flatnonzero(placing.near & heard & known)
-        if ELEVATION in covariates and len(used):
-            heights_m = covariates[ELEVATION][used]
-            self._heights_m[key] = float(heights_m.min()), float(heights_m.max())
+        if ELEVATION in covariates:
+            self.remarks.stations_lie(key, covariates[ELEVATION][used])
         metres = placing.metres
         prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
         for note in (*placing.notes, *(of_what(here.source) + note for note in prepared.notes)):
-            self._say(note, note)
+            self.remarks.say(note, note)
         field = prepared.field
         if isinstance(field, KrigingField):
             field.expect(here.topology.space.count)
@@ -552,10 +501,10 @@ class Evaluator:
         slices, part = (wanted, None) if times is None else time_part(times, operator, wanted)
         block = self.block(here.source, needed, times=slices)
         if space is not None and isinstance(source.space, Grid):
-            self._carry_marks(source.space, target, cells, space)
+            self.remarks.carry_marks(source.space, target, cells, space)
         if space is not None:
             for note in outside_of(target):
-                self._say(note, note)
+                self.remarks.say(note, note)
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys, part=part)
 
     def _carry(

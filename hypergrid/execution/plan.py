@@ -24,7 +24,7 @@ from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.kriging.local_weights import FEW_SLICES, held_bytes
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur, Surface
 from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
@@ -291,7 +291,12 @@ def _rows(final: Perspective, times: int | None, held: set[str]) -> dict[str, _R
         whole = final.topology.time.count
         if max(rows.values()) > MOST_LISTED:
             # Too many to be listed before anybody knows whether they fit: their share, and one for each edge.
-            asked = {token: min(-(-count * times // whole) + 2, count) for token, count in rows.items()}
+            share = {token: min(-(-count * times // whole) + 2, count) for token, count in rows.items()}
+            # What is normal at a few times may be of all.
+            recurring = {
+                below.token for item in chain if isinstance(item.operator, Recur) for below in item.source.chain()
+            }
+            asked = {token: count if token in recurring else share[token] for token, count in rows.items()}
         else:
             # A box in the middle of the time needs as many source cells as any.
             middle = (whole - times) // 2

@@ -249,7 +249,7 @@ def _blocks(
     buffers = buffers_of(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
     meter = Meter(clock)
     evaluator = _evaluator(plan, buffers, meter)
-    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.notes, evaluator.work
+    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.remarks.notes, evaluator.work
     here = surface.topology.space.token()
     materialise(evaluator, surface, plan.strategy.k, block_cells=plan.block_cells)
     done, waited_s = 0, 0.0
@@ -269,7 +269,7 @@ def _blocks(
                 buffers.end(number, last_places=stop == total)
                 outcome.buffered = buffers.peak
             outcome.correlation = evaluator.correlation
-            outcome.extrapolated = evaluator.extrapolated.get(here)
+            outcome.extrapolated = evaluator.remarks.extrapolated.get(here)
             seconds, cells = clock() - begun, len(places) * len(times)
             done, waited_s = done + cells, waited_s + seconds * cells
             yield Progress(plan, outcome, stop if last else start, seconds, done, waited_s / done)

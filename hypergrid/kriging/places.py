@@ -77,7 +77,9 @@ class Targets:
         )
 
     def take(self, targets: slice) -> "Targets":
-        """Return a range of the targets."""
+        """Return a range of the targets; themselves, with their key, where it is all of them."""
+        if targets.indices(self.count) == (0, self.count, 1):
+            return self
         inside = slice((targets.start or 0) * self.parts, None if targets.stop is None else targets.stop * self.parts)
         covariates = {name: values[inside] for name, values in self.covariates.items()}
         return Targets(self.positions_m[inside], covariates, self.weights)

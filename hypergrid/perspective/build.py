@@ -15,7 +15,7 @@ from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
-from hypergrid.perspective.fitting import check_aggregate, refuse_directions
+from hypergrid.perspective.fitting import check_aggregate, refuse_directions, refuse_longer
 from hypergrid.perspective.functions import CONVERTS
 from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
@@ -296,6 +296,8 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
         _refuse_short(time, here)
     known = tuple(sorted((name, value) for name, value in given.items() if value is not None))
     operator = Aggregate(step.name, tuple(cells), _coverage(coverage, row, here), known)
+    if cells.get("time", "all") != "all":
+        refuse_longer(time, here, operator.min_coverage)
     if since_ns is not None and row.reach_ns and here.holds_readings:
         operator = replace(operator, since_ns=since_ns)
         here = readings_from(here, since_ns - operator.reach_ns)
@@ -329,13 +331,27 @@ def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -
         if space.z is not None and space.z.count > 1:
             message = f"zones lie on one level, this grid has {levels_words(space.z)}; aggregate with z='all' first"
             raise InvalidQuery(message)
-        return ZoneCells(zones(along["zones"]), space)
+        return _zones_on(ZoneCells(zones(along["zones"]), space))
     axes = {axis.name: axis for axis in space.axes}
     for name, spec in along.items():
         if name not in axes:
             raise NotFound.among(kind="dimension of this grid", given=name, existing=axes)
         axes[name] = space_cells(name, spec, axes[name])
     return space.along(list(axes.values()))
+
+
+def _zones_on(cells: ZoneCells) -> ZoneCells:
+    """Return zones, refused where the grid holds nothing of any: every value would be missing."""
+    if not cells.held.any():
+        names = ", ".join(cells.zones.names[:5]) + (", …" if cells.count > 5 else "")
+        grid = cells.grid
+        message = (
+            f"none of the {cells.count} zones ({names}) lies on the grid, which is within {_span(grid.x.bounds)}, "
+            f"{_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones are around "
+            f"{cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid"
+        )
+        raise InvalidQuery(message)
+    return cells
 
 
 def _coverage(given: object, row: AggregateRow, here: Perspective) -> float:

@@ -187,7 +187,7 @@ def space_words(here: Perspective) -> str:
     if isinstance(space, Bands):
         return f"bands, {levels_words(space.z)}"
     if isinstance(space, ZoneCells):
-        names, kind = list(space.zones.names), "zones"
+        names, kind = list(space.zones.names), "zone" if space.count == 1 else "zones"
     else:
         names, kind = [series.station for series in space.series], "series"
     return f"{len(names)} {kind} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

@@ -10,7 +10,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.errors import InvalidQuery, NotFound, TooLarge
-from hypergrid.execution import ORDERS
+from hypergrid.execution import ORDERS, make_plan
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.query import Query
 from hypergrid.testing.networks import random_archive
@@ -219,3 +219,14 @@ def test_a_result_s_token_is_that_of_its_query_whatever_was_rewritten(tmp_path: 
     query.to_zarr(tmp_path / "out.zarr")
     with xr.open_zarr(tmp_path / "out.zarr", consolidated=False) as kept:
         assert kept.attrs["hypergrid_token"] == query.token
+
+
+@pytest.mark.parametrize("name", ["map of anomalies", "hourly maps"])
+def test_time_cells_that_are_too_many_to_list_project_no_less(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    surface = QUERIES[name]().surface()
+    listed = make_plan(surface, strategy="bottom_up")
+    short = make_plan(surface, strategy="bottom_up", allowed_bytes=listed.projected_bytes // 2)
+    assert short.block_times is not None
+    monkeypatch.setattr("hypergrid.execution.plan.MOST_LISTED", 1)
+    shared = make_plan(surface, strategy="bottom_up", allowed_bytes=listed.projected_bytes // 2)
+    assert (shared.block_times, shared.block_cells) <= (short.block_times, short.block_cells)

@@ -314,6 +314,22 @@ def test_a_window_longer_than_the_data_is_one_partial_cell(archive: OpenArchive)
     assert far.compute()["count"].to_numpy()[2].tolist() == [0, 0]
 
 
+def test_a_window_in_which_nothing_can_be_known_is_refused(archive: OpenArchive) -> None:
+    base = archive["air_temperature"]
+    for query in (
+        base.aggregate("mean", time="30day"),
+        base.aggregate("mean", time={"length": "30day", "step": "1day"}),
+        base.aggregate("mean", time="1h").aggregate("max", time="20day", min_coverage=0.9),
+    ):
+        with pytest.raises(InvalidQuery, match=r"^step [12] \(aggregate .*are longer than the .* that there are: none"):
+            query.plan()
+    # The readings are of 14 days: three quarters of 18 days can be there, of 20 not.
+    assert base.aggregate("mean", time="18day", min_coverage=0.75).plan().cells
+    with pytest.raises(InvalidQuery, match="none can hold the 75% that min_coverage asks for"):
+        base.aggregate("mean", time="20day", min_coverage=0.75).plan()
+    assert base.aggregate("mean", time="30day", min_coverage=0).compute()["count"].to_numpy().max() > 0
+
+
 def test_json_keeps_every_kind(archive: OpenArchive) -> None:
     for spec in (
         "season",
