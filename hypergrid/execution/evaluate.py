@@ -302,7 +302,7 @@ class Evaluator:
             if note:
                 self._say(note, note)
             if times is not None:
-                where = replace(where, start_ns=where.start_ns[times])
+                where = where.at(times)
         return replace(sources[0], value=converted(operator, sources[0].value, where))
 
     def _interpolate(

@@ -62,6 +62,15 @@ def test_long_cells_hold_the_mean_of_their_parts() -> None:
     assert hours[11, 0] > 500.0
 
 
+def test_a_cell_is_the_same_whichever_are_asked_for_with_it() -> None:
+    starts, place = instant("2007-10-01T00:00") + np.arange(3) * 7 * HOUR_NS, (np.array([7.0]), np.array([46.0]))
+    lengths = np.array([HOUR_NS // 2, 7 * HOUR_NS, 30 * HOUR_NS])
+    together = sun.clear_sky_of_cells(starts, lengths, *place, np.zeros(1), turbidity=3.0)
+    for cell in range(3):
+        alone = sun.clear_sky_of_cells(starts[cell : cell + 1], int(lengths[cell]), *place, np.zeros(1), turbidity=3.0)
+        assert together[cell] == pytest.approx(alone[0], rel=1e-14)
+
+
 def test_an_instant_is_a_cell_without_length() -> None:
     noon, place = instant("2007-10-01T11:30"), (np.array([7.0]), np.array([46.0]))
     now = sun.sun(noon)
