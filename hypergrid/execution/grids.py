@@ -25,6 +25,7 @@ from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.listing import Listing, pieces
 from hypergrid.perspective.operators import Aggregate
+from hypergrid.tokens import token
 from hypergrid.topology import (
     Bins,
     Cover,
@@ -37,6 +38,7 @@ from hypergrid.topology import (
     ZoneCells,
     bins_over,
     blocks_of,
+    cells_inside,
     cover,
     per_cell,
 )
@@ -389,16 +391,15 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.
         start, stop = min(source.origin, target.origin), max(source.stop, target.stop)
         source = bins_over(source.calendar, start, stop)
-    return cover(source, target).sizes[:, None]
+    return cells_inside(source, target).sizes[:, None]
 
 
 def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return a key of each cell of a space from its corner alone, shape (cells,)."""
+    """Return a key of each cell of a space from its corner, or a zone's name, alone; shape (cells,)."""
     if isinstance(space, SeriesAxis):
         return series_keys(space)[cells]
     if isinstance(space, ZoneCells):
-        message = "no function chooses among the cells of a zone"
-        raise TypeError(message)
+        return np.array([int(token(space.zones.names[cell])[:16], 16) for cell in cells], dtype=np.uint64)
     rows, columns = np.divmod(cells, space.x.count)
     corners = cell_hashes(space.y.corners, space.x.corners.view(np.uint64))
     return corners[rows, columns]

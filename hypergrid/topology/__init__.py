@@ -3,7 +3,7 @@
 from hypergrid.topology.axes import PER_UNIT, Instants, Regular, aligned
 from hypergrid.topology.bins import Bins, bins_over
 from hypergrid.topology.civil import Calendar, Clock, Unit, check_zone
-from hypergrid.topology.cover import Cover, cover, is_location_consistent
+from hypergrid.topology.cover import Cover, cells_inside, cover, is_location_consistent
 from hypergrid.topology.layer import Layer, make_layer
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
 from hypergrid.topology.periodic import CYCLES, Cycle, Periodic, periodic
@@ -16,6 +16,6 @@ from hypergrid.topology.zones import Zones, zones
 __all__ = [
     "CYCLES", "DISTANCES", "PER_UNIT", "Bins", "Calendar", "Clock", "Cover", "Cycle", "Distance", "Grid", "Instants",
     "Layer", "Metres", "Periodic", "Regular", "SeriesAxis", "Space", "TimeAxis", "TimeCells", "Topology", "Unit",
-    "ZoneCells", "Zones", "aligned", "bins_over", "blocks_of", "check_zone", "cover", "grid", "is_location_consistent",
-    "make_layer", "per_cell", "periodic", "quanta", "shortest_ns", "zones",
+    "ZoneCells", "Zones", "aligned", "bins_over", "blocks_of", "cells_inside", "check_zone", "cover", "grid",
+    "is_location_consistent", "make_layer", "per_cell", "periodic", "quanta", "shortest_ns", "zones",
 ]  # fmt: skip
