@@ -158,10 +158,14 @@ def _widened(source: Times, whole: Block) -> Block:
             stop = end if first < whole[1] <= end else stop
         return start, stop
     ((first, end),) = source.cells[0].blocks
-    start -= (start - first) % source.step_ns
-    last = start + (end - first)
+    length, step = end - first, source.step_ns
+    if length <= step:
+        start -= (start - first) % step if (start - first) % step < length else 0
+        return start, stop + length - (stop - first) % step if 0 < (stop - first) % step < length else stop
+    start -= (start - first) % step
+    last = start + length
     while last < stop:
-        last += source.step_ns
+        last += step
     return start, last
 
 

@@ -152,8 +152,8 @@ def named(draw: st.DrawFn, pace: str, before: Spec | None, *, is_lonlat: bool) -
 def _fits(spec: Spec, before: Spec | None) -> bool:
     if before is None or before.kind == "instants":
         return True
-    is_even = before.kind == "even" and before.length <= before.step and isinstance(before.json, str)
-    if not is_even or before.json == "all":
+    is_even = before.kind == "even" and before.length <= before.step
+    if not is_even or before.json == "all" or "offset" in before.json:
         return False
     return spec.json is None or (spec.grain is not None and spec.grain % before.step == 0)
 
