@@ -143,6 +143,6 @@ def clear_sky_index(radiation_w_m2: Floats, clear_w_m2: Floats) -> Floats:
 
 
 def from_clear_sky_index(index: Floats, clear_w_m2: Floats) -> Floats:
-    """Return the irradiance [W m-2] of a damped clear-sky index: 0 at night, never below; NaN stays NaN."""
+    """Return the irradiance [W m-2] of a damped clear-sky index: 0 at night, never below; NaN where either is."""
     day = np.maximum(index * (clear_w_m2 + DAMPING_W_M2) - DAMPING_W_M2, 0.0)
-    return np.where((clear_w_m2 > 0) | np.isnan(index), day, 0.0)
+    return np.where((clear_w_m2 == 0) & ~np.isnan(index), 0.0, day)

@@ -22,6 +22,9 @@ START_NS = parse_instant("2007-10-01T00:00Z")
 
 SLICE_S = 120.0
 
+HEIGHT_M: Final = 2400.0
+"""Elevation of every station [m]."""
+
 
 def write_archive(
     folder: Path, *, stations: Sequence[Station], readings: Sequence[Readings], slice_s: float = SLICE_S
@@ -117,6 +120,7 @@ VALUES: Final[Mapping[str, Draw]] = {
     "rain_meter": lambda rng, n: _counter(rng, n),
     "wind_speed": lambda rng, n: np.maximum(rng.normal(2.0, 2.0, n), 0.0),
     "wind_direction": lambda rng, n: rng.uniform(0.0, 360.0, n),
+    "solar_radiation": lambda rng, n: np.maximum(rng.normal(100.0, 200.0, n), 0.0),
 }
 """What is measured, in the units of an archive; calm air, too wet sensors and counters that are reset among it."""
 
@@ -140,7 +144,7 @@ def varied_archive(folder: Path, seed: int, pace: str) -> tuple[OpenArchive, dic
     if seed % 2:
         places[0] = np.nan
     stations = [
-        Station(f"s{i}", f"Station {i}", (Position(None, float(x), float(y), 2400.0),))
+        Station(f"s{i}", f"Station {i}", (Position(None, float(x), float(y), HEIGHT_M),))
         for i, (x, y) in enumerate(places)
     ]
     late_s = round(own.days * 86_400 / 8)

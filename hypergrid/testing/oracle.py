@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.testing.feeds import Feed, Row, Sensor
 from hypergrid.testing.in_time_oracle import in_time
+from hypergrid.testing.networks import HEIGHT_M
 from hypergrid.testing.oracle_aggregates import (
     DAY_NS,
     MIN_COVERAGE,
@@ -27,6 +28,7 @@ from hypergrid.testing.oracle_aggregates import (
 from hypergrid.testing.oracle_formulas import COUNTED_BY_FIRST, converted, merged
 from hypergrid.testing.oracle_spaces import Covered, axis_cells, coarser, in_zone, interpolated
 from hypergrid.testing.oracle_times import PERIODIC, Block, TimeCell, Times, even, instants, time_cells
+from hypergrid.testing.sun_oracle import clear_sky
 from hypergrid.times import parse_duration, parse_instant
 from hypergrid.tokens import token
 from hypergrid.topology import grid, quanta
@@ -34,6 +36,8 @@ from hypergrid.topology import grid, quanta
 Placed = TypeVar("Placed")
 
 COUNTER = "rain_accumulation"
+PLACED = ("clear_sky_index", "from_clear_sky_index")
+"""Converts that depend on where and when a value is."""
 ON_EQUAL_STATIONS = ("difference", "ratio", "anomaly", "occurring")
 """Merges that do not look for the stations that their sources have in common."""
 
@@ -195,12 +199,31 @@ def _in_cells(here: Answer, feed: Feed) -> Answer:
 def _convert(step: Step, here: Answer) -> Answer:
     given = dict(step.params)
     here.unit = given.get("unit", here.unit)
+    if step.name in PLACED:
+        return _by_the_sun(step.name, float(given.get("turbidity", 3.0)), here)
     if here.readings is None:
         here.value = [[converted(step.name, value, given) for value in line] for line in here.value]
         return here
     changed = [Row(r.sensor, r.start_ns, r.stamp_ns, converted(step.name, r.value, given), r.flag)
                for r in here.readings]  # fmt: skip
     here.readings = [row for row in changed if not math.isnan(row.value)]
+    return here
+
+
+def _by_the_sun(name: str, turbidity: float, here: Answer) -> Answer:
+    """Return radiation as a damped share of the clear sky, or back, at stations and grids in longitude and latitude."""
+    places = [(sensor.x, sensor.y) for sensor in here.sensors]
+    if here.rows:
+        places = [(sum(column) / 7.2e9, sum(row) / 7.2e9) for row, column in here.grid_places]
+    for cell, line in zip(here.times.cells, here.value, strict=True):
+        ((start, end),) = cell.blocks
+        clear = [clear_sky(start, end - start, place, HEIGHT_M, turbidity) for place in places]
+        if name == "clear_sky_index":
+            line[:] = [(value + 30) / (most + 30) for value, most in zip(line, clear, strict=True)]
+        else:
+            back = [value * (most + 30) - 30 for value, most in zip(line, clear, strict=True)]
+            line[:] = [max(value, 0.0) * (most > 0) if math.isfinite(value) else math.nan
+                       for value, most in zip(back, clear, strict=True)]  # fmt: skip
     return here
 
 

@@ -31,7 +31,7 @@ GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance",
 METHODS: Final = (*GRID_METHODS, "linear", "spline")
 OF_INSTANTS: Final = frozenset(
     {"mean", "median", "circular_mean", *CHOICES, *OWN, *METHODS, "valid_range", "limit"}
-    | {"scale", "own_soft", "wet", "root_of_rain", "rain_of_root", "own_shared"}
+    | {"scale", "own_soft", "wet", "root_of_rain", "rain_of_root", "own_shared", "clear_sky_index"}
     | {"difference", "ratio", "anomaly", "occurring", "dew_point", "vapour_pressure_deficit", "absolute_humidity"}
     | {"specific_humidity", "potential_temperature", "eastward_wind", "northward_wind"}
 )
@@ -79,6 +79,11 @@ class _State:
     def is_over(self) -> bool:
         """Whether nothing in time is left to aggregate."""
         return self.spec is not None and self.spec.kind == "again"
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is known where the sun is."""
+        return self.is_lonlat and self.spec is not None and not self.is_over and self.space != "zones"
 
 
 @st.composite
@@ -174,7 +179,7 @@ def _winds(draw: st.DrawFn, state: _State) -> list[Document]:
 
 @st.composite
 def _steps(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
-    kinds = ["convert"]
+    kinds = ["convert"] * (8 if state.is_placed and state.variable == "solar_radiation" else 1)
     if not state.is_over:
         kinds += ["aggregate"] * 4
     is_direction = state.unit == "degree"
@@ -328,7 +333,13 @@ def _converts(draw: st.DrawFn, state: _State) -> Document:
     names = [*ELEMENTWISE[:3], *(ELEMENTWISE[3:] if state.own else ())]
     if state.variable == "rain_meter":
         names += ["wet", "root_of_rain", "rain_of_root"]
+    if state.is_placed and state.variable == "solar_radiation" and state.unit == "W m-2":
+        names = ["clear_sky_index", *names[:1]]
+    elif "clear_sky_index" in state.names and state.is_placed and "from_clear_sky_index" not in state.names:
+        names += ["from_clear_sky_index"] * 5
     name = draw(st.sampled_from(names))
+    if name == "clear_sky_index":
+        state.unit = "1"
     params = {
         "valid_range": {"low": -3.0, "high": draw(st.integers(0, 15)) + (60.5 if state.unit in ("%", "kPa") else 0.5)},
         "scale": {"factor": 1.8, "offset": draw(st.sampled_from([0, 32.0]))},

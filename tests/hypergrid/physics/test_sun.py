@@ -86,3 +86,5 @@ def test_radiation_comes_back_from_its_share_and_nights_are_dark() -> None:
     assert sun.clear_sky_index(np.array([10.0]), np.array([2.0]))[0] < 1.3
     assert sun.from_clear_sky_index(np.array([0.0, np.nan]), np.array([50.0, 50.0])).tolist()[0] == 0.0
     assert np.isnan(sun.from_clear_sky_index(np.array([np.nan, np.nan]), np.array([50.0, 0.0]))).all()
+    # Where a station has no position nobody knows whether it is night.
+    assert np.isnan(sun.from_clear_sky_index(np.array([0.7]), np.array([np.nan]))).all()
