@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.kriging import Field, Stations, Targets, Variogram
 from hypergrid.kriging.conditioning import conditioning_note, models_of
 from hypergrid.kriging.selection import PARAMETERS, treat_coincident
+from hypergrid.kriging.trend import ELEVATION
 from hypergrid.kriging.validity import check_validity
 from hypergrid.kriging.weights import WEIGHTS, key_of
 from hypergrid.perspective import Interpolate
@@ -39,7 +40,7 @@ def covariates_of(axis: SeriesAxis, names: tuple[str, ...], at: Covariate) -> di
     for name in names:
         values = np.full(axis.count, np.nan)
         values[placed] = at(name, points[placed])
-        if name == "elevation":
+        if name == ELEVATION:
             values = np.where(np.isfinite(axis.elevation_m), axis.elevation_m, values)
         found[name] = values
     return found
@@ -113,7 +114,8 @@ def targets_of(
     names
         Covariates that targets need.
     given
-        The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre).
+        The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre), on levels
+        all at the height of the cell's centre.
     """
     points = grid.centres(cells)
     weights = np.ones(1)
@@ -124,8 +126,10 @@ def targets_of(
         weights = np.outer(shares, shares).ravel() / 4.0
         size = np.array([np.diff(axis.bounds[0])[0] for axis in (grid.x, grid.y)])
         points = (points[:, None, :] + offsets * size).reshape(-1, 2)
-    values = {name: at(name, points) for name in names}
-    parts = len(weights)
+    parts, heights_m = len(weights), grid.heights_m(cells)
+    values = {name: at(name, points) for name in names if name != ELEVATION or heights_m is None}
+    if ELEVATION in names and heights_m is not None:
+        values[ELEVATION] = np.repeat(heights_m, parts)
     known = np.ones(len(cells), dtype=bool)
     for covariate in values.values():
         known &= np.isfinite(covariate).reshape(-1, parts).all(axis=1)

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hypergrid.kriging.weights import key_of
 
 Floats = NDArray[np.float64]
 
@@ -57,6 +60,13 @@ class Targets:
     def count(self) -> int:
         """How many targets."""
         return len(self.positions_m) // self.parts
+
+    @cached_property
+    def key(self) -> bytes:
+        """A key of all that they are; whoever keeps them between boxes is spared reading 640 kB for 40,000 points."""
+        return key_of(
+            self.positions_m, self.weights, *sorted(self.covariates), *map(self.covariates.get, sorted(self.covariates))
+        )
 
     def mean(self, values: Floats) -> Floats:
         """Return means over the parts of each target, shape (targets, …), of values of shape (targets * parts, …)."""

@@ -9,7 +9,6 @@ from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.array_source import ArraySource
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.store import Archive
-from hypergrid.units import Variable
 
 ARRAY: Final = "array:"
 """What the snapshot of a question about an array begins with; its content token follows."""
@@ -44,7 +43,7 @@ class Sources:
         archive = self.archive
         if question.snapshot not in (None, archive.snapshot):
             archive = Archive.open(archive.path, snapshot=question.snapshot)
-        return ArchiveSource(archive, variable_of(archive, question.variable), question.select)
+        return ArchiveSource(archive, archive.variable(question.variable), question.select)
 
     def joined(self, other: "Sources") -> "Sources":
         """Return the sources of both.
@@ -61,19 +60,6 @@ class Sources:
             )
             raise InvalidQuery(message)
         return Sources(self.archive or other.archive, {**self.arrays, **other.arrays})
-
-
-def variable_of(archive: Archive, name: str) -> Variable:
-    """Return a variable of an archive.
-
-    Raises
-    ------
-    NotFound
-        There is none of this name.
-    """
-    if name not in archive.variables:
-        raise NotFound.among(kind="variable", given=name, existing=archive.variables)
-    return archive.variables[name]
 
 
 def pinned(question: Question, snapshot: str) -> Question:

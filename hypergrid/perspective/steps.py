@@ -16,13 +16,13 @@ from hypergrid.times import format_instant, parse_instant
 
 Operation = Literal["convert", "aggregate", "interpolate", "merge"]
 
-DIMENSIONS = ("time", "lon", "lat", "x", "y")
+DIMENSIONS = ("time", "lon", "lat", "x", "y", "z")
 """Dimensions that an aggregate may change, and a clip may bound."""
 
 CELL_KEYS = (*DIMENSIONS, "zones")
 """What new cells of an aggregate are given by."""
 
-GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape")
+GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape", "z")
 """Keys of the grid of an interpolation."""
 
 RECIPE = "recipe"
@@ -44,7 +44,7 @@ _STEP_KEYS = {
     "convert": {"op", "function", "params"},
     "aggregate": {"op", "function", "params", *CELL_KEYS},
     "interpolate": {"op", "method", "grid", "time", "params", "with"},
-    "merge": {"op", "function", "with"},
+    "merge": {"op", "function", "params", "with"},
 }
 _QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select", "variance"}
 

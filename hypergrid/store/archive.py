@@ -155,6 +155,16 @@ class Archive:
         """Variables by name, in the order of their declaration."""
         return MappingProxyType({name: self._group(name).variable for name in self._root.variables})
 
+    def variable(self, name: str) -> Variable:
+        """Return one variable; of an archive of many this is much faster than to ask for all.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        return self._group(name).variable
+
     @cached_property
     def stations(self) -> Mapping[str, Station]:
         """Stations by id, each with the history of its positions."""

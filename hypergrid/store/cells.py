@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidTime
 from hypergrid.store.table import COMPRESSOR
+from hypergrid.store.together import blocks
 from hypergrid.times import format_instant, parse_instant
 
 FIRST_NS: Final = parse_instant("1900-01-01")
@@ -23,7 +24,7 @@ Measured on nine variables of them, best of three: a quarter of the length makes
 1.5 times slower; twice the length doubles the bytes that a commit of one slice writes (3 MB on average)."""
 RUN_CHUNKS: Final = 16
 """Chunks along time that are read or written at once: 26 MB."""
-_ARRAYS: Final[Mapping[str, tuple[str, float]]] = {
+ARRAYS: Final[Mapping[str, tuple[str, float]]] = {
     "value": ("float64", np.nan),
     "flag": ("uint8", 0),
     "offset_ns": ("int64", 0),
@@ -95,28 +96,11 @@ class Cells:
     Their extent in time is all that can be stored; chunks that hold no reading are not written.
     """
 
-    def __init__(self, group: zarr.Group) -> None:
+    def __init__(self, arrays: Mapping[str, zarr.Group | zarr.Array[Any]]) -> None:
         self._arrays: dict[str, zarr.Array[Any]] = {}
-        for name in _ARRAYS:
-            array = group[name]
+        for name, array in arrays.items():
             assert isinstance(array, zarr.Array)
             self._arrays[name] = array
-
-    @classmethod
-    def create(cls, group: zarr.Group, *, slices: int, unit: str) -> "Cells":
-        """Make empty arrays for no series."""
-        for name, (dtype, fill) in _ARRAYS.items():
-            group.create_array(
-                name,
-                shape=(slices, 0),
-                chunks=(CHUNK_SLICES, CHUNK_SERIES),
-                dtype=dtype,
-                fill_value=fill,
-                compressors=COMPRESSOR,
-                dimension_names=("slice", "series"),
-                attributes={"units": unit if name == "value" else "1" if name == "flag" else "ns"},
-            )
-        return cls(group)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -131,8 +115,7 @@ class Cells:
 
     def read(self, rows: slice, columns: slice) -> Tile:
         """Return a block."""
-        value, flag, offset, delay = (np.asarray(array[rows, columns]) for array in self._arrays.values())
-        return Tile(value, flag, offset, delay)
+        return Tile(*blocks(list(self._arrays.values()), rows, columns))
 
     def read_flags(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
         """Return the flags of a block alone."""
@@ -146,9 +129,24 @@ class Cells:
         self._arrays["delay_ns"][rows, columns] = tile.delay_ns
 
 
+def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
+    """Make the empty arrays of a variable, for no series."""
+    for name, (dtype, fill) in ARRAYS.items():
+        group.create_array(
+            name,
+            shape=(slices, 0),
+            chunks=(CHUNK_SLICES, CHUNK_SERIES),
+            dtype=dtype,
+            fill_value=fill,
+            compressors=COMPRESSOR,
+            dimension_names=("slice", "series"),
+            attributes={"units": unit if name == "value" else "1" if name == "flag" else "ns"},
+        )
+
+
 def empty_tile(shape: tuple[int, int]) -> Tile:
     """Return a block of empty cells."""
-    value, flag, offset, delay = (np.full(shape, fill, dtype) for dtype, fill in _ARRAYS.values())
+    value, flag, offset, delay = (np.full(shape, fill, dtype) for dtype, fill in ARRAYS.values())
     return Tile(value, flag, offset, delay)
 
 

@@ -1,12 +1,15 @@
 """Append-only tables: columns of one length in a Zarr group."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import zarr
 from numpy.typing import ArrayLike, NDArray
 from zarr.codecs import BloscCodec
+
+from hypergrid.store.together import blocks, nodes
 
 COMPRESSOR: Final = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
 """Levels 3 and 5 save 2 and 4 % of the bytes; their times differ from those of level 1 by less than the noise."""
@@ -23,10 +26,10 @@ class Table:
     stable type for text of any length.
     """
 
-    def __init__(self, group: zarr.Group) -> None:
+    def __init__(self, group: zarr.Group, opened: Mapping[str, zarr.Array[Any]] = MappingProxyType({})) -> None:
         self._group = group
         self._columns: dict[str, str] = dict(group.attrs["columns"])  # type: ignore[arg-type]
-        self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._arrays: dict[str, zarr.Array[Any]] = dict(opened)
 
     @classmethod
     def create(cls, parent: zarr.Group, name: str, *, columns: Mapping[str, str]) -> "Table":
@@ -53,16 +56,20 @@ class Table:
             else:
                 self._extend(name, np.asarray(columns[name], kind))
 
-    def read(self, name: str) -> NDArray[Any]:
-        """Return a column of numbers, shape (rows,)."""
-        return np.asarray(self._array(name)[:])
+    def read(self, *names: str) -> list[NDArray[Any]]:
+        """Return columns of numbers, each of shape (rows,)."""
+        missing = [name for name in names if name not in self._arrays]
+        for name, array in zip(missing, nodes(self._group, missing), strict=True):
+            assert isinstance(array, zarr.Array)
+            self._arrays[name] = array
+        return blocks([self._arrays[name] for name in names], slice(None))
 
     def read_text(self, name: str) -> list[str]:
         """Return a column of text."""
-        content = self.read(name).tobytes()
-        ends = self.read(name + _END).tolist()
+        content, stops = self.read(name, name + _END)
+        text, ends = content.tobytes(), stops.tolist()
         starts = [0, *ends][: len(ends)]
-        return [content[start:end].decode(errors="surrogatepass") for start, end in zip(starts, ends, strict=True)]
+        return [text[start:end].decode(errors="surrogatepass") for start, end in zip(starts, ends, strict=True)]
 
     def mark(self, name: str, rows: NDArray[np.intp]) -> None:
         """Set a column to 1 in the given rows: the one change that a stored row can see."""

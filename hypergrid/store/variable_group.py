@@ -1,6 +1,7 @@
 """The group of one variable: its declaration, its series, its cells and its side table."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -8,15 +9,17 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.store.attributes import Json, decode_series, decode_variable, encode_series, encode_variable, node_name
-from hypergrid.store.cells import CHUNK_SLICES, Cells, Slices, consecutive
+from hypergrid.store.cells import ARRAYS, CHUNK_SLICES, Cells, Slices, consecutive, create_cells
 from hypergrid.store.merge import SideRows
 from hypergrid.store.table import Table
+from hypergrid.store.together import nodes
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.units import Variable
 
 Extent = tuple[int, int]
 """The first and the last slice of something."""
 GROUP: Final = "variables"
+_SIDE: Final = "side"
 _SIDE_COLUMNS: Final = {
     "series": "int32",
     "time_ns": "int64",
@@ -46,25 +49,22 @@ class VariableGroup:
     missing: int
     """Of these, those without a value."""
     superseded: int
-    cells: Cells
-    side: Table
 
     @classmethod
     def create(cls, root: zarr.Group, variable: Variable, *, slices: Slices) -> "VariableGroup":
         """Make the group of a new variable."""
         group = root.require_group(GROUP).create_group(node_name(variable.name))
-        cells = Cells.create(group, slices=slices.count, unit=variable.unit)
-        side = Table.create(group, "side", columns=_SIDE_COLUMNS)
-        created = cls(group, variable, (), None, np.empty(0, np.int64), 0, 0, 0, cells, side)
+        create_cells(group, slices=slices.count, unit=variable.unit)
+        Table.create(group, _SIDE, columns=_SIDE_COLUMNS)
+        created = cls(group, variable, (), None, np.empty(0, np.int64), 0, 0, 0)
         created.save()
         return created
 
     @classmethod
     def load(cls, root: zarr.Group, name: str) -> "VariableGroup":
         """Return the group of a variable that exists."""
-        group, side = root[f"{GROUP}/{node_name(name)}"], root[f"{GROUP}/{node_name(name)}/side"]
+        group = root[f"{GROUP}/{node_name(name)}"]
         assert isinstance(group, zarr.Group)
-        assert isinstance(side, zarr.Group)
         content: dict[str, Any] = group.attrs.asdict()
         extent, counts = content["extent"], content["counts"]
         return cls(
@@ -76,9 +76,26 @@ class VariableGroup:
             counts["readings"],
             counts["missing"],
             counts["superseded"],
-            Cells(group),
-            Table(side),
         )
+
+    @property
+    def cells(self) -> Cells:
+        """The cells."""
+        return self._opened[0]
+
+    @property
+    def side(self) -> Table:
+        """The side table."""
+        return self._opened[1]
+
+    @cached_property
+    def _opened(self) -> tuple[Cells, Table]:
+        """The nodes below, which only who reads or writes readings needs."""
+        first = next(iter(_SIDE_COLUMNS))
+        side, column, *arrays = nodes(self.group, [_SIDE, f"{_SIDE}/{first}", *ARRAYS])
+        assert isinstance(side, zarr.Group)
+        assert isinstance(column, zarr.Array)
+        return Cells(dict(zip(ARRAYS, arrays, strict=True))), Table(side, {first: column})
 
     def save(self) -> None:
         """Write what belongs into the group's attributes."""
@@ -100,14 +117,15 @@ class VariableGroup:
         """Return the side table's readings that are superseded, or those that are not, in the order of the table."""
         if len(self.side) == 0:
             return Readings.empty(self.series)
-        rows = (self.side.read("superseded") == 1) == superseded
-        columns = [self.side.read(name)[rows] for name in ("series", "time_ns", "value", "flag", "arrival_ns")]
-        return Readings(self.series, *columns)
+        *columns, replaced = self.side.read("series", "time_ns", "value", "flag", "arrival_ns", "superseded")
+        rows = (replaced == 1) == superseded
+        return Readings(self.series, *(column[rows] for column in columns))
 
     def side_rows(self) -> SideRows:
         """Return the side table's rows that are not superseded."""
-        rows = np.flatnonzero(self.side.read("superseded") == 0)
-        series, time_ns, value, flag = (self.side.read(name)[rows] for name in ("series", "time_ns", "value", "flag"))
+        *columns, replaced = self.side.read("series", "time_ns", "value", "flag", "superseded")
+        rows = np.flatnonzero(replaced == 0)
+        series, time_ns, value, flag = (column[rows] for column in columns)
         return SideRows(rows, series, time_ns, value, flag)
 
     def add_side(self, readings: Readings, *, superseded: bool) -> None:

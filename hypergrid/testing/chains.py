@@ -8,9 +8,11 @@ import xarray as xr
 import hypergrid as hg
 from hypergrid.query import Query
 from hypergrid.times import SECOND_NS
+from hypergrid.topology import Grid
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=900.0, nugget=0.05)
 GRID = hg.grid(x=(0, 2000), y=(0, 2000), step=250)
+LEVELS = hg.grid(x=(0, 2000), y=(0, 1500), step=500, z={"edges": [0, 200, 300, 800]})
 
 
 def network(slices: int = 60, stations: int = 9) -> Query:
@@ -43,9 +45,9 @@ def sunny() -> Query:
     return hg.base(array)
 
 
-def on_grid(method: str = "ordinary_kriging", **given: object) -> Query:
-    """Return the network on 8 x 8 cells."""
-    return network().interpolate(method, grid=GRID, **given)
+def on_grid(method: str = "ordinary_kriging", *, grid: Grid = GRID, **given: object) -> Query:
+    """Return the network on 8 x 8 cells, or another grid."""
+    return network().interpolate(method, grid=grid, **given)
 
 
 SPELLS = {"edges": ["1970-01-01T03:00", "1970-01-01T08:00", "1970-01-02T00:00", "1970-01-02T01:00", "1970-01-04T12:00"]}
@@ -65,6 +67,14 @@ CHAINS: dict[str, Callable[[], Query]] = {
     "around a trend": lambda: on_grid(variogram=MODEL, trend="lapse_rate").aggregate("mean", time=SLIDING),
     "drift": lambda: on_grid("external_drift_kriging", drift=["elevation"], variogram=MODEL),
     "simple": lambda: on_grid("simple_kriging", variogram=MODEL, mean=4.0).aggregate("sum", time="1h", min_coverage=0),
+    "levels": lambda: on_grid(grid=LEVELS, variogram=MODEL, trend="lapse_rate"),
+    "levels by drift": lambda: on_grid("external_drift_kriging", grid=LEVELS, variogram=MODEL).with_variance(),
+    "means over levels": lambda: on_grid("inverse_distance", grid=LEVELS, trend="lapse_rate").aggregate(
+        "mean", time=SLIDING, z={"edges": [0, 300, 800]}, x=1000, min_coverage=0.3),
+    "bands of stations": lambda: network().aggregate("mean", time="20min", min_coverage=0.5).aggregate(
+        "max", z=300, min_coverage=0.3),
+    "bands of terrain": lambda: on_grid(variogram=MODEL).aggregate("mean", time=SLIDING).aggregate(
+        "quantile", z={"edges": [0, 60, 130, 400]}, q=0.3),
     "inverse distance": lambda: on_grid("inverse_distance", trend="lapse_rate"),
     "nearest": lambda: on_grid("nearest", radius_m=500.0),
     "linear": lambda: on_grid("linear"),

@@ -193,9 +193,8 @@ def rewritten(surface: Surface, rules: tuple[Any, ...]) -> np.ndarray[Any, np.dt
     if clipped:
         return values
     topology = surface.perspective.topology
-    times, rows, columns = selected(topology, surface.clip)
-    values = values.reshape(topology.shape)
-    return values[times, rows, columns] if values.ndim == 3 else values[times]
+    times, space = selected(topology, surface.clip)
+    return values.reshape(topology.shape)[times, *space]
 
 
 def same(found: np.ndarray[Any, Any], expected: list[list[Any]], what: str, *, is_direction: bool = False) -> None:

@@ -49,6 +49,17 @@ def test_one_large_array_does_not_drop_the_others() -> None:
     assert cache.statistics().held_bytes == cache.statistics().entries == 0
 
 
+def test_the_parts_of_one_large_job_do_not_drop_the_others() -> None:
+    cache = WeightCache(allowed_bytes=400)
+    cache.get(b"small", lambda: np.zeros(10))
+    for part in range(20):
+        assert len(cache.get(bytes([part]), lambda: np.zeros(5), job_bytes=800)) == 5
+    assert cache.peek(b"small") is not None
+    assert cache.statistics().entries == 1
+    assert cache.takes(100)
+    assert not cache.takes(101)
+
+
 def test_threads_get_the_same_and_the_books_are_right() -> None:
     cache = WeightCache(allowed_bytes=50 * 80)
 
@@ -81,11 +92,11 @@ def test_a_second_query_over_a_network_starts_with_its_system() -> None:
         {"variogram": variogram("exponential", psill=1, range_m=300)},
     )
     prepare = METHODS["ordinary_kriging"].prepare
-    prepare(stations, random.normal(size=(3, 12)), given)
+    prepare(stations, random.normal(size=(3, 12)), given).at(targets)
     before = WEIGHTS.statistics()
     values = random.normal(size=(4, 12))
     warm = prepare(stations, values, given).at(targets)
-    assert WEIGHTS.statistics().hits == before.hits + 1
+    assert WEIGHTS.statistics().hits == before.hits + 2
     assert WEIGHTS.statistics().misses == before.misses
     WEIGHTS.clear()
     np.testing.assert_array_equal(prepare(stations, values, given).at(targets), warm)
