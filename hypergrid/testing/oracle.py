@@ -8,7 +8,7 @@ is in `oracle_times.py`, how a cell's values become one in `oracle_aggregates.py
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from hypergrid.perspective.steps import Question, Step
@@ -38,7 +38,7 @@ Placed = TypeVar("Placed")
 COUNTER = "rain_accumulation"
 PLACED = ("clear_sky_index", "from_clear_sky_index")
 """Converts that depend on where and when a value is."""
-ON_EQUAL_STATIONS = ("difference", "ratio", "anomaly", "occurring")
+ON_EQUAL_STATIONS = ("difference", "ratio", "anomaly", "standardised_anomaly", "occurring")
 """Merges that do not look for the stations that their sources have in common."""
 
 
@@ -90,9 +90,7 @@ def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
         Readings by variable.
     """
     clip = dict(question.clip)
-    window = None
-    if "time" in clip:
-        window = parse_instant(clip["time"][0]), parse_instant(clip["time"][1])
+    window = _window(question)
     bounded = _ends_over_all(question)
     here = _chain(question, feeds, window, bounded=bounded)
     here = _in_cells(here, feeds[question.variable])
@@ -129,12 +127,34 @@ def _ends_over_all(question: Question) -> bool:
     for number in range(len(question.steps) - 1, -1, -1):
         step = question.steps[number]
         if step.op == "aggregate" and "time" in dict(step.cells):
-            spec = dict(step.cells)["time"]
-            return spec == "all" or spec in PERIODIC or (isinstance(spec, Mapping) and "periodic" in spec)
+            return _is_of_all(dict(step.cells)["time"])
         if step.op == "merge":
             before = Question(question.variable, question.steps[:number])
-            return _ends_over_all(before) and all(_ends_over_all(other) for other in step.others)
+            alike = [other for other in step.others if not _is_normal(other, before)]
+            return all(map(_ends_over_all, [before, *alike]))
     return False
+
+
+def _is_of_all(spec: object) -> bool:
+    return spec == "all" or spec in PERIODIC or (isinstance(spec, Mapping) and "periodic" in spec)
+
+
+def _last_time_cells(question: Question) -> object:
+    for step in reversed(question.steps):
+        if _in_time_cells(step) or (step.op == "aggregate" and "time" in dict(step.cells)):
+            return None if _in_time_cells(step) else dict(step.cells)["time"]
+    return None
+
+
+def _is_normal(other: Question, before: Question) -> bool:
+    """Return whether a source of a merge is a climatology: over all of time, or cells that come again, as it alone."""
+    cells = _last_time_cells(other)
+    return _is_of_all(cells) and ("time" in dict(other.clip) or cells != _last_time_cells(before))
+
+
+def _window(question: Question) -> Block | None:
+    clip = dict(question.clip)
+    return (parse_instant(clip["time"][0]), parse_instant(clip["time"][1])) if "time" in clip else None
 
 
 def _looks_back_at_cells(question: Question, feed: Feed) -> bool:
@@ -174,9 +194,15 @@ def _chain(question: Question, feeds: Mapping[str, Feed], window: Block | None, 
         elif step.op == "interpolate":
             here = _interpolate(step, _in_cells(here, feed), is_lonlat=feed.is_lonlat)
         else:
-            others = [_in_cells(_chain(other, feeds, window, bounded=inside), feeds[other.variable])
-                      for other in step.others]  # fmt: skip
-            here = _merge(step, [_in_cells(here, feed), *others])
+            here, before = _in_cells(here, feed), Question(question.variable, question.steps[:number])
+            others = []
+            for other in step.others:
+                is_normal, own = _is_normal(other, before), _window(other)
+                found = _chain(other, feeds, own, bounded=own is not None) if is_normal else (
+                    _chain(other, feeds, window, bounded=inside))  # fmt: skip
+                found = _in_cells(found, feeds[other.variable])
+                others.append(_recurring(found, here.times) if is_normal else found)
+            here = _merge(step, [here, *others])
             if not (bounded and window):
                 whole = here.times.start, here.times.stop
     return here
@@ -400,6 +426,17 @@ def _stands(row: Row, sensor: Sensor) -> int:
         return row.stamp_ns
     half = round(sensor.series.interval_s * 1e9) // 2
     return row.stamp_ns + {"instant": 0, "start": half, "end": -half}[sensor.series.stamp]
+
+
+def _recurring(normal: Answer, times: Times) -> Answer:
+    """Return what is normal in each of some time cells: the cell of the climatology in which it begins."""
+    number_of = normal.times.number_of or (lambda _: 0)
+    numbers = [number_of(cell.corner) for cell in times.cells]
+    value, count, possible = normal.value, normal.count, normal.possible
+    return replace(
+        normal, times=times, value=[value[i] for i in numbers], count=[count[i] for i in numbers],
+        possible=[possible[i] for i in numbers],
+    )  # fmt: skip
 
 
 def _merge(step: Step, sources: list[Answer]) -> Answer:

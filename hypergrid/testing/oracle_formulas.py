@@ -7,7 +7,7 @@ from typing import Any
 from hypergrid.testing.own_functions import OWN_CONVERTS, OWN_MERGES
 
 NAN = math.nan
-COUNTED_BY_FIRST = ("anomaly", "occurring")
+COUNTED_BY_FIRST = ("anomaly", "standardised_anomaly", "occurring")
 """Merges whose count is that of the first source alone."""
 
 
@@ -71,6 +71,7 @@ def _bearing(east: float, north: float) -> float:
 FORMULAS: Mapping[str, Callable[..., float]] = {
     "difference": lambda first, second: first - second,
     "anomaly": lambda first, second: first - second,
+    "standardised_anomaly": lambda value, mean, spread: (value - mean) / spread if spread > 0 else NAN,
     "ratio": lambda first, second: first / second if second else NAN,
     "occurring": lambda _, amount: amount,
     "dew_point": _dew_point,

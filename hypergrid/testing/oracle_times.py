@@ -54,7 +54,13 @@ class Times:
     """From cell to cell [ns], where they are evenly spaced."""
     units: Units | None = None
     """Where a calendar makes them."""
-    comes_again: bool = False
+    number_of: Callable[[int], int] | None = None
+    """Where they come again, the number of the cell that an instant lies in, also outside the time that they are of."""
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether a cell is of many times."""
+        return self.number_of is not None
 
     @property
     def start(self) -> int:
@@ -227,18 +233,22 @@ def _coming_again(given: Mapping[str, Any], whole: Block, longitudes: Sequence[f
         zone = fixed(timedelta(seconds=round(240 * math.degrees(cmath.phase(mean)))))
     count, label, grain = _labels(given)
     blocks: list[list[Block]] = [[] for _ in range(count)]
+
+    def local(at: int) -> int:
+        moment = (EPOCH + timedelta(seconds=at // SECOND)).astimezone(zone).replace(tzinfo=UTC)
+        return round((moment - EPOCH) / timedelta(seconds=1)) * SECOND
+
     at = whole[0]
     while at < whole[1]:
-        moment = EPOCH + timedelta(microseconds=at // 1000)
-        local = round((moment.astimezone(zone).replace(tzinfo=UTC) - EPOCH) / timedelta(seconds=1)) * SECOND
-        after = min(at + grain - (local + at % SECOND) % grain, whole[1])
-        own = blocks[label(local)]
+        after = min(at + grain - (local(at) + at % SECOND) % grain, whole[1])
+        own = blocks[label(local(at))]
         if own and own[-1][1] == at:
             own[-1] = (own[-1][0], after)
         else:
             own.append((at, after))
         at = after
-    return Times([TimeCell(b[0][0] if b else whole[0], tuple(b)) for b in blocks], comes_again=True)
+    return Times([TimeCell(b[0][0] if b else whole[0], tuple(b)) for b in blocks],
+                 number_of=lambda at: label(local(at)))  # fmt: skip
 
 
 def _labels(given: Mapping[str, Any]) -> tuple[int, Callable[[int], int], int]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from hypergrid.testing.networks import PACES
-from hypergrid.testing.time_strategies import DURATIONS, Spec, durations, in_time, named
+from hypergrid.testing.time_strategies import DURATIONS, Spec, again, durations, in_time, named
 from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.units import KNOWN_VARIABLES
 
@@ -32,11 +32,22 @@ METHODS: Final = (*GRID_METHODS, "linear", "spline")
 OF_INSTANTS: Final = frozenset(
     {"mean", "median", "circular_mean", *CHOICES, *OWN, *METHODS, "valid_range", "limit"}
     | {"scale", "own_soft", "wet", "root_of_rain", "rain_of_root", "own_shared", "clear_sky_index"}
-    | {"difference", "ratio", "anomaly", "occurring", "dew_point", "vapour_pressure_deficit", "absolute_humidity"}
+    | {
+        "difference",
+        "ratio",
+        "anomaly",
+        "standardised_anomaly",
+        "occurring",
+        "dew_point",
+        "vapour_pressure_deficit",
+        "absolute_humidity",
+    }
     | {"specific_humidity", "potential_temperature", "eastward_wind", "northward_wind"}
 )
 """Steps after which a value may stand for an instant."""
-VANISHING: Final = frozenset({"variance", "standard_deviation", "trend", "difference", "anomaly", "own_travel"})
+VANISHING: Final = frozenset(
+    {"variance", "standard_deviation", "trend", "difference", "anomaly", "own_travel", "standardised_anomaly"}
+)
 """Steps that make 0 of equal values, but for rounding: nothing is to be divided by them."""
 ELEMENTWISE: Final = ("valid_range", "scale", "limit", "own_soft")
 FORMULAS: Final = {
@@ -351,7 +362,29 @@ def _converts(draw: st.DrawFn, state: _State) -> Document:
 
 
 @st.composite
+def _normals(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
+    """Return a merge with a climatology, of all readings or of those in its own clip."""
+    spec = draw(again(state.pace, state.spec, is_lonlat=state.is_lonlat))
+    clip = {"clip": {"time": draw(_windows(state))}} if draw(st.booleans()) else {}
+
+    def normal(function: str) -> Document:
+        mean = {"op": "aggregate", "function": function, "time": spec.json, "params": {"min_coverage": 0.1}}
+        return {"variable": state.variable, "steps": [*before, mean], **clip}
+
+    # A spread of values that are equal but for rounding is nothing to divide by.
+    is_plain = state.spec is None or state.spec.step == state.spec.length
+    varies = is_plain and set(state.names) <= {"mean", "valid_range", "scale", "ordinary_kriging", "inverse_distance"}
+    name = draw(st.sampled_from(["standardised_anomaly"] * 3 * varies + ["anomaly", "difference"]))
+    state.unit = "other"
+    spread = [normal("standard_deviation")] if name == "standardised_anomaly" else []
+    return {"op": "merge", "function": name, "with": [normal("mean"), *spread]}
+
+
+@st.composite
 def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
+    has_times = not state.is_over and (state.spec is None or state.spec.json != "all")
+    if has_times and state.unit != "degree" and not state.merged and draw(st.integers(0, 3)) == 0:
+        return draw(_normals(state, before))
     simple = ["difference", "ratio", "anomaly", "occurring", *(["own_shared"] if state.own else [])]
     formulas = [
         name

@@ -149,6 +149,17 @@ def named(draw: st.DrawFn, pace: str, before: Spec | None, *, is_lonlat: bool) -
     return draw(_edges(pace, before)) if name.startswith("edges") else NAMED[name]
 
 
+@st.composite
+def again(draw: st.DrawFn, pace: str, before: Spec | None, *, is_lonlat: bool) -> Spec:
+    """Return cells that come again, or one of all, in one of which each cell of what was before lies."""
+    if before is not None and before.kind == "bins":
+        names = [name for name in OFTEN[pace] if name in before.above]
+    else:
+        names = [name for name in OFTEN[pace] if _fits(NAMED[name], before)]
+    fitting = [NAMED[name] for name in names if is_lonlat or name != "hours of the sun"]
+    return draw(st.sampled_from([*(spec for spec in fitting if spec.kind == "again"), ALL]))
+
+
 def _fits(spec: Spec, before: Spec | None) -> bool:
     if before is None or before.kind == "instants":
         return True
