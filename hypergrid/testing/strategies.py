@@ -202,7 +202,12 @@ def _steps(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
     if state.space == "grid":
         kinds += ["coarser"] * 6
     if (state.spec is not None or state.is_array) and state.merged < 2:
-        kinds += ["merge"] * (1 if state.merged else 3)
+        kinds += ["merge"] * (1 if state.merged else 5)
+    # What comes back from a dew point, or from a share of the clear sky, follows it.
+    if state.names[-1:] == ["dew_point"]:
+        kinds = ["merge"]
+    if state.names[-1:] == ["clear_sky_index"] and state.is_placed:
+        kinds += ["convert"] * len(kinds)
     kind = draw(st.sampled_from(kinds))
     if kind == "convert":
         made = draw(_converts(state))
@@ -383,7 +388,7 @@ def _normals(draw: st.DrawFn, state: _State, before: list[Document]) -> Document
 @st.composite
 def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
     has_times = not state.is_over and (state.spec is None or state.spec.json != "all")
-    if has_times and state.unit != "degree" and not state.merged and draw(st.integers(0, 3)) == 0:
+    if has_times and state.unit != "degree" and not state.merged and draw(st.integers(0, 4)) == 0:
         return draw(_normals(state, before))
     simple = ["difference", "ratio", "anomaly", "occurring", *(["own_shared"] if state.own else [])]
     formulas = [
