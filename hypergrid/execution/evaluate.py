@@ -313,7 +313,7 @@ class Evaluator:
             if note:
                 self.remarks.say(note, note)
             if times is not None:
-                where = replace(where, start_ns=where.start_ns[times])
+                where = where.at(times)
         return replace(sources[0], value=converted(operator, sources[0].value, where))
 
     def _interpolate(

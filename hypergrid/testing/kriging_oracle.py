@@ -44,6 +44,28 @@ def krige(
     return [estimate(present, point, variogram, most)[0] if present else math.nan for point in points_m]
 
 
+def krige_around(
+    mean: float,
+    stations_m: Sequence[Point],
+    values: Sequence[float],
+    points_m: Sequence[Point],
+    variogram: Mapping[str, object],
+    most: int,
+) -> list[float]:
+    """Return the estimates of one slice by simple kriging: what differs from a known mean, by covariances."""
+    sill = float(str(variogram["psill"])) + float(str(variogram.get("nugget", 0.0)))
+    present = [(place, value) for place, value in zip(stations_m, values, strict=True) if math.isfinite(value)]
+    found = []
+    for point in points_m:
+        near = sorted(present, key=lambda pair: math.dist(pair[0], point))[:most]
+        places = [place for place, _ in near]
+        matrix = [[sill - semivariance(math.dist(one, other), variogram) for other in places] for one in places]
+        side = [sill - semivariance(math.dist(place, point), variogram) for place in places]
+        weights = np.linalg.solve(np.array(matrix), np.array(side)) if near else np.empty(0)
+        found.append(mean + math.fsum(float(w) * (value - mean) for w, (_, value) in zip(weights, near, strict=True)))
+    return [value if present else math.nan for value in found]
+
+
 def estimate(
     present: Sequence[tuple[Point, float]], point: Point, variogram: Mapping[str, object], most: int
 ) -> tuple[float, float]:
