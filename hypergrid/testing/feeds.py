@@ -1,6 +1,6 @@
 """Readings as an oracle takes them: a list of rows for each variable, and where its sensors stand."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from hypergrid.streams.elements import Series
@@ -26,6 +26,8 @@ class Sensor:
     series: Series
     x: float
     y: float
+    elevation_m: float
+    """Above sea level; NaN where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Feed:
     is_lonlat: bool = True
     stamps_ns: tuple[int, ...] = ()
     """Stamps of the variable, where some of its series are left out."""
+    terrain: Callable[[float, float], float] | None = None
+    """Elevation of the ground [m] at x and y, where it is known."""
 
     def at(self, stations: Collection[str]) -> "Feed":
         """Return the readings of some stations."""

@@ -1,5 +1,6 @@
 """Made-up networks with everything that goes wrong: holes, drifting clocks, flags, dead and unplaced stations."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,9 @@ START_NS = parse_instant("2007-10-01T00:00Z")
 
 SLICE_S = 120.0
 
-HEIGHT_M: Final = 2400.0
-"""Elevation of every station [m]."""
+LOWEST_M: Final = 2300.0
+HIGHER_M: Final = 37.25
+"""Elevation of the first station, and how much higher each is than the one before [m]."""
 
 
 def write_archive(
@@ -60,19 +62,35 @@ def random_archive(folder: Path, seed: int, *, hours: int = 4) -> tuple[OpenArch
     places = np.stack([7.177 + rng.uniform(0, 0.004, count), 45.867 + rng.uniform(0, 0.003, count)], axis=1)
     if seed % 3 == 2:
         places[0] = np.nan
-    stations = [
-        Station(f"s{i}", f"Station {i}", (Position(None, float(x), float(y), 2400.0),))
-        for i, (x, y) in enumerate(places)
-    ]
+    heights = _heights(count, all_known=seed % 2 == 0)
+    stations = _stations(places, heights)
     feeds, parts = {}, []
     stop_ns = START_NS + hours * 3600 * SECOND_NS
     for variable in ("air_temperature", "surface_temperature"):
         series = tuple(_series(rng, variable, i, KINDS) for i in range(count))
         rows = [row for i, item in enumerate(series) for row in _rows(rng, i, item, START_NS, stop_ns, 3_000)]
-        sensors = tuple(Sensor(item, float(x), float(y)) for item, (x, y) in zip(series, places, strict=True))
+        sensors = _sensors(series, places, heights)
         feeds[variable] = Feed(sensors, tuple(rows), round(SLICE_S * SECOND_NS))
         parts.append(table(series, rows))
     return write_archive(folder, stations=stations, readings=parts), feeds
+
+
+def _heights(count: int, *, all_known: bool) -> list[float]:
+    """Return elevations of stations [m]; that of the last may not be known."""
+    return [LOWEST_M + HIGHER_M * i if all_known or i < count - 1 else math.nan for i in range(count)]
+
+
+def _stations(places: NDArray[np.float64], heights: Sequence[float]) -> list[Station]:
+    return [
+        Station(f"s{i}", f"Station {i}", (Position(None, float(x), float(y), height),))
+        for i, ((x, y), height) in enumerate(zip(places, heights, strict=True))
+    ]
+
+
+def _sensors(series: Sequence[Series], places: NDArray[np.float64], heights: Sequence[float]) -> tuple[Sensor, ...]:
+    # Of the series, places or heights, those that are more belong to stations that do not measure this.
+    located = zip(series, places, heights, strict=False)
+    return tuple(Sensor(item, float(x), float(y), height) for item, (x, y), height in located)
 
 
 Kind = tuple[float, str, str]
@@ -136,17 +154,15 @@ def _counter(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
 def varied_archive(folder: Path, seed: int, pace: str) -> tuple[OpenArchive, dict[str, Feed]]:
     """Write an archive of every variable of `VALUES` at a pace of `PACES`; return it with the same as feeds.
 
-    A station may lack a position, and the last one measures no wind speed and no pressure.
+    A station may lack a position, another its elevation, and the last one measures no wind speed and no pressure.
     """
     rng, own = np.random.default_rng([seed, len(pace)]), PACES[pace]
     count = int(rng.integers(3, own.most_stations + 1))
     places = np.stack([7.177 + rng.uniform(0, 0.004, count), 45.867 + rng.uniform(0, 0.003, count)], axis=1)
     if seed % 2:
         places[0] = np.nan
-    stations = [
-        Station(f"s{i}", f"Station {i}", (Position(None, float(x), float(y), HEIGHT_M),))
-        for i, (x, y) in enumerate(places)
-    ]
+    heights = _heights(count, all_known=seed % 3 < 2)
+    stations = _stations(places, heights)
     late_s = round(own.days * 86_400 / 8)
     feeds, parts = {}, []
     for variable, draw in VALUES.items():
@@ -158,7 +174,7 @@ def varied_archive(folder: Path, seed: int, pace: str) -> tuple[OpenArchive, dic
             for i, item in enumerate(series)
             for row in _rows(rng, i, item, own.start_ns, own.stop_ns, late_s, draw, own.slice_s)
         ]
-        sensors = tuple(Sensor(item, float(x), float(y)) for item, (x, y) in zip(series, stood, strict=True))
+        sensors = _sensors(series, stood, heights)
         feeds[variable] = Feed(sensors, tuple(rows), round(own.slice_s * SECOND_NS))
         parts.append(table(series, rows))
     return write_archive(folder, stations=stations, readings=parts, slice_s=own.slice_s), feeds
@@ -203,16 +219,39 @@ def random_array(
     if seed % 4 == 2:
         # In the very middle of a cell of the grids that `strategies` draws.
         x[0], y[0] = 180.0, 300.0
+    heights = _heights(count, all_known=count == 1 or seed % 3 > 0)
     array = xr.DataArray(
         values,
         dims=("time", "station"),
-        coords={"time": times.view("datetime64[ns]"), "x": ("station", x), "y": ("station", y)},
+        coords={
+            "time": times.view("datetime64[ns]"),
+            **{name: ("station", along) for name, along in (("x", x), ("y", y), ("elevation", heights))},
+        },
         name=variable,
         attrs={"units": KNOWN_VARIABLES[variable].unit},
     )
-    sensors = tuple(Sensor(Series(variable, str(i), source="array"), float(x[i]), float(y[i])) for i in range(count))
+    series = [Series(variable, str(i), source="array") for i in range(count)]
+    sensors = _sensors(series, np.stack([x, y], axis=1), heights)
     rows = tuple(
         Row(j, int(times[i]), int(times[i]), float(values[i, j]), 2)
         for i, j in zip(*np.nonzero(np.isfinite(values)), strict=True)
     )
-    return array, {variable: Feed(sensors, rows, None, tuple(times.tolist()), is_lonlat=False)}
+    terrain = _ground if knows_ground(seed) else None
+    return array, {variable: Feed(sensors, rows, None, tuple(times.tolist()), is_lonlat=False, terrain=terrain)}
+
+
+def knows_ground(seed: int) -> bool:
+    """Return whether there is a layer of elevation beside a random array."""
+    return seed % 4 == 1
+
+
+def random_layers(seed: int) -> dict[str, xr.DataArray]:
+    """Return the layers beside a random array: a slope, or none."""
+    along = np.arange(-500.0, 1501.0, 250.0)
+    slope = [[_ground(x, y) for x in along] for y in along]
+    ground = xr.DataArray(slope, dims=("y", "x"), coords={"y": along, "x": along}, attrs={"units": "m"})
+    return {"elevation": ground} if knows_ground(seed) else {}
+
+
+def _ground(x: float, y: float) -> float:
+    return 2290.017 + 0.11 * x + 0.07 * y

@@ -9,24 +9,35 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import product
 from typing import Any, TypeVar
 
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.testing.feeds import Feed, Row, Sensor
 from hypergrid.testing.in_time_oracle import in_time
-from hypergrid.testing.networks import HEIGHT_M
 from hypergrid.testing.oracle_aggregates import (
     DAY_NS,
     MIN_COVERAGE,
     WEIGHED,
     Member,
+    aggregated,
     cell_hash,
     increments,
     is_enough,
-    reduce,
 )
 from hypergrid.testing.oracle_formulas import COUNTED_BY_FIRST, converted, merged
-from hypergrid.testing.oracle_spaces import Covered, axis_cells, coarser, in_zone, interpolated
+from hypergrid.testing.oracle_spaces import (
+    Covered,
+    Place,
+    axis_cells,
+    coarser,
+    in_band,
+    in_zone,
+    interpolated,
+    levels,
+    quantum,
+)
 from hypergrid.testing.oracle_times import PERIODIC, Block, TimeCell, Times, even, instants, time_cells
 from hypergrid.testing.sun_oracle import clear_sky
 from hypergrid.times import parse_duration, parse_instant
@@ -48,13 +59,15 @@ class Answer:
 
     times: Times
     sensors: Sequence[Sensor]
-    """Who the places are, where there is no grid."""
-    rows: list[Block] = field(default_factory=list)
-    columns: list[Block] = field(default_factory=list)
+    """Who the places are, where there is no grid, no band and no zone."""
+    axes: dict[str, list[Block]] = field(default_factory=dict)
+    """Cells along the axes of a grid, slowest first, or of bands along z alone; empty for stations and zones."""
     zones: list[str] = field(default_factory=list)
     value: list[list[float]] = field(default_factory=list)
     count: list[list[int]] = field(default_factory=list)
     possible: list[list[int]] = field(default_factory=list)
+    variance: list[list[float]] = field(default_factory=list)
+    """Of estimates by kriging, where nothing was done with them since."""
     readings: list[Row] | None = None
     """Readings not yet in cells."""
     unit: str = ""
@@ -63,13 +76,13 @@ class Answer:
     """Readings before are in no cell; a counter looks back at them."""
 
     @property
-    def grid_places(self) -> list[tuple[Block, Block]]:
-        """Row and column of each place of a grid."""
-        return [(row, column) for row in self.rows for column in self.columns]
+    def grid_places(self) -> list[Place]:
+        """Cells along the axes that each place of a grid or of bands has."""
+        return list(product(*self.axes.values())) if self.axes else []
 
     @property
-    def places(self) -> Sequence[tuple[Block, Block] | int]:
-        """Row and column of each place of a grid, or else the number of its zone or sensor."""
+    def places(self) -> Sequence[Place | int]:
+        """The same, or else the number of the place's zone or sensor."""
         return self.grid_places or list(range(len(self.zones or self.sensors)))
 
     def put(self, line: Sequence[tuple[float, int, int]]) -> None:
@@ -96,21 +109,18 @@ def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
     here = _in_cells(here, feeds[question.variable])
     keep_times = [i for i, cell in enumerate(here.times.cells) if bounded or _inside(cell.corner, window)]
     keep = list(range(len(here.places)))
-    if here.rows:
-        quantum: Any = "uas" if feeds[question.variable].is_lonlat else "mm"
-        bounds = {name: tuple(quanta(edge, quantum, name) for edge in clip[name]) for name in clip if name != "time"}
-        row_bounds, column_bounds = bounds.get("lat", bounds.get("y")), bounds.get("lon", bounds.get("x"))
+    if here.axes:
+        bounds = {name: [quanta(edge, quantum(name), name) for edge in clip[name]] for name in clip if name != "time"}
         keep = [
             i
-            for i, (row, column) in enumerate(here.grid_places)
-            if _inside(row[0], row_bounds) and _inside(column[0], column_bounds)
+            for i, place in enumerate(here.grid_places)
+            if all(_inside(cell[0], bounds.get(name)) for name, cell in zip(here.axes, place, strict=True))
         ]
-        here.rows = [row for row in here.rows if _inside(row[0], row_bounds)]
-        here.columns = [column for column in here.columns if _inside(column[0], column_bounds)]
+        here.axes = {n: [cell for cell in axis if _inside(cell[0], bounds.get(n))] for n, axis in here.axes.items()}
     here.times = here.times.only([here.times.cells[i] for i in keep_times])
-    for name in ("value", "count", "possible"):
+    for name in ("value", "count", "possible", "variance"):
         table = getattr(here, name)
-        setattr(here, name, [[table[i][j] for j in keep] for i in keep_times])
+        setattr(here, name, [[table[i][j] for j in keep] for i in keep_times if table])
     return here
 
 
@@ -187,12 +197,12 @@ def _chain(question: Question, feeds: Mapping[str, Feed], window: Block | None, 
         if _in_time_cells(step):
             here = _interpolate_in_time(step, here, window if bounded and number == last_in_time else None)
         elif step.op == "convert":
-            here = _convert(step, here)
+            here = _convert(step, here, feed)
         elif step.op == "aggregate":
-            since = window[0] if inside and window else None
+            since = window[0] if inside and window and step.name == COUNTER else None
             here = _aggregate(step, here, whole, since, feed)
         elif step.op == "interpolate":
-            here = _interpolate(step, _in_cells(here, feed), is_lonlat=feed.is_lonlat)
+            here = _interpolate(step, _in_cells(here, feed), feed)
         else:
             here, before = _in_cells(here, feed), Question(question.variable, question.steps[:number])
             others = []
@@ -222,11 +232,11 @@ def _in_cells(here: Answer, feed: Feed) -> Answer:
     return here
 
 
-def _convert(step: Step, here: Answer) -> Answer:
+def _convert(step: Step, here: Answer, feed: Feed) -> Answer:
     given = dict(step.params)
-    here.unit = given.get("unit", here.unit)
+    here.unit, here.variance = given.get("unit", here.unit), []
     if step.name in PLACED:
-        return _by_the_sun(step.name, float(given.get("turbidity", 3.0)), here)
+        return _by_the_sun(step.name, float(given.get("turbidity", 3.0)), here, feed)
     if here.readings is None:
         here.value = [[converted(step.name, value, given) for value in line] for line in here.value]
         return here
@@ -236,14 +246,18 @@ def _convert(step: Step, here: Answer) -> Answer:
     return here
 
 
-def _by_the_sun(name: str, turbidity: float, here: Answer) -> Answer:
+def _by_the_sun(name: str, turbidity: float, here: Answer, feed: Feed) -> Answer:
     """Return radiation as a damped share of the clear sky, or back, at stations and grids in longitude and latitude."""
-    places = [(sensor.x, sensor.y) for sensor in here.sensors]
-    if here.rows:
-        places = [(sum(column) / 7.2e9, sum(row) / 7.2e9) for row, column in here.grid_places]
+    known = [sensor.elevation_m for sensor in feed.sensors if math.isfinite(sensor.elevation_m)]
+    # What is not known is taken to be as high as the stations in the mean.
+    middle = math.fsum(known) / len(known) if known else 0.0
+    places = [(s.x, s.y, s.elevation_m if math.isfinite(s.elevation_m) else middle) for s in here.sensors]
+    if here.axes:
+        places = [(sum(column) / 7.2e9, sum(row) / 7.2e9, sum(level[0]) / 2e3 if level else middle)
+                  for *level, row, column in here.grid_places]  # fmt: skip
     for cell, line in zip(here.times.cells, here.value, strict=True):
         ((start, end),) = cell.blocks
-        clear = [clear_sky(start, end - start, place, HEIGHT_M, turbidity) for place in places]
+        clear = [clear_sky(start, end - start, (lon, lat), height, turbidity) for lon, lat, height in places]
         if name == "clear_sky_index":
             line[:] = [(value + 30) / (most + 30) for value, most in zip(line, clear, strict=True)]
         else:
@@ -253,9 +267,10 @@ def _by_the_sun(name: str, turbidity: float, here: Answer) -> Answer:
     return here
 
 
-def _place_key(here: Answer, place: tuple[Block, Block] | int) -> int:
+def _place_key(here: Answer, place: Place | int) -> int:
     if not isinstance(place, int):
-        return cell_hash(place[0][0], place[1][0] % 2**64)
+        *before, last = (cell[0] for cell in place)
+        return reduce(lambda key, corner: cell_hash(corner, key), before[::-1], last % 2**64)
     return int(token(here.zones[place] if here.zones else here.sensors[place].series)[:16], 16)
 
 
@@ -284,7 +299,7 @@ def _aggregate_readings(
             possible = 0
             if interval and cell.blocks:
                 possible = max(sum((stop - start) // interval for start, stop in cell.blocks), 1)
-            value = reduce(name, members, given, cell_hash(cell.corner, _place_key(here, number)))
+            value = aggregated(name, members, given, cell_hash(cell.corner, _place_key(here, number)))
             value = value if is_enough(len(members), possible, share) else math.nan
             line.append((value, len(members), possible))
         result.put(line)
@@ -301,8 +316,8 @@ def _aggregate(step: Step, here: Answer, whole: Block, since: int | None, feed: 
         times = time_cells(cells["time"], here.times, whole, exact=exact, longitudes=longitudes)
     if here.readings is not None:
         return _aggregate_readings(step.name, here, times, share, given, since)
-    result = Answer(times, here.sensors, here.rows, here.columns, here.zones, unit=here.unit)
-    over = _over_space(step, here, result, is_lonlat=feed.is_lonlat)
+    result = Answer(times, here.sensors, here.axes, here.zones, unit=here.unit)
+    over = _over_space(step, here, result, feed)
     by_place = _members(step.name, here, given)
     parts = [(part.corner, i) for i, part in enumerate(here.times.cells)]
     for number, cell in enumerate(times.cells):
@@ -319,7 +334,7 @@ def _aggregate(step: Step, here: Answer, whole: Block, since: int | None, feed: 
                 if (own := by_place[j].get(i)) is not None
             ]
             known = [[i in by_place[j] for i in slices] for j in covered.sources]
-            value = reduce(step.name, members, given, cell_hash(cell.corner, _place_key(result, place)))
+            value = aggregated(step.name, members, given, cell_hash(cell.corner, _place_key(result, place)))
             if not _is_covered(covered, known, lasting, share):
                 value = math.nan
             line.append((value, len(members), covered.possible * lasting))
@@ -344,21 +359,30 @@ def _is_covered(covered: Covered, known: list[list[bool]], lasting: int, share: 
     return covered.held * heard / math.fsum(covered.areas) / max(lasting, 1) >= share * (1 - 1e-9)
 
 
-def _over_space(step: Step, here: Answer, result: Answer, *, is_lonlat: bool) -> list[Covered]:
+def _over_space(step: Step, here: Answer, result: Answer, feed: Feed) -> list[Covered]:
     """Return what each place of the result takes of the source's places; sets these places."""
-    cells = dict(step.cells)
+    cells = {name: spec for name, spec in step.cells if name != "time"}
+    if not cells:
+        return [Covered([number], [1.0], 1) for number in range(len(here.places))]
     if "zones" in cells:
         zones = dict(cells["zones"])
-        result.rows, result.columns, result.zones = [], [], list(zones)
-        return [in_zone(zones[name], here.grid_places, step.name, is_lonlat=is_lonlat) for name in zones]
-    result.rows, result.columns = (
-        axis_cells(next((cells[name] for name in names if name in cells), None), axis)
-        for names, axis in ((("lat", "y"), here.rows), (("lon", "x"), here.columns))
-    )
-    if not here.rows:
-        return [Covered([number], [1.0], 1) for number in range(len(here.places))]
-    by_area = step.name in WEIGHED[:1] and "lat" in cells
-    return [coarser(place, here.grid_places, by_area=by_area) for place in result.grid_places]
+        result.axes, result.zones = {}, list(zones)
+        return [in_zone(zones[name], here.grid_places, step.name, is_lonlat=feed.is_lonlat) for name in zones]
+    if "z" in cells and "z" not in here.axes:
+        heights = _heights(here, feed)
+        known = [round(height * 1000) for height in heights if math.isfinite(height)]
+        result.axes = {"z": levels(cells["z"], (min(known), max(known) + 1))}
+        return [in_band(band, heights) for (band,) in result.grid_places]
+    result.axes = {name: axis_cells(name, cells.get(name), axis) for name, axis in here.axes.items()}
+    by_size = step.name in WEIGHED[:1]
+    return [coarser(place, here.axes, by_size=by_size) for place in result.grid_places]
+
+
+def _heights(here: Answer, feed: Feed) -> list[float]:
+    """Return how high stations are, or the ground under the cells of a grid in metres [m]."""
+    if not here.axes:
+        return [sensor.elevation_m for sensor in here.sensors]
+    return [feed.terrain(sum(x) / 2e3, sum(y) / 2e3) if feed.terrain else math.nan for y, x in here.grid_places]
 
 
 def _members(name: str, here: Answer, given: Mapping[str, Any]) -> list[dict[int, Member]]:
@@ -382,14 +406,22 @@ def _member(times: Times, number: int, value: float) -> Member:
     return Member(value, (start + end) // 2, min(end - start, times.step_ns or end - start) / DAY_NS)
 
 
-def _interpolate(step: Step, here: Answer, *, is_lonlat: bool) -> Answer:
-    made = grid(**dict(step.cells))
-    rows, columns = ([(int(c), int(c) + axis.length) for c in axis.corners] for axis in (made.y, made.x))
-    result = Answer(here.times, here.sensors, rows, columns, unit=here.unit)
-    unit = 3.6e9 if is_lonlat else 1e3
-    centres = [((c[0] + c[1]) / 2 / unit, (r[0] + r[1]) / 2 / unit) for r in rows for c in columns]
-    found = interpolated(step.name, dict(step.params), here.value, here.sensors, centres, is_lonlat=is_lonlat)
-    result.value, result.count = found.values, found.counts
+def _interpolate(step: Step, here: Answer, feed: Feed) -> Answer:
+    cells = dict(step.cells)
+    made = grid(**cells)
+    axes = {axis.name: [(int(c), int(c) + axis.length) for c in axis.corners] for axis in (made.y, made.x)}
+    if "z" in cells:
+        axes = {"z": levels(cells["z"]), **axes}
+    result = Answer(here.times, here.sensors, axes, unit=here.unit)
+    unit = 3.6e9 if feed.is_lonlat else 1e3
+    centres = [(sum(x) / 2 / unit, sum(y) / 2 / unit) for *_, y, x in result.grid_places]
+    heights = [sum(place[0]) / 2e3 for place in result.grid_places]
+    if "z" not in cells:
+        heights = [feed.terrain(*centre) if feed.terrain else math.nan for centre in centres]
+    found = interpolated(
+        step.name, dict(step.params), here.value, here.sensors, centres, heights, feed.terrain, is_lonlat=feed.is_lonlat
+    )
+    result.value, result.count, result.variance = found.values, found.counts, found.variances
     result.possible = [[found.most] * len(centres) for _ in here.value]
     return result
 
@@ -446,9 +478,9 @@ def _merge(step: Step, sources: list[Answer]) -> Answer:
     common: list[TimeCell] = [
         cell for cell in first.times.cells if all(cell in source.times.cells for source in sources)
     ]
-    result = Answer(first.times.only(common), first.sensors, first.rows, first.columns, first.zones)
+    result = Answer(first.times.only(common), first.sensors, first.axes, first.zones)
     places = [list(range(len(first.places))) for _ in sources]
-    if not (first.rows or first.zones or step.name in ON_EQUAL_STATIONS):
+    if not (first.axes or first.zones or step.name in ON_EQUAL_STATIONS):
         named = [{sensor.series.station: i for i, sensor in enumerate(source.sensors)} for source in sources]
         stations = [name for name in named[0] if all(name in others for others in named)]
         result.sensors = [first.sensors[named[0][name]] for name in stations]

@@ -37,7 +37,7 @@ class Member:
     """In a mean, or in a sum."""
 
 
-def reduce(name: str, members: Sequence[Member], given: Mapping[str, Any], cell: int = 0) -> float:
+def aggregated(name: str, members: Sequence[Member], given: Mapping[str, Any], cell: int = 0) -> float:
     """Return the aggregate of values in order of time.
 
     Parameters

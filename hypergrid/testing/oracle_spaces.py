@@ -1,19 +1,24 @@
 """Space as an oracle sees it: cells of a grid one by one, zones by pieces of polygons, estimates point by point."""
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import pairwise, product
 from typing import Any
 
 from hypergrid.testing.feeds import Sensor
-from hypergrid.testing.kriging_oracle import Point, krige, krige_around, plane
+from hypergrid.testing.kriging_oracle import Estimate, Point, around, estimate, nearest, plane
 from hypergrid.testing.oracle_aggregates import WEIGHED
 from hypergrid.testing.oracle_times import Block
 from hypergrid.topology import quanta
 
 COINCIDENT_M = 1e-6
 """Nearer than this, a station stands at a point [m]."""
+FEWEST_OF_TREND = 4
+"""Stations that a lapse rate needs."""
+LEAST_SPAN_M = 50.0
+"""Elevation that they need to span [m]."""
 SLIVER = 1e-9
 """Share of a cell up to which it is the rounding of an edge."""
 
@@ -22,6 +27,8 @@ STRIP_DEGREE = 0.0008
 """Height of a strip whose width is that in its middle, to 1e-11 [degree]."""
 
 Ring = Sequence[Point]
+Place = tuple[Block, ...]
+"""Cells along the axes that a place of a grid, or of bands, has; slowest first."""
 
 
 @dataclass(frozen=True)
@@ -39,43 +46,73 @@ class Covered:
     """What each counts for in the coverage of a zone."""
 
 
-def axis_cells(spec: Any, axis: list[Block]) -> list[Block]:  # noqa: ANN401 - a step's cells are JSON
+def quantum(name: str) -> Any:  # noqa: ANN401 - one of two texts
+    """Return the quantum of a dimension in space."""
+    return "uas" if name in ("lat", "lon") else "mm"
+
+
+def axis_cells(name: str, spec: Any, axis: list[Block]) -> list[Block]:  # noqa: ANN401 - a step's cells are JSON
     """Return the cells that a step asks for along an axis of a grid; as they are where it asks for none."""
-    if spec is None or not axis:
+    if spec is None:
         return axis
+    if name == "z":
+        return levels(spec, (axis[0][0], axis[-1][1]))
     if spec == "all":
         return [(axis[0][0], axis[-1][1])]
-    step = quanta(spec, "uas" if isinstance(spec, str) else "mm", "cells")
+    step = quanta(spec, quantum(name), "cells")
     return [(start, start + step) for start in range(axis[0][0] // step * step, axis[-1][1], step)]
 
 
-def coarser(place: tuple[Block, Block], places: Sequence[tuple[Block, Block]], *, by_area: bool) -> Covered:
-    """Return which cells of a grid lie in a coarser one; in longitude and latitude by area each is a slab of a ball."""
-    sources = [i for i, (row, column) in enumerate(places) if _within(row, place[0]) and _within(column, place[1])]
-    weights = [1.0] * len(sources)
-    if by_area:
-        weights = [
-            math.sin(math.radians(row[1] / 3.6e9)) - math.sin(math.radians(row[0] / 3.6e9))
-            for row, _ in (places[i] for i in sources)
-        ]
-    possible = 1
-    for axis in (0, 1):
-        (start, stop), (first, end) = place[axis], places[0][axis]
-        possible *= (stop - start) // (end - first)
+def levels(spec: Any, over: Block = (0, 0)) -> list[Block]:  # noqa: ANN401 - a step's cells are JSON
+    """Return levels or bands [mm]: of given edges [m], of a start and a step, or over something in whole steps."""
+    if spec == "all":
+        return [over]
+    if isinstance(spec, Mapping) and "edges" in spec:
+        return list(pairwise(edge * 1000 for edge in spec["edges"]))
+    if isinstance(spec, Mapping):
+        start, step = spec["start"] * 1000, spec["step"] * 1000
+        return [(start + i * step, start + (i + 1) * step) for i in range(spec["count"])]
+    step = spec * 1000
+    return [(start, start + step) for start in range(over[0] // step * step, over[1], step)]
+
+
+def coarser(place: Place, axes: Mapping[str, list[Block]], *, by_size: bool) -> Covered:
+    """Return which cells of a grid lie in a coarser one, perhaps weighted: by the slab of a ball, and by height."""
+    places = list(product(*axes.values()))
+    sources = [i for i, cells in enumerate(places) if all(map(_within, cells, place))]
+    weights = [math.prod(map(_size, axes, places[i])) if by_size else 1.0 for i in sources]
+    possible = math.prod(map(_possible, axes.values(), place))
     return Covered(sources, weights, possible)
+
+
+def in_band(band: Block, heights_m: Sequence[float]) -> Covered:
+    """Return what lies in a band of elevation, each like the other; what has no known height is in none."""
+    sources = [i for i, high in enumerate(heights_m) if math.isfinite(high) and band[0] <= round(high * 1000) < band[1]]
+    return Covered(sources, [1.0] * len(sources), len(sources))
+
+
+def _size(name: str, cell: Block) -> float:
+    """Return what a cell along an axis has of its size, up to a factor that is the same for all."""
+    if name == "lat":
+        return math.sin(math.radians(cell[1] / 3.6e9)) - math.sin(math.radians(cell[0] / 3.6e9))
+    return float(cell[1] - cell[0])
+
+
+def _possible(axis: Sequence[Block], cell: Block) -> int:
+    """Return how many cells of an axis a cell could hold, also beyond the axis where its cells are all alike."""
+    lengths = {end - start for start, end in axis}
+    return sum(_within(part, cell) for part in axis) if len(lengths) > 1 else (cell[1] - cell[0]) // lengths.pop()
 
 
 def _within(part: Block, cell: Block) -> bool:
     return cell[0] <= part[0] and part[1] <= cell[1]
 
 
-def in_zone(
-    geometry: Mapping[str, Any], places: Sequence[tuple[Block, Block]], function: str, *, is_lonlat: bool
-) -> Covered:
+def in_zone(geometry: Mapping[str, Any], places: Sequence[Place], function: str, *, is_lonlat: bool) -> Covered:
     """Return what a zone takes of the cells of a grid: for a mean or a sum every piece, else those of half or more."""
     unit = 3.6e9 if is_lonlat else 1e3
     pieces: dict[int, tuple[float, float]] = {}
-    for number, (row, column) in enumerate(places):
+    for number, (*_, row, column) in enumerate(places):
         west, south, east, north = column[0] / unit, row[0] / unit, column[1] / unit, row[1] / unit
         cell = [(west, south), (east, south), (east, north), (west, north)]
         whole = _area([cell], (west, south, east, north), is_lonlat=is_lonlat)
@@ -143,6 +180,8 @@ class Estimates:
     """Estimates of an interpolation in space, slice by slice, and from how many stations each is."""
 
     values: list[list[float]]
+    variances: list[list[float]]
+    """NaN where a method has none."""
     counts: list[list[int]]
     most: int
     """Stations that an estimate may be from."""
@@ -150,39 +189,84 @@ class Estimates:
 
 def interpolated(
     method: str, given: Mapping[str, Any], slices: Sequence[Sequence[float]], sensors: Sequence[Sensor],
-    centres: Sequence[Point], *, is_lonlat: bool,
+    centres: Sequence[Point], heights_m: Sequence[float], ground: Callable[[float, float], float] | None,
+    *, is_lonlat: bool,
 ) -> Estimates:  # fmt: skip
-    """Return the estimates at points from the sensors that have a position and a value."""
-    placed = [i for i, sensor in enumerate(sensors) if math.isfinite(sensor.x) and math.isfinite(sensor.y)]
-    stations_m, points_m = plane([(sensors[i].x, sensors[i].y) for i in placed], centres, is_lonlat=is_lonlat)
+    """Return the estimates at points from the sensors that have a position and a value.
+
+    Where heights matter, a sensor has its own or that of the ground, and one without any is left out.
+
+    Parameters
+    ----------
+    method, given
+        The method and its parameters.
+    slices
+        Values of the sensors, slice by slice.
+    sensors
+        Where they are.
+    centres, heights_m
+        The points, and how high they are [m].
+    ground
+        Elevation [m] at x and y; None where it is not known.
+    """
+    located = [i for i, sensor in enumerate(sensors) if math.isfinite(sensor.x) and math.isfinite(sensor.y)]
+    # The plane is around all that have a place, also those of which no height is known.
+    everyone_m, points_m = plane([(sensors[i].x, sensors[i].y) for i in located], centres, is_lonlat=is_lonlat)
+    known = dict.fromkeys(located, 0.0)
+    trend, is_drifting = given.get("trend"), method == "external_drift_kriging"
+    if trend or is_drifting:
+        known = {i: _height(sensors[i], ground) for i in located}
+    placed = [i for i in located if math.isfinite(known[i])]
+    stations_m, own_m = [everyone_m[located.index(i)] for i in placed], [known[i] for i in placed]
+    middle_m = math.fsum(own_m) / len(own_m) if own_m else 0.0
     most = min(1 if method == "nearest" else given.get("neighbours") or len(placed), len(placed))
-    found = Estimates([], [], most)
+    found = Estimates([], [], [], most)
     for line in slices:
-        values = [line[i] for i in placed]
-        if "kriging" in method:
-            present = sum(map(math.isfinite, values))
-            how = krige if method == "ordinary_kriging" else partial(krige_around, given["mean"])
-            found.values.append(how(stations_m, values, points_m, given["variogram"], most))
-            found.counts.append([min(present, most)] * len(centres))
-        else:
-            pairs = [_by_distance(stations_m, values, point, most, given) for point in points_m]
-            found.values.append([value for value, _ in pairs])
-            found.counts.append([count for _, count in pairs])
+        rate = _rate(trend, own_m, [line[i] for i in placed])
+        heard = [number for number, i in enumerate(placed) if math.isfinite(line[i])]
+        present = [(stations_m[n], line[placed[n]] - rate * (own_m[n] - middle_m)) for n in heard]
+        estimates = []
+        for point, height in zip(points_m, heights_m, strict=True):
+            rises = [own_m[n] - height for n in heard] if is_drifting else None
+            here = _at(method, given, present, point, most, rises)
+            estimates.append(here._replace(value=here.value + (rate * (height - middle_m) if trend else 0.0)))
+        found.values.append([each.value for each in estimates])
+        found.variances.append([each.variance for each in estimates])
+        found.counts.append([each.stations for each in estimates])
     return found
 
 
-def _by_distance(
-    stations_m: Sequence[Point], values: Sequence[float], point: Point, most: int, given: Mapping[str, Any]
-) -> tuple[float, int]:
-    """Return the mean of the nearest stations with a value weighted by inverse distance, and how many these are."""
-    near = sorted((math.dist(station, point), value) for station, value in zip(stations_m, values, strict=True)
-                  if math.isfinite(value))[:most]  # fmt: skip
-    near = [(distance, value) for distance, value in near if distance <= given.get("radius_m", math.inf)]
+def _height(sensor: Sensor, ground: Callable[[float, float], float] | None) -> float:
+    return sensor.elevation_m if math.isfinite(sensor.elevation_m) or ground is None else ground(sensor.x, sensor.y)
+
+
+def _rate(trend: Any, heights_m: Sequence[float], values: Sequence[float]) -> float:  # noqa: ANN401 - JSON
+    """Return how much values grow with height [1/m]: as given, or by least squares where enough report."""
+    if isinstance(trend, Mapping):
+        return float(trend["lapse_rate"]) / 1000
+    known = [(high, value) for high, value in zip(heights_m, values, strict=True) if math.isfinite(value)]
+    highs = [high for high, _ in known]
+    if not trend or len(known) < FEWEST_OF_TREND or max(highs) - min(highs) < LEAST_SPAN_M:
+        return 0.0
+    return statistics.linear_regression(highs, [value for _, value in known]).slope
+
+
+def _at(
+    method: str, given: Mapping[str, Any], present: Sequence[tuple[Point, float]], point: Point, most: int,
+    rises_m: Sequence[float] | None,
+) -> Estimate:  # fmt: skip
+    radius_m = given.get("radius_m", math.inf)
+    if method == "simple_kriging":
+        return around(given["mean"], present, point, given["variogram"], most, radius_m)
+    if "kriging" in method:
+        return estimate(present, point, given["variogram"], most, radius_m, rises_m)
+    near = [(math.dist(present[i][0], point), present[i][1]) for i in nearest(present, point, most, radius_m)]
     if not near:
-        return math.nan, 0
+        return Estimate(math.nan, math.nan, 0)
     here = [value for distance, value in near if distance <= COINCIDENT_M]
     if here:
-        return math.fsum(here) / len(here), len(near)
+        return Estimate(math.fsum(here) / len(here), math.nan, len(near))
     weights = [distance ** -given.get("power", 2.0) for distance, _ in near]
     total = math.fsum(weights)
-    return math.fsum(weight / total * value for weight, (_, value) in zip(weights, near, strict=True)), len(near)
+    value = math.fsum(weight / total * value for weight, (_, value) in zip(weights, near, strict=True))
+    return Estimate(value, math.nan, len(near))

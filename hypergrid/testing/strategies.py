@@ -27,8 +27,16 @@ OF_ANY: Final = ("min", "max", "count", "exceedance")
 OF_NUMBERS: Final = ("mean", "mean", "sum", "median", "quantile", "variance", "standard_deviation")
 OWN: Final = ("own_travel", "own_power")
 KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", "sum", *CHOICES, *OWN})
-GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest")
+GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest", "external_drift_kriging")
 METHODS: Final = (*GRID_METHODS, "linear", "spline")
+LEVELS: Final = (
+    {"start": 2300, "step": 50, "count": 3}, {"edges": [2200, 2350, 2360, 2500]}, {"edges": [2330, 2400]}
+)  # fmt: skip
+"""Of grids above the networks of `networks`."""
+COARSER: Final = (100, "all", {"edges": [2200, 2350, 2500]}, {"start": 2300, "step": 150, "count": 2})
+"""What may be made of them, or of stations."""
+BANDS: Final = (*COARSER, {"edges": [2310, 2374, 2375, 2500]})
+TRENDS: Final[tuple[Any, ...]] = ({"lapse_rate": -6.5}, "lapse_rate")
 OF_INSTANTS: Final = frozenset(
     {"mean", "median", "circular_mean", *CHOICES, *OWN, *METHODS, "valid_range", "limit"}
     | {"scale", "own_soft", "wet", "root_of_rain", "rain_of_root", "own_shared", "clear_sky_index"}
@@ -74,11 +82,15 @@ class _State:
     merges: bool
     """Whether there are other variables."""
     unit: str
+    has_ground: bool = False
+    """Whether there is a layer of elevation."""
     is_array: bool = False
     spec: Spec | None = None
     """The time cells; None for readings and the instants of an array."""
     space: str = "stations"
     shape: tuple[int, int] = (1, 1)
+    levels: int = 0
+    """Of a grid above the ground; 0 on it."""
     is_window_needed: bool = False
     """Whether different variables need a clip to be over the same time."""
     merged: int = 0
@@ -94,13 +106,13 @@ class _State:
     @property
     def is_placed(self) -> bool:
         """Whether it is known where the sun is."""
-        return self.is_lonlat and self.spec is not None and not self.is_over and self.space != "zones"
+        return self.is_lonlat and self.spec is not None and not self.is_over and self.space not in ("zones", "bands")
 
 
 @st.composite
 def documents(  # noqa: PLR0913 - what the questions may be about
     draw: st.DrawFn, *, is_lonlat: bool, pace: str = "minutes", variables: tuple[str, ...] = ("air_temperature",),
-    own: bool = False, merges: bool = False,
+    own: bool = False, merges: bool = False, has_ground: bool = False,
 ) -> Document:  # fmt: skip
     """Return a question of up to four steps, with a clip in time and space perhaps.
 
@@ -118,10 +130,12 @@ def documents(  # noqa: PLR0913 - what the questions may be about
         Whether the functions of `own_functions` are known.
     merges
         Whether all variables of `networks.VALUES` are there to be merged.
+    has_ground
+        Whether there is a layer of elevation.
     """
     variable = draw(st.sampled_from(variables))
     unit = KNOWN_VARIABLES[variable].unit
-    state = _State(variable, pace, is_lonlat, own, merges, unit, is_array=not is_lonlat)
+    state = _State(variable, pace, is_lonlat, own, merges, unit, has_ground, is_array=not is_lonlat)
     steps: list[Document] = []
     if merges and variable == "wind_speed" and draw(st.booleans()):
         steps = draw(_winds(state))
@@ -138,6 +152,8 @@ def documents(  # noqa: PLR0913 - what the questions may be about
         for (name, low), cells in zip(places, state.shape, strict=True):
             if cells > 1:
                 clip[name] = [low, low + (0.002 if is_lonlat else 500)]
+    if (state.levels > 1 or state.space == "bands") and draw(st.integers(0, 2)) == 0:
+        clip["z"] = draw(st.sampled_from([[2200, 2360], [2340, 2500], [2300, 2301]]))
     if clip:
         document["clip"] = clip
     if merges and draw(st.integers(0, 7)) == 0:
@@ -198,16 +214,20 @@ def _steps(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
         kinds += ["interpolate"] * 3
         # A sum or an extreme of a cell has no value at an instant.
         if not state.is_over and (state.spec is None or state.spec.json != "all") and set(state.names) <= OF_INSTANTS:
-            kinds += ["in time"] * 2
+            kinds += ["in time"] * 3
     if state.space == "grid":
         kinds += ["coarser"] * 6
+    if (state.space == "stations" or (state.space == "grid" and state.has_ground and not state.levels)) and (
+        state.spec is not None or state.is_array
+    ):
+        kinds += ["bands"]
     if (state.spec is not None or state.is_array) and state.merged < 2:
         kinds += ["merge"] * (1 if state.merged else 5)
     # What comes back from a dew point, or from a share of the clear sky, follows it.
     if state.names[-1:] == ["dew_point"]:
         kinds = ["merge"]
     if state.names[-1:] == ["clear_sky_index"] and state.is_placed:
-        kinds += ["convert"] * len(kinds)
+        kinds += ["convert"] * (3 * len(kinds))
     kind = draw(st.sampled_from(kinds))
     if kind == "convert":
         made = draw(_converts(state))
@@ -219,7 +239,7 @@ def _steps(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
     elif kind == "interpolate":
         made = draw(_grids(state))
     else:
-        made = draw(_aggregates(state, over_space=kind == "coarser"))
+        made = draw(_aggregates(state, over_space="" if kind == "aggregate" else kind))
     state.names.append(made["method" if made["op"] == "interpolate" else "function"])
     return made
 
@@ -233,35 +253,43 @@ def _grids(draw: st.DrawFn, state: _State) -> Document:
     corner: Document = {"lon": "7:10:39", "lat": "45:52:03", "step": "3arcsec"}
     if not state.is_lonlat:
         corner = {"x": -240, "y": 0, "step": 120}
-    method = draw(st.sampled_from(("ordinary_kriging", *GRID_METHODS)))
+    if draw(st.integers(0, 2)) == 0:
+        corner["z"] = draw(st.sampled_from(LEVELS))
+        state.levels = corner["z"].get("count") or len(corner["z"]["edges"]) - 1
+    knows_heights = state.levels > 0 or state.has_ground
+    method = draw(st.sampled_from(("ordinary_kriging", *(GRID_METHODS if knows_heights else GRID_METHODS[:-1]))))
     params: Document = {"variogram": draw(VARIOGRAMS)} if "kriging" in method else {}
+    is_drifting = method == "external_drift_kriging"
+    # A drift in height takes a trend in it along.
+    if not is_drifting and (state.levels or (knows_heights and draw(st.booleans()))):
+        params["trend"] = draw(st.sampled_from(TRENDS))
     if method == "simple_kriging":
         params["mean"] = draw(st.sampled_from([0.0, 4.5]))
     if method != "nearest" and draw(st.booleans()):
-        params["neighbours"] = draw(st.integers(1, 6))
+        params["neighbours"] = draw(st.integers(2 if is_drifting else 1, 6))
     if method == "inverse_distance" and draw(st.booleans()):
         params["power"] = draw(st.sampled_from([1.0, 3.5]))
-    if "kriging" not in method and draw(st.booleans()):
+    if draw(st.integers(0, 3)) < (1 if "kriging" in method else 2):
         params["radius_m"] = draw(st.sampled_from([90.0, 220.0, 500.0]))
     step: Document = {"op": "interpolate", "method": method, "grid": {**corner, "shape": list(state.shape)}}
     return {**step, "params": params} if params else step
 
 
 @st.composite
-def _aggregates(draw: st.DrawFn, state: _State, *, over_space: bool) -> Document:
+def _aggregates(draw: st.DrawFn, state: _State, *, over_space: str) -> Document:
     step: Document = {"op": "aggregate"}
-    if over_space:
-        sizes = ["6arcsec", "9arcsec", "all"] if state.is_lonlat else [240, 360, "all"]
-        if draw(st.integers(0, 2)):
+    if over_space == "bands":
+        step["z"] = draw(st.sampled_from(BANDS))
+        state.space = "bands"
+    elif over_space:
+        if state.levels < 2 and draw(st.integers(0, 2)):
             step["zones"] = draw(_zones(state))
             state.space = "zones"
         else:
-            step[draw(st.sampled_from(["lat", "lon"] if state.is_lonlat else ["y", "x"]))] = draw(
-                st.sampled_from(sizes)
-            )
+            step.update(draw(_coarser(state)))
             state.space = "coarser"
     over_time = not state.is_over and (not over_space or draw(st.booleans()))
-    name = draw(st.sampled_from(_functions(state, over_time=over_time, over_space=over_space)))
+    name = draw(st.sampled_from(_functions(state, over_time=over_time, over_space=bool(over_space))))
     if over_time:
         calendar = named(state.pace, state.spec, is_lonlat=state.is_lonlat)
         spec = draw(st.one_of(calendar, calendar, durations(state.pace, state.spec)))
@@ -274,6 +302,17 @@ def _aggregates(draw: st.DrawFn, state: _State, *, over_space: bool) -> Document
     elif name not in KEEPING_UNIT and name not in ("circular_mean", "rain_accumulation"):
         state.unit = "other"
     return {**step, "function": name, **({"params": params} if params else {})}
+
+
+@st.composite
+def _coarser(draw: st.DrawFn, state: _State) -> Document:
+    """Return coarser levels, rows or columns, or several of these."""
+    sizes = ["6arcsec", "9arcsec", "all"] if state.is_lonlat else [240, 360, "all"]
+    names = ["lat", "lon"] if state.is_lonlat else ["y", "x"]
+    if state.levels:
+        names.append("z")
+    chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
+    return {name: draw(st.sampled_from(COARSER if name == "z" else sizes)) for name in chosen}
 
 
 def _functions(state: _State, *, over_time: bool, over_space: bool) -> list[str]:
@@ -404,7 +443,7 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
     if VANISHING & set(state.names):
         simple.remove("ratio")
     if formulas and state.variable == "relative_humidity":
-        formulas = ["dew_point"]
+        formulas = ["dew_point"] * 3
     name = draw(st.sampled_from([*formulas * 6, *simple]))
     if state.names[-1:] == ["dew_point"]:
         name = "relative_humidity"

@@ -30,12 +30,12 @@ from hypergrid.perspective.steps import Question
 from hypergrid.query import OpenArchive, Query
 from hypergrid.rewrite import RULES
 from hypergrid.testing.feeds import Feed
-from hypergrid.testing.networks import PACES, random_array, varied_archive
+from hypergrid.testing.networks import PACES, knows_ground, random_array, random_layers, varied_archive
 from hypergrid.testing.oracle import Answer, answer
 from hypergrid.testing.own_functions import own_functions
 from hypergrid.testing.strategies import GRID_METHODS, documents
 from hypergrid.testing.time_strategies import NAMED, OFTEN
-from hypergrid.topology import Bins, Grid, Instants, Periodic, Regular, SeriesAxis, ZoneCells
+from hypergrid.topology import Bands, Bins, Grid, Instants, Periodic, Regular, SeriesAxis, ZoneCells
 
 Asked = tuple[str, int, dict[str, Any]]
 """Pace and seed of a network, and a question about it."""
@@ -85,7 +85,12 @@ def of_archives(draw: st.DrawFn, paces: Sequence[str] = tuple(PACES)) -> Asked:
 def of_arrays(draw: st.DrawFn, paces: Sequence[str] = tuple(PACES)) -> Asked:
     """Return pace and seed of an array, and a question about it."""
     pace, seed = draw(st.sampled_from(paces)), draw(st.integers(0, 10_000))
-    return pace, seed, draw(documents(is_lonlat=False, pace=pace, variables=ARRAYS, own=True))
+    has_ground = knows_ground(seed)
+    return (
+        pace,
+        seed,
+        draw(documents(is_lonlat=False, pace=pace, variables=ARRAYS, own=True, has_ground=has_ground)),
+    )
 
 
 def archive_query(archives: Archives, asked: Asked) -> tuple[Query, dict[str, Feed]]:
@@ -97,7 +102,7 @@ def archive_query(archives: Archives, asked: Asked) -> tuple[Query, dict[str, Fe
 def array_query(asked: Asked) -> tuple[Query, dict[str, Feed]]:
     pace, seed, document = asked
     array, feeds = random_array(seed, variable=document["variable"], pace=pace)
-    query = hg.base(array)
+    query = hg.base(array, layers=random_layers(seed))
     return replace(query, question=pinned(question_from_json(document), str(query.question.snapshot))), feeds
 
 
@@ -112,6 +117,9 @@ def check(query: Query, feeds: dict[str, Feed], *, in_all_ways: bool = False) ->
         same(np.broadcast_to(possible, computed["count"].shape), expected.possible, "possible")
         corners = [cell.corner for cell in expected.times.cells]
         assert computed["time"].to_numpy().astype(np.int64).tolist() == corners
+    if has_variance(query.question):
+        event("variance")
+        same(query.with_variance().compute()["variance"].to_numpy(), expected.variance, "variance")
     orders = ("walk", "raster", "coarse_to_fine")
     for order in orders if in_all_ways else orders[: 1 + len(expected.value) % 2]:
         *_, last = query.refine(order=order)
@@ -130,6 +138,12 @@ def check(query: Query, feeds: dict[str, Feed], *, in_all_ways: bool = False) ->
         same(outcome.value, expected.value, what, is_direction=is_direction)
         same(np.broadcast_to(outcome.count, outcome.value.shape), expected.count, what)
         same(np.broadcast_to(outcome.possible, outcome.value.shape), expected.possible, what)
+
+
+def has_variance(question: Question) -> bool:
+    """Return whether a question ends with kriging, around nothing that is fitted."""
+    last = question.steps[-1] if question.steps else None
+    return last is not None and "kriging" in last.name and dict(last.params).get("trend") != "lapse_rate"
 
 
 def strategies(surface: Surface, *, in_all_ways: bool) -> Iterator[tuple[int, int, int | None, bool]]:
@@ -151,6 +165,9 @@ def answerable(query: Query) -> Query:
     """Return the query where it can be answered, and pass over the few that are refused."""
     try:
         query.surface()
+        if "external_drift_kriging" in drawn(query.question):
+            # Whether its stations determine a drift is known when they are read.
+            query.compute()
     except HyperGridError as error:
         event(f"refused: {str(error)[:60]}")
         reject()
@@ -170,6 +187,10 @@ def drawn(question: Question) -> Iterator[str]:
         if step.op == "aggregate" and spec is not None:
             yield f"time: {'edges' if 'edges' in spec else kinds.get(str(spec), 'even or all')}"
         yield from (f"space: {name}" for name in dict(step.cells) if name != "time" and step.op == "aggregate")
+        given = dict(step.params)
+        yield from (f"{step.name}: {name}" for name in ("trend", "radius_m") if name in given)
+        if step.op == "interpolate" and "z" in dict(step.cells):
+            yield f"{step.name} on levels"
         for other in step.others:
             yield from drawn(other)
 
@@ -256,16 +277,19 @@ def test_the_questions_meet_every_operator_and_every_kind_of_cells(archives: Arc
         except HyperGridError:
             refused[True] += 1
 
-    fixed(max_examples=900)(given(of_archives())(lambda asked: meet(partial(archive_query, archives), asked)))()
-    fixed(max_examples=300)(given(of_arrays())(lambda asked: meet(array_query, asked)))()
+    fixed(max_examples=1200)(given(of_archives())(lambda asked: meet(partial(archive_query, archives), asked)))()
+    fixed(max_examples=400)(given(of_arrays())(lambda asked: meet(array_query, asked)))()
     assert refused[True] < 0.25 * refused.total()
     names = {*AGGREGATES, *MERGES, *CONVERTS}
     names |= {*GRID_METHODS, *(f"{name} in time" for name in ("nearest", "linear", "spline"))}
-    names |= {f"space: {name}" for name in ("lon", "lat", "x", "y", "zones")}
+    names |= {f"space: {name}" for name in ("lon", "lat", "x", "y", "z", "zones")}
+    names |= {f"{name} on levels" for name in GRID_METHODS}
+    names |= {f"{name}: trend" for name in GRID_METHODS if name != "external_drift_kriging"}
+    names |= {f"{name}: radius_m" for name in GRID_METHODS}
     names |= {
         f"axis: {time.__name__}, {space.__name__}"
         for time in (Instants, Regular, Bins, Periodic)
-        for space in (SeriesAxis, Grid, ZoneCells)
+        for space in (SeriesAxis, Grid, ZoneCells, Bands)
     }
     names |= {f"axis: {kind}" for kind in ("sliding", "with gaps", "instants")}
     names |= {f"interval: {kind}" for kind in ("sample at instant", "mean at start", "mean at end")}

@@ -406,3 +406,20 @@ def test_stations_of_an_archive_have_bands(tmp_path: Path) -> None:
     assert 1 < known.sum() < known.size
     expected = flat["value"][:, known].mean("series")
     np.testing.assert_allclose(found.compute()["value"][:, 0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("trend", ["profile", "lapse_rate", {"lapse_rate": -6.5}])
+def test_what_is_made_of_a_slice_does_not_depend_on_who_reports_in_others(trend: object) -> None:
+    # The lowest and the highest station report in the last slice alone.
+    values = VALUES.copy()
+    values[:-1, [np.argmin(HEIGHTS), np.argmax(HEIGHTS)]] = np.nan
+    times = np.datetime64("2007-10-01T12:00", "ns") + np.arange(SLICES) * np.timedelta64(20, "m")
+    coords = {"time": times, **{name: ("station", PLACES[:, at]) for at, name in enumerate("xy")}}
+    array = xr.DataArray(
+        values, dims=("time", "station"), coords={**coords, "elevation": ("station", HEIGHTS)}, name="air_temperature"
+    )
+    given = {"grid": grid(z={"edges": EDGES}), "variogram": MODEL, "mean": 5.0, "trend": trend}
+    query = hg.base(array).interpolate("simple_kriging", **given)
+    clipped = query.clip(time=("2007-10-01T12:00", "2007-10-01T14:00")).compute()["value"]
+    assert clipped.sizes["time"] == 6
+    np.testing.assert_allclose(clipped, query.compute()["value"][:6], rtol=1e-10)
