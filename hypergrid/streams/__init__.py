@@ -6,17 +6,36 @@ if TYPE_CHECKING:
     from hypergrid.streams.faults import BufferFull, KeysDoNotGrow
     from hypergrid.streams.join import WoJoin
     from hypergrid.streams.matches import Late, Matches
+    from hypergrid.streams.monitors import DependentMonitor, Monitors
     from hypergrid.streams.parameters import Known
+    from hypergrid.streams.pipeline import Pipeline, Stage
     from hypergrid.streams.statistics import Statistics, StreamStatistics
 
-__all__ = ["BufferFull", "KeysDoNotGrow", "Known", "Late", "Matches", "Statistics", "StreamStatistics", "WoJoin"]
+__all__ = [
+    "BufferFull",
+    "DependentMonitor",
+    "KeysDoNotGrow",
+    "Known",
+    "Late",
+    "Matches",
+    "Monitors",
+    "Pipeline",
+    "Stage",
+    "Statistics",
+    "StreamStatistics",
+    "WoJoin",
+]
 
 _PLACES = {
     "BufferFull": "faults",
+    "DependentMonitor": "monitors",
     "KeysDoNotGrow": "faults",
     "Known": "parameters",
     "Late": "matches",
     "Matches": "matches",
+    "Monitors": "monitors",
+    "Pipeline": "pipeline",
+    "Stage": "pipeline",
     "Statistics": "statistics",
     "StreamStatistics": "statistics",
     "WoJoin": "join",

@@ -54,7 +54,10 @@ RETURNS = 30
 
 KNOWN_DISPLACED, KNOWN_DISORDER = 32, 33
 """Scrambling factor [tuples] and greatest disorder [key units] known beforehand, -1 where monitored."""
-COLUMNS = 34
+GUARD, TURN = 31, 34
+"""The running maximum that the greatest displacement reaches back to; the number of tuples at which one more may lie
+above the quantile."""
+COLUMNS = 36
 
 # Columns of an entry …
 AFTER, SIZE, WATCH, TAILS = 0, 1, 2, 3

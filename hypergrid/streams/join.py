@@ -5,7 +5,7 @@ import datetime
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.streams import kernel, state
@@ -37,8 +37,8 @@ from hypergrid.streams.fields import (
 )
 from hypergrid.streams.matches import LATE_ROWS, Matches, enlarged, matches_of, written
 from hypergrid.streams.parameters import RARE, SLOT_BYTES, Description, Form, Known, Policy
-from hypergrid.streams.statistics import STILL_TUPLES, Statistics, statistics_of
-from hypergrid.streams.table import number_rows
+from hypergrid.streams.statistics import STILL_TUPLES, Statistics, lags_of, statistics_of
+from hypergrid.streams.table import gather, number_rows
 
 Number = TypeVar("Number", np.int32, np.int64, np.float64)
 
@@ -146,8 +146,7 @@ class WoJoin:
         if about.allowed_bytes is None:
             return
         who = f"a join of {about.streams} streams"
-        least = about.streams * about.slot_bytes + about.entry_bytes
-        admit(f"{who} with one tuple each", least, about.allowed_bytes)
+        admit(f"{who} with one tuple each", self.least_bytes, about.allowed_bytes)
         if about.policy == "published" and known.scrambling_factor is not None and known.lag is not None:
             rates = known.rate_hz or (1.0,) * about.streams
             bounds = buffer_bounds(known.scrambling_factor, rates, known.lag)
@@ -227,6 +226,37 @@ class WoJoin:
     def statistics(self) -> Statistics:
         """Return what is held, and what monitors say."""
         return statistics_of(self._state, self._known, self._about.allowed_bytes)
+
+    def lags(self) -> NDArray[np.float64]:
+        """Return the lag from each stream (row) to each other (column) [tuples], shape (n, n), 0 on the diagonal.
+
+        Under policy "published" they are monitored at every arrival; else they are told by the greatest keys.
+        """
+        return lags_of(self._state, self._known)
+
+    def allow(self, allowed_bytes: int) -> None:
+        """Change the limit of what is held.
+
+        Raises
+        ------
+        TooLarge
+            It is below one tuple a stream.
+        """
+        self._about = dataclasses.replace(self._about, allowed_bytes=allowed_bytes)
+        self._admit()
+        self._about.tell(self._state.whole, self._state.seen.per)
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes of one tuple of each stream, below which no limit goes."""
+        return self._about.streams * self._about.slot_bytes + self._about.entry_bytes
+
+    def least_row(self, stream: int) -> int | None:
+        """Return the least row of a stream that is held, None where nothing of it is held."""
+        held = self._state.held
+        slots, owners = gather(held.heads, held.links, int(self._state.whole[HELD_ALL]))
+        mine = slots[owners == stream]
+        return int(held.rows[mine].min()) if len(mine) else None
 
     def snapshot(self) -> bytes:
         """Return all that the join remembers; `resume` goes on from it, equal to the last bit."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.streams.compiled import compiled
+from hypergrid.streams.compiled import compiled, compiled_within
 from hypergrid.streams.fields import (
     ALLOWED,
     ASLEEP,
@@ -95,7 +95,7 @@ VISITS_ALLOWED = 65536
 """Buckets that sweeps may visit in vain before buckets are cut anew."""
 
 
-@compiled
+@compiled_within
 def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
     """Tell whether all other streams have a tuple in the entry; the one whose absence was seen last is asked first."""
     n = heads.shape[1] - TAILS
@@ -108,7 +108,7 @@ def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
     return True
 
 
-@compiled
+@compiled_within
 def combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
     """Return how many results a tuple of a stream has in a complete entry."""
     product = 1
@@ -124,7 +124,7 @@ def combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
     return product
 
 
-@compiled
+@compiled_within
 def write_combinations(
     keys: Ints,
     heads: Narrow,
@@ -259,7 +259,7 @@ def sift(keys: Ints, pending: Narrow, root: int, end: int) -> None:
         root = child
 
 
-@compiled
+@compiled_within
 def drop_passed(
     buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, pending: Narrow, whole: Ints, per: Ints
 ) -> None:
@@ -298,7 +298,7 @@ def drop_passed(
         whole[TOP_SWEPT] = max(whole[TOP_SWEPT], following)
 
 
-@compiled
+@compiled_within
 def missed_some(whole: Ints, per: Ints, stream: int, key: int) -> bool:
     """Tell whether tuples that the key would have met were dropped on purpose before."""
     if key < whole[SWEPT_ALL]:
@@ -333,7 +333,7 @@ def note_late(
     per[stream, LATE] += 1
 
 
-@compiled
+@compiled_within
 def lacks_room(per: Ints, whole: Ints, ranks: Ints, late: Ints, stream: int) -> int:
     """Return what is needed before a tuple of a stream can be taken, DONE where there is enough of all."""
     if whole[FREE_SLOT] == NONE:

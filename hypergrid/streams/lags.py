@@ -5,6 +5,8 @@ stream with keys beyond the greatest of the lagging one, which is exact for what
 lags, the tuples that it lacks are those of the other beyond its own greatest key, at its own rate.
 """
 
+from typing import Any
+
 import numpy as np
 
 from hypergrid.streams.compiled import compiled
@@ -14,15 +16,21 @@ from hypergrid.streams.fields import (
     BOUND,
     CEILING,
     COUNT,
+    DONE,
     GREATEST,
     KNOWN_DISPLACED,
     RANKED,
+    RANKS_FULL,
+    RECORDS_SHORT,
     REPEATED,
+    SHORT,
     WARM,
     Floats,
     Ints,
+    Monitored,
+    Narrow,
 )
-from hypergrid.streams.observe import rate_of, scrambling
+from hypergrid.streams.observe import observe, rate_of, scrambling
 
 MARGIN = 1024
 """Keys kept below those that lags need, so that ranks of late tuples are exact."""
@@ -137,3 +145,46 @@ def bound_all(per: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, cl
     """Bring the bounds of all streams up to date."""
     for stream in range(len(per)):
         per[stream, BOUND] = bound_of(per, rates, ranks, rate, lag, stream, clock)
+
+
+@compiled
+def watch(seen: Monitored, stream: Narrow, key: Ints, arrival: Ints, rare: int, start: int) -> tuple[int, int]:
+    """Observe tuples without joining them; return a code, and the first tuple that was not taken."""
+    per, records, rates, spread, ranks = seen
+    for t in range(start, len(stream)):
+        i: Any = np.int64(stream[t])
+        if per[i, SHORT]:
+            return RECORDS_SHORT, t
+        if per[i, RANKED] == ranks.shape[1] and not make_room(per, ranks, i):
+            return RANKS_FULL, t
+        observe(per, records, rates, spread, i, key[t], arrival[t], rare)
+        rank_in(per, ranks, i, key[t])
+    return DONE, len(stream)
+
+
+@compiled
+def sort_along(
+    seen: Monitored, waiting: Ints, ends: Ints, first_key: Ints, second_key: Ints, slack: int, rare: int, start: int
+) -> tuple[int, int]:
+    """Sort tuples on their first key within a buffer of `slack`, and observe the second keys in that order.
+
+    `waiting` holds both keys of what waits, shape (capacity, 2), between the two `ends`.
+    """
+    per, records, rates, spread, _ = seen
+    for t in range(start, len(first_key)):
+        if per[0, SHORT]:
+            return RECORDS_SHORT, t
+        if ends[1] == len(waiting):
+            for place in range(ends[1] - ends[0]):
+                waiting[place, 0], waiting[place, 1] = waiting[ends[0] + place, 0], waiting[ends[0] + place, 1]
+            ends[0], ends[1] = 0, ends[1] - ends[0]
+        place = ends[1]
+        while place > ends[0] and waiting[place - 1, 0] > first_key[t]:
+            waiting[place, 0], waiting[place, 1] = waiting[place - 1, 0], waiting[place - 1, 1]
+            place -= 1
+        waiting[place, 0], waiting[place, 1] = first_key[t], second_key[t]
+        ends[1] += 1
+        if ends[1] - ends[0] > slack:
+            observe(per, records, rates, spread, 0, waiting[ends[0], 1], per[0, COUNT], rare)
+            ends[0] += 1
+    return DONE, len(first_key)
