@@ -54,9 +54,9 @@ RETURNS = 30
 
 KNOWN_DISPLACED, KNOWN_DISORDER = 32, 33
 """Scrambling factor [tuples] and greatest disorder [key units] known beforehand, -1 where monitored."""
-GUARD, TURN = 31, 34
-"""The running maximum that the greatest displacement reaches back to; the number of tuples at which one more may lie
-above the quantile."""
+GUARD, TURN, GUARDED = 31, 34, 35
+"""The key above which no tuple is displaced further than any of this epoch; the number of tuples at which one more may
+lie above the quantile; the number of tuples until which GUARD holds."""
 COLUMNS = 36
 
 # Columns of an entry …
@@ -104,6 +104,10 @@ class Monitored(NamedTuple):
     """Histograms of disorder: all that is remembered, and this epoch's; shape (n, 2, BUCKETS)."""
     ranks: Ints
     """The greatest keys of each stream in order, shape (n, capacity); capacity 0 where nobody asks for lags."""
+    lags: Floats
+    """From each stream to each other at the last arrival of either [tuples], shape (n, n)."""
+    rates_now: Floats
+    """Rate of each stream at the last arrival [Hz], shape (n,)."""
 
 
 class Held(NamedTuple):

@@ -361,7 +361,7 @@ def run(
 ) -> tuple[int, int]:
     """Take the tuples of a batch from `start` on; return a code, and the first tuple that was not taken."""
     # Arrays by names of their own: to take one from a record counts references, which costs more than the loop.
-    per, records, rates, spread, ranks = seen
+    per, records, rates, spread, ranks, lags, rates_now = seen
     buckets, keys, heads, links, rows, payloads, arrivals, pending = held
     known_rate, known_lag = known
     batch_stream, batch_row, batch_key, batch_payload, batch_arrival = batch
@@ -456,7 +456,7 @@ def run(
             while per[stream, HELD] > window:
                 drop_oldest(buckets, keys, heads, links, whole, per, stream)
         elif policy == PUBLISHED:
-            bound_all(per, rates, ranks, known_rate, known_lag, clock)
+            bound_all(per, rates, ranks, lags, rates_now, known_rate, known_lag, stream, clock)
             for other in range(len(per)):
                 while per[other, HELD] > per[other, BOUND]:
                     drop_oldest(buckets, keys, heads, links, whole, per, other)
@@ -466,7 +466,7 @@ def run(
 @compiled
 def pass_time(seen: Monitored, held: Held, whole: Ints, clock: int) -> None:
     """Let the clock go on without an arrival: streams may fall asleep, windows end."""
-    per, records, _, _, _ = seen
+    per, records, _, _, _, _, _ = seen
     buckets, keys, heads, links, _, _, arrivals, pending = held
     clock = max(whole[CLOCK], clock)
     whole[CLOCK] = clock

@@ -121,36 +121,49 @@ def lag_of(
 
 
 @compiled
-def bound_of(per: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, stream: int, clock: int) -> int:
-    """Return the tuples of a stream that may have to be held (equations 3.7 and 3.8)."""
-    if per[stream, COUNT] < WARM and per[stream, KNOWN_DISPLACED] < 0:
-        return CEILING
-    most = 0.0
-    own = scrambling(per, stream)
-    for other in range(len(per)):
-        if other == stream or per[other, ASLEEP]:
-            continue
-        if per[other, COUNT] < WARM and per[other, KNOWN_DISPLACED] < 0:
-            return CEILING
-        delay = 0.0
-        displaced = scrambling(per, other)
-        if displaced > 0:
-            delay = displaced * ratio_of(per, rates, rate, stream, other, clock)
-        most = max(most, own + delay + lag_of(per, rates, ranks, rate, lag, stream, other, clock))
-    return max(1, int(np.ceil(most - 1e-9)))
+def bound_all(
+    per: Ints,
+    rates: Ints,
+    ranks: Ints,
+    lags: Floats,
+    rates_now: Floats,
+    rate: Floats,
+    lag: Floats,
+    stream: int,
+    clock: int,
+) -> None:
+    """Bring the bounds of all streams up to date after an arrival of one (equations 3.7 and 3.8).
 
-
-@compiled
-def bound_all(per: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, clock: int) -> None:
-    """Bring the bounds of all streams up to date."""
-    for stream in range(len(per)):
-        per[stream, BOUND] = bound_of(per, rates, ranks, rate, lag, stream, clock)
+    Lags change between that stream and the others only, so that the others' are kept in `lags`.
+    """
+    n = len(per)
+    for other in range(n):
+        rates_now[other] = rate_of(per, rates, rate, other, clock)
+        if other != stream:
+            lags[stream, other] = lag_of(per, rates, ranks, rate, lag, stream, other, clock)
+            lags[other, stream] = lag_of(per, rates, ranks, rate, lag, other, stream, clock)
+    is_unknown = False
+    for i in range(n):
+        is_unknown |= per[i, COUNT] < WARM and per[i, KNOWN_DISPLACED] < 0 and not per[i, ASLEEP]
+    for i in range(n):
+        most = -np.inf
+        for j in range(n):
+            if j != i and not per[j, ASLEEP]:
+                delay: float = scrambling(per, j)
+                if delay > 0.0:
+                    ratio = rates_now[i] / rates_now[j]
+                    # 1 where either is unknown.
+                    delay *= ratio if ratio == ratio else 1.0
+                most = max(most, delay + lags[i, j])
+        # At least one, also where all others sleep.
+        bound = max(1.0, np.ceil(scrambling(per, i) + most - 1e-9))
+        per[i, BOUND] = CEILING if is_unknown else int(bound)
 
 
 @compiled
 def watch(seen: Monitored, stream: Narrow, key: Ints, arrival: Ints, rare: int, start: int) -> tuple[int, int]:
     """Observe tuples without joining them; return a code, and the first tuple that was not taken."""
-    per, records, rates, spread, ranks = seen
+    per, records, rates, spread, ranks, _, _ = seen
     for t in range(start, len(stream)):
         i: Any = np.int64(stream[t])
         if per[i, SHORT]:
@@ -170,7 +183,7 @@ def sort_along(
 
     `waiting` holds both keys of what waits, shape (capacity, 2), between the two `ends`.
     """
-    per, records, rates, spread, _ = seen
+    per, records, rates, spread, _, _, _ = seen
     for t in range(start, len(first_key)):
         if per[0, SHORT]:
             return RECORDS_SHORT, t

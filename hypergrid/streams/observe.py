@@ -20,8 +20,10 @@ from hypergrid.streams.fields import (
     EPOCH,
     FINE,
     FIRST_RECORD,
+    FLOOR,
     GREATEST,
     GUARD,
+    GUARDED,
     KNOWN_DISPLACED,
     LAST,
     LEFT,
@@ -80,25 +82,26 @@ def first_as_great(per: Ints, records: Ints, stream: int, key: int) -> int:
     return int(high)
 
 
-@compiled_within
-def displaces(per: Ints, records: Ints, stream: int, key: int) -> bool:
-    """Tell whether the newest tuple may be displaced further than any of this epoch; only such ones need a search.
+@compiled
+def set_guard(per: Ints, records: Ints, stream: int) -> None:
+    """Note the key above which no tuple can be displaced further than any of this epoch, for some arrivals to come.
 
-    It is, where the running maximum of more than the greatest displacement ago is as great as its key.
+    A tuple is, where the running maximum of more than the greatest displacement ago is as great as its key. That
+    maximum only grows, so the one of some arrivals on serves until then, and hardly any tuple needs a search.
     """
     mask = records.shape[1] - 1
-    first, last = per[stream, FIRST_RECORD], per[stream, END_RECORD] - 1
-    before = per[stream, COUNT] - per[stream, DISPLACED]
-    guard = min(max(per[stream, GUARD], first), last)
-    while guard < last and records[stream, (guard + 1) & mask, 0] < before:
-        guard += 1
-    while guard > first and records[stream, guard & mask, 0] >= before:
-        guard -= 1
-    per[stream, GUARD] = guard
-    if records[stream, guard & mask, 0] < before:
-        return bool(records[stream, guard & mask, 1] >= key)
-    # The ring does not reach so far back.
-    return first > 0 and bool(records[stream, first & mask, 1] >= key)
+    first, low, high = per[stream, FIRST_RECORD], per[stream, FIRST_RECORD], per[stream, END_RECORD] - 1
+    displaced = per[stream, DISPLACED]
+    per[stream, GUARDED] = per[stream, COUNT] + displaced // 4
+    before = per[stream, GUARDED] - displaced
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if records[stream, middle & mask, 0] < before:
+            low = middle
+        else:
+            high = middle - 1
+    reaches = records[stream, low & mask, 0] < before or first > 0
+    per[stream, GUARD] = records[stream, low & mask, 1] if reaches else FLOOR
 
 
 @compiled
@@ -115,6 +118,7 @@ def turn_epoch(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
     per[stream, COUNTED], per[stream, ABOVE], per[stream, QUANTILE] = total, 0, BUCKETS - 1
     settle(per, spread, stream, rare)
     per[stream, LEFT] = EPOCH
+    per[stream, GUARDED] = 0
 
 
 @compiled_within
@@ -178,13 +182,17 @@ def observe(
         settle(per, spread, stream, rare)
     elif per[stream, COUNTED] >= per[stream, TURN]:
         settle(per, spread, stream, rare)
-    if not displaces(per, records, stream, key):
+    if count > per[stream, GUARDED]:
+        set_guard(per, records, stream)
+    if key > per[stream, GUARD]:
         return 0
     place = first_as_great(per, records, stream, key)
     if place == per[stream, FIRST_RECORD] and place > 0 and per[stream, END_RECORD] - place == records.shape[1]:
         per[stream, SHORT] = 1
     displacement = count - records[stream, place & mask, 0]
-    per[stream, DISPLACED] = max(per[stream, DISPLACED], displacement)
+    if displacement <= per[stream, DISPLACED]:
+        return 0
+    per[stream, DISPLACED] = displacement
     return int(displacement)
 
 

@@ -20,6 +20,7 @@ from hypergrid.streams.fields import (
     FLOOR,
     GREATEST,
     GREATEST_ALL,
+    GUARDED,
     KNOWN_DISORDER,
     KNOWN_DISPLACED,
     LAST,
@@ -157,6 +158,7 @@ def astray(per: Ints, whole: Ints, stream: int, key: int, jump: int) -> bool:
         return True
     per[stream, RETURNS], per[stream, AWAY] = 0, FLOOR
     per[stream, FIRST_RECORD] = per[stream, END_RECORD]
+    per[stream, GUARDED] = 0
     per[stream, GREATEST] = FLOOR
     whole[GREATEST_ALL] = key
     for other in range(len(per)):
