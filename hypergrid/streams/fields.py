@@ -73,8 +73,8 @@ CLOCK, FREE_SLOT, FREE_ENTRY, HELD_ALL, ENTRIES, GREATEST_ALL, SWEPT_ALL, DEADLI
 LEAST_LINE, NEXT_LINE, LAST_STREAM, PEAK_ALL, TAKEN = 8, 9, 10, 11, 12
 """Least line of all awake streams, the least but one, the stream of the first; peak of tuples held; tuples taken."""
 WRITTEN, LATE_WRITTEN, PENDING, PENDING_DONE, SHIFT = 13, 14, 15, 16, 17
-VISITS, DROPS, ADVANCES, NEEDED, BEGAN, TOP_SWEPT = 18, 19, 20, 21, 22, 23
-CREATED, FIRST_KEY, REACH = 24, 25, 26
+VISITS, DROPS, ADVANCES, NEEDED, TOP_SWEPT = 18, 19, 20, 21, 22
+CREATED, FIRST_KEY, REACH = 23, 24, 25
 # How the join decides, in the same row: the window in tuples or ns, the silence after which a stream is asleep [ns], of
 # how many tuples one may come later than reckoned with, the key units that a clock may jump (0: judged), and bytes:
 # allowed, of a tuple, of a key.

@@ -133,7 +133,7 @@ def astray(per: Ints, whole: Ints, stream: int, key: int, jump: int) -> bool:
     """Judge a key beyond reach: True where its clock must have jumped.
 
     It is believed where more than half of the streams jump to the same time (the network was silent), or where a
-    stream stays far behind what it said before (what it said before was wrong).
+    stream comes back to where another is, and stays there (what it said before was wrong).
     """
     reach = whole[REACH]
     if jump == 0:
@@ -154,7 +154,11 @@ def astray(per: Ints, whole: Ints, stream: int, key: int, jump: int) -> bool:
         return False
     per[stream, RETURNS] = per[stream, RETURNS] + 1 if abs(per[stream, AWAY] - key) <= reach else 1
     per[stream, AWAY] = key
-    if per[stream, RETURNS] < RETURNS_BELIEVED:
+    is_alone = True
+    for other in range(len(per)):
+        is_alone &= other == stream or abs(per[other, GREATEST] - key) > reach
+    # A clock set back to its beginning would hold everything for ever.
+    if per[stream, RETURNS] < RETURNS_BELIEVED or is_alone:
         return True
     per[stream, RETURNS], per[stream, AWAY] = 0, FLOOR
     per[stream, FIRST_RECORD] = per[stream, END_RECORD]
