@@ -38,7 +38,7 @@ from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
-from hypergrid.kriging.detrended import DetrendedKriging
+from hypergrid.kriging.detrended import Detrended, DetrendedKriging
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.in_time import Known
 from hypergrid.kriging.local import LocalField
@@ -74,7 +74,7 @@ class Evaluator:
         meter
             What measures each perspective.
         keeps_weights
-            Whether weights of local kriging are kept for other boxes.
+            Whether weights of kriging are kept for other boxes.
         """
         self._meter, self._keeps_weights = meter, keeps_weights
         self._pulled, self._buffers = pulled, buffers
@@ -470,9 +470,7 @@ class Evaluator:
         for note in (*placing.notes, *(of_what(here.source) + note for note in prepared.notes)):
             self.remarks.say(note, note)
         field = prepared.field
-        if isinstance(field, KrigingField):
-            field.expect(here.topology.space.count)
-        elif isinstance(field, LocalField):
+        if isinstance(field, KrigingField | LocalField | Detrended):
             field.expect(here.topology.space.count, here.topology.time.count, keep=self._keeps_weights)
         placed_count = int((placing.near & known).sum()) - prepared.merged
         stations = min(operator.given.get("neighbours") or placed_count, placed_count)
