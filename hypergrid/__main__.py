@@ -29,7 +29,7 @@ from hypergrid.errors import (
 )
 from hypergrid.export import check_path, write
 from hypergrid.kriging import Score
-from hypergrid.pictures import map_of_best, plot_comparison
+from hypergrid.pictures import map_of_best, part_shown, plot_comparison
 from hypergrid.query import OpenArchive, Query, base, open_archive
 from hypergrid.recomputed import again as compute_again
 from hypergrid.settings import read_settings
@@ -175,9 +175,8 @@ def query(
         say(f"note: {note}")
     if summary["missing"] == summary["cells"]:
         say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
-    times = result["value"].shape[0]
-    if out.suffix == ".png" and times > 1 and not {"series", "zone"} & set(result.dims):
-        say(f"the picture shows the first of {times} time cells; .nc and .zarr hold all")
+    if out.suffix == ".png" and (shown := part_shown(result)):
+        say(f"the picture shows {shown}; .nc and .zarr hold all")
     if out.suffix == ".png" and "variance" in result:
         say("the picture does not show the variance; .nc and .zarr hold it")
     if as_json:

@@ -3,8 +3,8 @@
 What is kept is the surface itself, with room for time cells to come. An update finds the slices that were written since
 (the archive's commits say so), follows them through the chain (`execution/touched.py`), computes the touched time cells
 as a query of their own, and puts them in their place. Where that would not be exact, because stations or layers
-changed, because a variogram or a trend is fitted to all slices, or because the archive no longer knows what was written
-since, everything is computed anew, and the update says so.
+changed, because a variogram or a trend is fitted to all slices, because a climatology is of the new readings as well,
+or because the archive no longer knows what was written since, everything is computed anew, and the update says so.
 """
 
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.execution import Outcome, make_plan, run, to_dataset
+from hypergrid.execution import Outcome, free_bytes, make_plan, run, to_dataset
 from hypergrid.execution.memory import empty
 from hypergrid.execution.touched import Changes, touched
-from hypergrid.perspective import Base, Perspective, Question, Surface
+from hypergrid.perspective import Base, Perspective, Question, Recur, Surface
 from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.sources import Sources
 from hypergrid.perspective.steps import Step
@@ -81,7 +81,8 @@ class Growing:
 
     def dataset(self) -> xr.Dataset:
         """Return the surface as it is now, as `Query.compute` returns it; its arrays change with the next update."""
-        return to_dataset(self._query.question, self._here, self._rows.outcome(self._here.topology.time.count))
+        outcome = self._rows.outcome(self._here.topology.time.count)
+        return to_dataset(self._query.question, self._here, outcome, token=self._query.token)
 
     def update(self) -> Update:
         """Take what was committed since, and compute what it touches.
@@ -125,8 +126,9 @@ class Growing:
         self._rows.put(0, outcome)
 
     def _compute(self, here: Perspective) -> Outcome:
-        plan = make_plan(Surface(here))
-        plan.check(self._allowed_bytes)
+        allowed = free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
+        plan = make_plan(Surface(here), allowed_bytes=allowed)
+        plan.check(allowed)
         return list(run(plan, watched=False))[-1].outcome
 
 
@@ -224,6 +226,8 @@ def _why_anew(old: Perspective, new: Perspective, changes: Changes | None) -> st
         return "stations, layers or what is far from the grid changed"
     if _shift(old, new) is None:
         return "its time cells are others"
+    if any(isinstance(item.operator, Recur) and touched(item.source, changes).any() for item in new.chain()):
+        return "what is normal is of the new readings as well; clip the climatology to a time of its own"
     return ""
 
 

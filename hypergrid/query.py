@@ -36,7 +36,7 @@ from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.tokens import token
-from hypergrid.topology import Grid
+from hypergrid.topology import Grid, levels_json
 from hypergrid.topology import zones as read_zones
 from hypergrid.units import Variable
 
@@ -90,7 +90,7 @@ class Refinement:
     def estimate(self) -> NDArray[np.float64]:
         """The first time cell of a map, or a station's time cells, days as rows, the rest estimated.
 
-        Shape (rows, columns); NaN beyond the last time cell.
+        Shape (rows, columns), those of one level after the other; NaN beyond the last time cell.
         """
         return self.picture.frame().estimate
 
@@ -99,13 +99,14 @@ class Refinement:
         """Time cells of the surface."""
         return self.progress.frames
 
-    def frame(self, number: int) -> Frame:
-        """Return one time cell of a map as it stands now."""
-        return self.progress.frame(number)
+    def frame(self, number: int, level: int = 0) -> Frame:
+        """Return one time cell of a map, on one level where there are several, as it stands now."""
+        return self.progress.frame(number, level)
 
     def dataset(self) -> xr.Dataset:
         """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""
-        result = to_dataset(self.question, self.progress.plan.surface, self.progress.outcome)
+        plan = self.progress.plan
+        result = to_dataset(self.question, plan.surface, self.progress.outcome, token=plan.original.token)
         return result if self.complete else result.assign_attrs(hypergrid_fraction=self.fraction)
 
 
@@ -144,6 +145,7 @@ class Query:
         lat: object = None,
         x: object = None,
         y: object = None,
+        z: object = None,
         zones: object = None,
         **params: object,
     ) -> "Query":
@@ -163,6 +165,10 @@ class Query:
             "phase": "3h"}. The dimension of the result has their name, and no aggregate over time can follow.
         lon, lat, x, y
             New cells along an axis of a grid: a length, or "all".
+        z
+            The same along the levels of a grid; of stations, or a grid on the ground with a layer "elevation", bands of
+            elevation, each of what lies in it: 500 (metres, from whole multiples of it), {"edges": [0, 800, 1500]}, or
+            {"start": 400, "stop": 2400, "step": 500}.
         zones
             Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
         params
@@ -170,7 +176,7 @@ class Query:
             `min_coverage`: share of the possible readings below which a cell is missing.
         """
         polygons = None if zones is None else read_zones(zones).to_json()
-        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "zones": polygons}
+        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
         return self._then(Step("aggregate", function, items(params), items(_given(cells))))
 
     def interpolate(
@@ -207,15 +213,19 @@ class Query:
         step = Step("interpolate", method, items(_given(params)), items(where), _questions(others))
         return self._joined(self._then(step), others)
 
-    def merge(self, function: str, *others: "Query") -> "Query":
+    def merge(self, function: str, *others: "Query", **params: object) -> "Query":
         """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
 
-        A function says which sources it takes, and in which order; this query is the first.
+        A function says which sources it takes, and in which order; this query is the first. One over "all", or over
+        cells that come again ("hour_of_day", "month_of_year"), is a climatology where this query has other cells: each
+        of these takes the one that it lies in. It is of all readings, whatever the surface is clipped to, or of those
+        in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
         """
-        return self._joined(self._then(Step("merge", function, others=_questions(others))), others)
+        step = Step("merge", function, items(_given(params)), others=_questions(others))
+        return self._joined(self._then(step), others)
 
     def clip(self, **bounds: object) -> "Query":
-        """Keep the cells whose corner lies within bounds: time, lon, lat, x or y = (start, stop), stop not included."""
+        """Keep the cells whose corner is in bounds: time, lon, lat, x, y or z = (start, stop), stop not included."""
         listed = []
         for name, pair in bounds.items():
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -265,9 +275,20 @@ class Query:
         """Return what a run would compute, with its projected bytes."""
         return make_plan(self.surface(), refining=refining)
 
-    def explain(self) -> str:
-        """Return the chain, the rewriting and the plan in words."""
-        return explain(self.surface())
+    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None) -> str:
+        """Return the chain, the rewriting and the plan in words.
+
+        Parameters
+        ----------
+        strategy, allowed_bytes
+            As `compute` takes them; where the memory is absent, blocks are what is best where it does not matter.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered, or there is no such strategy.
+        """
+        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes))
 
     def compute(
         self,
@@ -323,7 +344,7 @@ class Query:
         if last is None:
             message = "a surface has at least one cell"
             raise InvalidQuery(message)
-        return to_dataset(self.question, plan.surface, last.outcome)
+        return to_dataset(self.question, plan.surface, last.outcome, token=plan.original.token)
 
     def to_zarr(
         self,
@@ -436,7 +457,8 @@ def _grid_json(grid: object) -> dict[str, Any]:
     else:
         corner = {"lon": _sexagesimal(grid.x.origin), "lat": _sexagesimal(grid.y.origin)}
         corner["step"] = f"{grid.x.step / 1e6:.10g}arcsec"
-    return {**corner, "shape": list(grid.shape)}
+    corner["shape"] = [grid.y.count, grid.x.count]
+    return corner if grid.z is None else {**corner, "z": levels_json(grid.z)}
 
 
 def _sexagesimal(quanta: int) -> str:

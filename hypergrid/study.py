@@ -61,7 +61,7 @@ def _read(data: Query | xr.DataArray) -> tuple[Samples, NDArray[np.datetime64]]:
     perspective = query.surface().perspective
     axis = perspective.topology.space
     if not isinstance(axis, SeriesAxis):
-        message = "a study needs values at stations; this query gives a map that no interpolation made"
+        message = "a study needs values at stations; this query gives bands of elevation: leave that aggregate out"
         raise InvalidQuery(message)
     if perspective.unit == "degree":
         message = (
@@ -332,6 +332,7 @@ def simulate(
     made = simulated(
         plan, count=int(count), generator=np.random.default_rng(seed), memory=parse_memory(correlation_time)
     )  # fmt: skip
-    shown = to_dataset(query.question, plan.surface, Outcome(made[0].reshape(len(made[0]), -1)))["value"]
+    outcome = Outcome(made[0].reshape(len(made[0]), -1))
+    shown = to_dataset(query.question, plan.surface, outcome, token=plan.original.token)["value"]
     attributes = {**shown.attrs, "long_name": f"simulated {shown.attrs['long_name']}, given the readings"}
     return xr.DataArray(made, shown.coords, ("realisation", *shown.dims), "value", attributes)

@@ -32,7 +32,11 @@ class Buffer:
         """Return time cells, increasing, and compute those that are not held."""
         if not np.array_equal(places, self._places):
             self._places, self._times, self._held = places, np.empty(0, dtype=np.intp), None
-        missing = np.setdiff1d(times, self._times, assume_unique=True)
+        missing = times
+        if len(self._times):
+            # Both increase.
+            nearest = np.searchsorted(self._times[:-1], times)
+            missing = times[self._times[nearest] != times]
         if len(missing):
             made = compute(missing)
             if self._held is None:
@@ -48,11 +52,11 @@ class Buffer:
             self._held if len(times) == len(self._times) else times_of(self._held, np.searchsorted(self._times, times))
         )
 
-    def keep(self, needed: NDArray[np.bool_]) -> None:
-        """Let go of the time cells that are not needed any more; shape (time cells of the perspective,)."""
+    def keep(self, last: NDArray[np.intp], box: int) -> None:
+        """Let go of the time cells that no box after this one needs; `last` says which box is, shape (time cells,)."""
         if self._held is None:
             return
-        kept = needed[self._times]
+        kept = last[self._times] > box
         if kept.all():
             return
         self._held = times_of(self._held, np.flatnonzero(kept)) if kept.any() else None
@@ -98,7 +102,7 @@ class Buffers:
         """Let go of what no box after this one needs: boxes are counted in time, for each of several places anew."""
         for token, buffer in self._buffers.items():
             if last_places or token not in self._at_stations:
-                buffer.keep(self._last[token] > box)
+                buffer.keep(self._last[token], box)
         self.peak = max(self.peak, sum(buffer.held for buffer in self._buffers.values()))
 
 

@@ -11,7 +11,7 @@ from hypergrid.perspective import Base, Convert, Merge, Perspective
 from hypergrid.perspective.calls import Fault
 from hypergrid.perspective.functions import Where
 from hypergrid.perspective.matching import columns_of
-from hypergrid.topology import Bins, Grid, Regular, SeriesAxis, ZoneCells
+from hypergrid.topology import Bins, Grid, Regular, SeriesAxis
 from hypergrid.units import convert
 
 Floats = NDArray[np.float64]
@@ -25,7 +25,7 @@ def merged(here: Perspective, operator: Merge, sources: list[Cells]) -> Cells:
         for source, block in zip(here.sources, sources, strict=True)
     ]
     known = zip(blocks, units, row.needed(units), strict=True)
-    values = row.apply(*(convert(block.value, unit, needed) for block, unit, needed in known))
+    values = row.apply(*(convert(block.value, unit, needed) for block, unit, needed in known), **operator.given)
     counting = blocks[:1] if row.counts_first else blocks
     count = reduce(np.minimum, (block.count for block in counting))
     return Cells(values, count, reduce(np.minimum, (block.possible for block in counting)))
@@ -85,12 +85,13 @@ def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
         raise TypeError(message)
     space = here.topology.space
     if isinstance(space, Grid):
-        points, known = space.centres(places), np.full(len(places), np.nan)
-    elif isinstance(space, ZoneCells):
-        message = "a zone has many places"
-        raise TypeError(message)
-    else:
+        heights_m = space.heights_m(places)
+        points, known = space.centres(places), np.full(len(places), np.nan) if heights_m is None else heights_m
+    elif isinstance(space, SeriesAxis):
         points, known = np.stack([space.x, space.y], axis=1)[places], space.elevation_m[places]
+    else:
+        message = "a zone or a band has many places"
+        raise TypeError(message)
     if isinstance(here.operator, Convert) and here.operator.layers:
         placed = np.isfinite(points).all(axis=1) & np.isnan(known)
         known = known.copy()

@@ -17,29 +17,39 @@ from hypergrid.execution.buffers import Buffers
 from hypergrid.execution.cells import Cells, times_of
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
 from hypergrid.execution.faults import naming_cell, naming_reading
-from hypergrid.execution.grids import SpaceCover, TimePart, aggregate_cells, cover_space, space_keys
+from hypergrid.execution.grids import aggregate_cells, cover_space, space_keys
 from hypergrid.execution.instants import at_instants, known_cells, known_readings
-from hypergrid.execution.interpolations import field_key, grid_of, is_by_slice, layers_of, of_what, stations_used
+from hypergrid.execution.interpolations import (
+    field_key,
+    grid_of,
+    is_by_slice,
+    layers_of,
+    of_what,
+    reached_by,
+    stations_used,
+)
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
+from hypergrid.execution.networks import Network, Networks
+from hypergrid.execution.outside import outside_of
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
+from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
-from hypergrid.execution.stations import aggregate_readings
-from hypergrid.execution.windows import Times, aggregated, reached
+from hypergrid.execution.stations import aggregate_readings, finite
+from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
-from hypergrid.kriging.conditioning import least_stations
-from hypergrid.kriging.detrended import Detrended, DetrendedKriging
+from hypergrid.kriging.detrended import DetrendedKriging
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.in_time import Known
 from hypergrid.kriging.local import LocalField
 from hypergrid.kriging.slices import field_of
 from hypergrid.kriging.trend import ELEVATION
-from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
+from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
 from hypergrid.tokens import token
-from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, Space, TimeAxis, TimeCells, ZoneCells
+from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells, changes_cells
 
 
 class Evaluator:
@@ -51,6 +61,7 @@ class Evaluator:
         pulled: frozenset[str] = frozenset(),
         buffers: Buffers | None = None,
         meter: Meter | None = None,
+        keeps_weights: bool = True,
     ) -> None:
         """Take how the chain is computed.
 
@@ -62,8 +73,10 @@ class Evaluator:
             Where cells are kept that more than one box asks for; without, they are computed again.
         meter
             What measures each perspective.
+        keeps_weights
+            Whether weights of local kriging are kept for other boxes.
         """
-        self._meter = meter
+        self._meter, self._keeps_weights = meter, keeps_weights
         self._pulled, self._buffers = pulled, buffers
         self.work: dict[str, int] = {}
         """Cells that were computed, by token."""
@@ -74,22 +87,14 @@ class Evaluator:
         self._whole: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
+        self._networks = Networks()
         self.left_out: dict[str, int] = {}
         """Readings that were read and not used, by reason."""
-        self.notes: list[str] = []
-        """What a reader of the result should know."""
+        self.remarks = Remarks()
+        """What is said beside the values."""
         self.correlation = ""
         """Which correlation between slices the variance of a mean took, for people."""
         self._errors: dict[str, MeanErrors] = {}
-        self.extrapolated: dict[str, NDArray[np.bool_]] = {}
-        """By grid, which cells lie outside the stations' range of elevation, wholly or in part, where it is used."""
-        self._heights_m: dict[str, tuple[float, float]] = {}
-        """By field, lowest and highest elevation of its stations, where it is used."""
-        self._said: dict[str, str] = {}
-        self._unknown: dict[str, NDArray[np.bool_]] = {}
-        """By field and grid, which cells have no covariates."""
-        self._unreached: dict[str, NDArray[np.int64]] = {}
-        """By field, in how many slices each cell has too few stations of those that report; -1 where not yet known."""
 
     def hold(self, here: Perspective, cells: Cells) -> None:
         """Keep a materialised perspective, every time cell of every place; nothing below it is computed again."""
@@ -187,6 +192,9 @@ class Evaluator:
         with naming_cell(here, cells, times):
             if isinstance(operator, Aggregate):
                 return self._aggregate_grid(here, operator, cells, times, out)
+            if isinstance(operator, Recur):
+                needed, places = recurred(here, times)
+                return times_of(self.block(here.source, cells, times=needed), places)
             sources = [self.block(source, cells, times=times) for source in here.sources]
             return self._elementwise(here, sources, cells, times)
 
@@ -228,7 +236,7 @@ class Evaluator:
             first = Aggregate("first", ("time",), 0.0)
             return aggregate_readings(self._read(here), time, axis, operator=first, times=times)
         if isinstance(operator, Base):
-            values = np.asarray(operator.source.read(operator.window))
+            values = np.asarray(operator.source.read(operator.window, operator.unread))
             whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
             return whole if times is None else times_of(whole, times)
         if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
@@ -238,9 +246,12 @@ class Evaluator:
                 return aggregate_readings(self._read(here.source), time, axis, operator=operator, times=times)
             keys = space_keys(axis, np.arange(axis.count))
             axes = (here.source.topology.time, time)
-            needed, part = _part(axes, operator, times)
+            needed, part = time_part(axes, operator, times)
             block = self._at_stations(here.source, needed)
             return aggregate_cells(block, operator, times=axes, space=None, full_space=1, keys=keys, part=part)
+        if isinstance(operator, Recur):
+            needed, which = recurred(here, times)
+            return times_of(self._at_stations(here.source, needed), which)
         places = np.arange(here.topology.space.count)
         return self._elementwise(here, [self._at_stations(source, times) for source in here.sources], places, times)
 
@@ -265,14 +276,14 @@ class Evaluator:
     def _compute_readings(self, here: Perspective) -> Readings:
         operator = here.operator
         if isinstance(operator, Base):
-            found = operator.source.read(operator.window)
+            found = operator.source.read(operator.window, operator.unread)
             if not isinstance(found, Readings):
                 message = f"{operator.source.variable.name} is an array, not readings"
                 raise TypeError(message)
             accepted = np.isin(found.flag, operator.accept_flags)
             for flag, count in zip(*np.unique(found.flag[~accepted], return_counts=True), strict=True):
                 self._leave_out(f"flag {flag}", int(count))
-            return _finite(found.take(accepted))
+            return finite(found.take(accepted))
         readings = self._read(here.source)
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} does not give readings"
@@ -282,7 +293,7 @@ class Evaluator:
         lost = int(np.count_nonzero(np.isnan(value)))
         if lost:
             self._leave_out(", ".join(call.name for call in operator.calls), lost)
-        return _finite(replace(readings, value=value))
+        return finite(replace(readings, value=value))
 
     def _leave_out(self, reason: str, count: int) -> None:
         self.left_out[reason] = self.left_out.get(reason, 0) + count
@@ -300,9 +311,9 @@ class Evaluator:
         if any(row.placed for row in operator.rows()):
             where, note = where_of(here, places)
             if note:
-                self._say(note, note)
+                self.remarks.say(note, note)
             if times is not None:
-                where = replace(where, start_ns=where.start_ns[times])
+                where = where.at(times)
         return replace(sources[0], value=converted(operator, sources[0].value, where))
 
     def _interpolate(
@@ -361,7 +372,7 @@ class Evaluator:
         found = errors.of(cells)
         self.correlation = errors.correlation
         for note in errors.notes:
-            self._say(note, note)
+            self.remarks.say(note, note)
         return found
 
     def interpolation(
@@ -375,37 +386,19 @@ class Evaluator:
         self, here: Perspective, operator: Interpolate, metres: Metres, cells: NDArray[np.intp]
     ) -> tuple[Targets, NDArray[np.bool_]]:
         names = operator.row.covariates(operator.given)
-        targets, known = targets_of(grid_of(here), cells, metres, names, layers_of(here), operator.given)
+        targets, known = self._networks.targets(
+            here.token, cells, metres,
+            lambda: targets_of(grid_of(here), cells, metres, names, layers_of(here), operator.given),
+        )  # fmt: skip
         if not known.all():
-            # Set and not added: a cell may be asked for more than once.
-            key = field_key(here, operator) + here.topology.space.token()
-            self._unknown.setdefault(key, np.zeros(here.topology.space.count, dtype=bool))[cells[~known]] = True
-            unknown = sum(int(np.count_nonzero(found)) for found in self._unknown.values())
-            self._say("cells", f"{unknown} cells without {' or '.join(names)} are missing")
+            self.remarks.without_covariates(field_key(here, operator), grid_of(here), cells[~known], names)
         return targets, known
 
     def _mark(self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp], targets: Targets) -> None:
         """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
         key = field_key(here, operator)
         field = self._fields[key][0] if key in self._fields else None
-        if isinstance(field, Detrended):
-            outside = field.outside(targets)
-        elif key in self._heights_m:
-            low, high = self._heights_m[key]
-            parts = targets.covariates[ELEVATION].reshape(targets.count, targets.parts)
-            outside = np.any((parts < low) | (parts > high), axis=1)
-        else:
-            return
-        grid = grid_of(here)
-        self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))[cells] |= outside
-
-    def _carry_marks(self, source: Grid, target: Space, cells: NDArray[np.intp], space: SpaceCover) -> None:
-        """Mark the cells of a coarser grid, or the zones, that cover a marked one."""
-        marks = self.extrapolated.get(source.token())
-        if marks is not None:
-            before = np.append(0, np.cumsum(marks[space.needed][space.members]))
-            coarser = self.extrapolated.setdefault(target.token(), np.zeros(target.count, dtype=bool))
-            coarser[cells] |= before[space.stop] > before[space.first]
+        self.remarks.mark(key, field, grid_of(here), cells, targets)
 
     def _tell_unreached(
         self,
@@ -422,33 +415,13 @@ class Evaluator:
         radius_m = operator.given.get("radius_m")
         if radius_m is None:
             return
-        field, _, _ = self._field(here, operator)
-        if counts is None:
-            told = self._unreached.get(here.token + repr(operator.content()))
-            if told is not None and (told[cells] >= 0).all():
-                return
-            counts = stations_used(field, targets)
-        if counts.shape[1] != len(cells):
-            return
         key = here.token + repr(operator.content())
-        found = self._unreached.setdefault(key, np.full(grid_of(here).count, -1, dtype=np.int64))
-        heard = field.counts > 0
-        # Set and not added: a cell may be asked for more than once.
-        found[cells] = np.count_nonzero(counts[heard] == 0, axis=0)
-        known = found[found >= 0]
-        if known.any():
-            needed = least_stations(field)
-            what = f"{needed} station{'s' if needed > 1 else ''} that report{'' if needed > 1 else 's'}"
-            note = (
-                f"{known.sum():,} of {known.size * len(counts):,} estimates ({np.count_nonzero(known):,} of "
-                f"{known.size:,} cells in some slice) are missing: fewer than {what} within radius_m = {radius_m:g} m"
-            )
-            self._say(f"unreached {key}", note)
-
-    def _say(self, about: str, note: str) -> None:
-        """Tell a reader of the result something, instead of what was said about the same before."""
-        self._said[about] = note
-        self.notes[:] = self._said.values()
+        if counts is None and self.remarks.knows_reach(key, cells):
+            return
+        field, _, _ = self._field(here, operator)
+        counts = stations_used(field, targets) if counts is None else counts
+        if counts.shape[1] == len(cells):
+            self.remarks.unreached(key, grid_of(here), cells, field, counts, radius_m)
 
     def _field(self, here: Perspective, operator: Interpolate, times: Times | None = None) -> tuple[Field, Metres, int]:
         """Return the field of some slices, or of all, the plane that it is on, and how many stations it may use."""
@@ -457,9 +430,9 @@ class Evaluator:
             if times is not None and self._is_pulled(here.source) and is_by_slice(operator):
                 values = self.block(here.source, np.arange(here.source.topology.space.count), times=times).value
                 # Which stations are used does not depend on the slices once each was heard.
-                if key in self._network_known or np.isfinite(values).any(axis=0).all():
+                if key in self._network_known or (np.isfinite(values).any(axis=0) | ~reached_by(here)).all():
                     self._network_known.add(key)
-                    return self._prepare(here, operator, values)
+                    return self._networks.field(key, values) or self._prepare(here, operator, values)
             self._fields[key] = self._prepare(here, operator, self._stations(here.source).value)
         field, metres, stations = self._fields[key]
         return (field if times is None else field_of(field, times)), metres, stations
@@ -481,25 +454,31 @@ class Evaluator:
             known &= np.isfinite(covariate)
         for what, keep in (
             ("without a position", placing.placed),
-            ("without a value in this time", heard | ~placing.near),
+            ("without a value in this time", heard | ~reached_by(here)),
             (f"without {' or '.join(names)}", known | ~placing.near | ~heard),
         ):
             left_out = [axis.series[i].station for i in np.flatnonzero(~keep)]
             if left_out:
-                self._say(what, f"stations {what} are not used: {', '.join(left_out)}")
+                self.remarks.say(what, f"stations {what} are not used: {', '.join(left_out)}")
         used = np.flatnonzero(placing.near & heard & known)
-        if ELEVATION in covariates and len(used):
-            heights_m = covariates[ELEVATION][used]
-            self._heights_m[key] = float(heights_m.min()), float(heights_m.max())
+        network_m = None
+        if ELEVATION in covariates:
+            self.remarks.stations_lie(key, covariates[ELEVATION][used])
+            network_m = covariates[ELEVATION][placing.near & known]
         metres = placing.metres
-        prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
+        prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used], network_m)
         for note in (*placing.notes, *(of_what(here.source) + note for note in prepared.notes)):
-            self._say(note, note)
+            self.remarks.say(note, note)
         field = prepared.field
         if isinstance(field, KrigingField):
             field.expect(here.topology.space.count)
+        elif isinstance(field, LocalField):
+            field.expect(here.topology.space.count, here.topology.time.count, keep=self._keeps_weights)
         placed_count = int((placing.near & known).sum()) - prepared.merged
-        return field, metres, min(operator.given.get("neighbours") or placed_count, placed_count)
+        stations = min(operator.given.get("neighbours") or placed_count, placed_count)
+        if key in self._network_known and not prepared.merged:
+            self._networks.keep(key, Network(field, used, metres, stations))
+        return field, metres, stations
 
     def _aggregate_grid(
         self,
@@ -511,7 +490,7 @@ class Evaluator:
     ) -> Cells:
         source, target, time = here.source.topology, here.topology.space, here.topology.time
         space, needed, full = None, cells, np.ones(1, np.int64)
-        if isinstance(source.space, Grid) and source.space != target:
+        if changes_cells(source.space, target):
             space = cover_space(source.space, target, cells, operator.row)
             needed = space.needed
             full = space.full
@@ -521,22 +500,14 @@ class Evaluator:
             if commuted is not None:
                 return commuted
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
-        slices, part = (wanted, None) if times is None else _part(times, operator, wanted)
+        slices, part = (wanted, None) if times is None else time_part(times, operator, wanted)
         block = self.block(here.source, needed, times=slices)
         if space is not None and isinstance(source.space, Grid):
-            self._carry_marks(source.space, target, cells, space)
-        if isinstance(target, ZoneCells) and space is not None:
-            self._tell_outside(target)
+            self.remarks.carry_marks(source.space, target, cells, space)
+        if space is not None:
+            for note in outside_of(target):
+                self.remarks.say(note, note)
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys, part=part)
-
-    def _tell_outside(self, target: ZoneCells) -> None:
-        """Say which zones the grid does not hold, or not as a whole."""
-        held = target.held
-        for what, which in (("outside", held == 0), ("partly outside", (held > 0) & (held < 1))):
-            names = [target.zones.names[i] for i in np.flatnonzero(which)]
-            if names:
-                more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-                self._say(f"zones {what}", f"zones {what} the grid: {', '.join(names[:20])}{more}")
 
     def _carry(
         self,
@@ -555,7 +526,7 @@ class Evaluator:
             return None
         if source.token in self._held:
             return None
-        needed, part = _part(times, operator, wanted)
+        needed, part = time_part(times, operator, wanted)
         field, metres, _ = self._field(source, source.operator, needed)
         # A sum of slices with a known mean is not the kriged sum: the mean would have to be added once a slice.
         if not isinstance(field, KrigingField | DetrendedKriging) or (field.mean and operator.function != "mean"):
@@ -577,18 +548,3 @@ class Evaluator:
         value = np.full((len(count), len(cells)), np.nan)
         value[:, known] = field.carry(dual, targets)
         return Cells(value, np.where(known, count, 0), folded.possible)
-
-
-def _part(
-    times: tuple[TimeAxis, TimeCells], operator: Aggregate, wanted: Times | None
-) -> tuple[Times | None, TimePart | None]:
-    """Return which source cells some cells of an aggregate over time need, and how they cover them; None for all."""
-    if wanted is None:
-        return None, None
-    needed, ranges = aggregated(*times, operator, wanted)
-    return needed, TimePart(wanted, ranges, needed)
-
-
-def _finite(readings: Readings) -> Readings:
-    keep = np.isfinite(readings.value)
-    return readings if keep.all() else readings.take(keep)

@@ -1,22 +1,23 @@
 """A plan in words: stable text, so that golden files can hold it."""
 
-from hypergrid.execution.plan import Plan, make_plan
+from hypergrid.execution.plan import Plan
 from hypergrid.execution.time_coordinates import readable_ns
 from hypergrid.perspective import Perspective, Surface
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import Bins, Grid, Instants, Periodic, ZoneCells
+from hypergrid.topology import Bands, Bins, Grid, Instants, Periodic, ZoneCells
 
 
-def explain(surface: Surface) -> str:
+def explain(plan: Plan) -> str:
     """Return the original chain, the rules that fired, and the final plan with cells, bytes and tabled costs."""
-    plan = make_plan(surface)
-    lines = ["Query, from the base to the surface:", *chain_lines(surface)]
+    lines = ["Query, from the base to the surface:", *chain_lines(plan.original)]
     fired = [f"  {fired.rule}: {fired.why}" for fired in plan.rewritten.fired]
     lines += ["Rewritten by:", *fired] if fired else ["Rewritten by: no rule"]
     lines += [f"Plan ({plan.strategy.describe()}):", *_table(plan)]
-    blocks = -(-plan.surface.topology.space.count // plan.block_cells)
+    times = plan.surface.topology.time.count
+    blocks = -(-plan.surface.topology.space.count // plan.block_cells) * -(-times // (plan.block_times or times))
     in_blocks = f"{blocks} block{'s' if blocks > 1 else ''} of up to {plan.block_cells:,} places"
+    in_blocks += f" and {plan.block_times:,} time cells" if plan.block_times else ""
     lines += [
         f"Surface: {plan.cells:,} cells in {in_blocks}",
         f"Projected: {_size(plan.projected_bytes)}, {plan.projected_s:.2g} s by tabled unit costs",
@@ -36,8 +37,10 @@ def _line(item: Perspective) -> str:
 
 def _cells(item: Perspective) -> str:
     time, space = item.topology.time, item.topology.space
-    kind = ("zone" if space.count == 1 else "zones") if isinstance(space, ZoneCells) else "series"
-    where = f"{space.shape[0]} x {space.shape[1]} cells" if isinstance(space, Grid) else f"{space.count} {kind}"
+    kind = {ZoneCells: "zone", Bands: "band"}.get(type(space), "series")
+    where = f"{space.count} {kind}{'' if kind == 'series' or space.count == 1 else 's'}"
+    if isinstance(space, Grid):
+        where = f"{' x '.join(map(str, space.shape))} cells"
     if item.holds_readings:
         return f"readings of {where} from {format_instant(time.origin)} to {format_instant(time.stop)}"
     if isinstance(time, Instants):
@@ -61,7 +64,10 @@ def _clip_line(surface: Surface) -> list[str]:
     parts = []
     if clip.time:
         parts.append(f"time {format_instant(clip.time.start_ns)} to {format_instant(clip.time.stop_ns)}")
-    parts += [name for name, bounds in (("rows", clip.rows), ("columns", clip.columns)) if bounds]
+    # Slowest first, as the cells are counted.
+    clipped = dict(clip.space)
+    said = {"z": "levels", "lat": "rows", "y": "rows", "lon": "columns", "x": "columns"}
+    parts += [name for axis, name in said.items() if axis in clipped]
     return [f"  clip {', '.join(parts)}"]
 
 

@@ -70,8 +70,8 @@ def _place(here: Perspective, place: int) -> str:
         return f"at station {space.series[place].station!r}"
     if isinstance(space, ZoneCells):
         return f"in zone {space.zones.names[place]!r}"
-    row, column = divmod(place, space.x.count)
-    corners = ((space.x, column), (space.y, row))
+    numbers = np.unravel_index(place, space.shape)
+    corners = zip(space.axes[::-1], numbers[::-1], strict=True)
     return "at " + ", ".join(
-        f"{axis.name} {(axis.origin + axis.step * number) / PER_UNIT[axis.quantum]:.7g}" for axis, number in corners
+        f"{axis.name} {axis.corners[number] / PER_UNIT[axis.quantum]:.7g}" for axis, number in corners
     )

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hypergrid.perspective.aggregate_formulas import States
 from hypergrid.perspective.aggregates import AggregateRow, Part
+from hypergrid.perspective.calls import Fault
 from hypergrid.perspective.listing import Listing, Members, Standing, pieces
 
 Number = TypeVar("Number", np.float64, np.int64)
@@ -105,13 +106,30 @@ def whole_values(
     row, values, first, stop, given
         As for `fold_values`; values of shape (n,).
     """
-    if row.whole is None:
-        message = f"{row.name} does not take all values of a cell at once"
-        raise TypeError(message)
     result, count = np.full(len(first), np.nan), np.zeros(len(first), dtype=np.int64)
     for part, members, _ in _listed(values, first, stop):
-        result[part], count[part] = row.whole(members, given), members.sizes
+        result[part], count[part] = whole_of(row, members, given, part.start), members.sizes
     return result, count
+
+
+def whole_of(row: AggregateRow, members: Members, given: Mapping[str, Any], before: int) -> Floats:
+    """Return what a row makes of all values of each cell, shape (cells,).
+
+    Parameters
+    ----------
+    row, members, given
+        The function, the values of some cells, the function's parameters.
+    before
+        How many cells come before these, for a fault to name the very cell.
+    """
+    if row.whole is None:
+        message = f"{row.name} neither folds, nor chooses, nor takes all values of a cell"
+        raise TypeError(message)
+    try:
+        return row.whole(members, given)
+    except Fault as fault:
+        fault.at = None if fault.at is None else fault.at + before
+        raise
 
 
 def _step_columns(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,18 @@ from hypergrid.execution.fold import (
     fold_single,
     fold_values,
     members_present,
+    whole_of,
 )
-from hypergrid.execution.listed import of_products
 from hypergrid.execution.standing import of_cells, prepared_cells
 from hypergrid.execution.stations import series_keys
 from hypergrid.perspective.aggregate_formulas import States
 from hypergrid.perspective.aggregates import AggregateRow
-from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.listing import Listing, pieces
 from hypergrid.perspective.operators import Aggregate
+from hypergrid.tokens import token
 from hypergrid.topology import (
+    PER_UNIT,
+    Bands,
     Bins,
     Cover,
     Grid,
@@ -37,6 +40,7 @@ from hypergrid.topology import (
     ZoneCells,
     bins_over,
     blocks_of,
+    cells_inside,
     cover,
     per_cell,
 )
@@ -128,33 +132,62 @@ def _totals(matrix: sparse.csr_array, count: NDArray[np.int64]) -> Floats:
     return np.asarray(matrix @ count.astype(np.float64))
 
 
-def cover_space(source: Grid, target: Space, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
-    """Return the source cells under some target cells of a coarser grid, or in some zones, and what they weigh.
+def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
+    """Return the source cells under some target cells of a coarser grid, in some zones or bands, and what they weigh.
 
-    A mean weighs source cells by their true area inside the new cell; a sum over zones takes of each cell the share
-    that is inside, so that zones that tile the grid add up to it. All other functions take each cell alike: below a
-    coarser cell every one, in a zone those that belong to it (`ZoneCells.belonging`).
+    A mean weighs source cells by their true area inside the new cell, and by their height where levels differ in it; a
+    sum over zones takes of each cell the share that is inside, so that zones that tile the grid add up to it. All other
+    functions take each cell alike: below a coarser cell every one, in a zone those that belong to it
+    (`ZoneCells.belonging`). Stations in a band weigh alike in every function.
     """
     if isinstance(target, ZoneCells):
         return _cover_zones(target, cells, row)
-    if not isinstance(target, Grid):
+    if isinstance(target, Bands):
+        return _cover_bands(target, cells, row)
+    if not isinstance(source, Grid) or not isinstance(target, Grid):
         message = "an aggregate over space goes from a grid to cells above it"
         raise TypeError(message)
-    rows, columns = np.divmod(cells, target.x.count)
-    by_row, by_column = cover(source.y, target.y), cover(source.x, target.x)
-    heights = (by_row.stop - by_row.first)[rows]
-    widths = (by_column.stop - by_column.first)[columns]
-    sizes = heights * widths
+    places = np.unravel_index(cells, target.shape)
+    covers = [cover(below, above) for below, above in zip(source.axes, target.axes, strict=True)]
+    lengths = [found.sizes[at] for found, at in zip(covers, places, strict=True)]
+    sizes = np.prod(lengths, axis=0)
     stop = np.cumsum(sizes)
-    within = np.arange(int(sizes.sum())) - np.repeat(stop - sizes, sizes)
-    width = np.repeat(widths, sizes)
-    of_row = np.repeat(by_row.first[rows], sizes) + within // np.maximum(width, 1)
-    column = np.repeat(by_column.first[columns], sizes) + within % np.maximum(width, 1)
-    needed, members = np.unique(of_row * source.x.count + column, return_inverse=True)
-    full = np.array([(target.y.length // source.y.step) * (target.x.length // source.x.step)])
-    by_area = row.weigh == "area" and source.system == "lonlat" and source.y != target.y
-    weights = cell_areas(source.y, source.x)[of_row] if by_area else None
+    left = np.arange(int(sizes.sum())) - np.repeat(stop - sizes, sizes)
+    numbers = []
+    # Within a target cell the cells of the last axis follow one another.
+    for found, at, length in zip(covers[::-1], places[::-1], lengths[::-1], strict=True):
+        left, beside = np.divmod(left, np.repeat(np.maximum(length, 1), sizes))
+        numbers.append(np.repeat(found.first[at], sizes) + beside)
+    numbers = numbers[::-1]
+    needed, members = np.unique(np.ravel_multi_index(tuple(numbers), source.shape), return_inverse=True)
+    full = np.ones(1, dtype=np.int64)
+    for below, above, at in zip(source.axes, target.axes, places, strict=True):
+        whole = possible_slices(below, above)[:, 0]
+        full = full * (whole[at] if len(whole) > 1 else whole)
+    weights = _weights(source, target, numbers) if row.weigh == "area" else None
     return SpaceCover(needed, members, stop - sizes, stop, full, weights)
+
+
+def _weights(source: Grid, target: Grid, numbers: list[NDArray[np.int64]]) -> Floats | None:
+    """Return what cells of a grid, given by their numbers along its axes, weigh in a mean; None where all alike."""
+    weights = None
+    if source.system == "lonlat" and source.y != target.y:
+        weights = cell_areas(source.y, source.x)[numbers[-2]]
+    if isinstance(source.z, Bins) and source.z != target.z:
+        heights = (source.z.lengths / PER_UNIT["mm"])[numbers[0]]
+        weights = heights if weights is None else weights * heights
+    return weights
+
+
+def _cover_bands(target: Bands, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
+    first, sizes = target.edges[cells], np.diff(target.edges)[cells]
+    stop = np.cumsum(sizes)
+    listed = target.order[np.arange(int(sizes.sum())) + np.repeat(first - (stop - sizes), sizes)]
+    needed, members = np.unique(listed, return_inverse=True)
+    source, weights = target.source, None
+    if isinstance(source, Grid) and source.system == "lonlat" and row.weigh == "area":
+        weights = cell_areas(source.y, source.x)[listed // source.x.count]
+    return SpaceCover(needed, members, stop - sizes, stop, sizes, weights)
 
 
 def _cover_zones(target: ZoneCells, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
@@ -212,10 +245,6 @@ def aggregate_cells(
     if times:
         ranges, slices = _ranges(times, part), _possible(times, part)
         possible = possible * slices
-    if isinstance(row, ListedRow):
-        value, count = _listed(source, row, ranges, space)
-        share = _share_listed(source.value, slices, ranges, space)
-        return _kept(Cells(value, count, possible), operator, share)
     if row.rank is not None:
         return _choose(source, operator, times, keys, part)
     # A function that looks back is given all source cells, whichever of its own are wanted.
@@ -287,19 +316,6 @@ def _kept(cells: Cells, operator: Aggregate, share: Floats | None) -> Cells:
     return Cells(value, cells.count, cells.possible)
 
 
-def _listed(
-    source: Cells, row: ListedRow, ranges: Cover | None, space: SpaceCover | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return what a function makes of the values of each cell; over time and space at once, of all of them."""
-    values, each = source.value, np.arange(len(source.value))
-    along = each, each + 1
-    if ranges is not None:
-        values = values if ranges.members is None else values[ranges.members]
-        along = ranges.first, ranges.stop
-    places = None if space is None else (space.members, (space.first, space.stop))
-    return of_products(row, values, along, places)
-
-
 def whole_cells(
     row: AggregateRow,
     values: NDArray[np.float64],
@@ -326,9 +342,6 @@ def whole_cells(
     -------
     Shape (target times, target cells), both.
     """
-    if row.whole is None:
-        message = f"{row.name} neither folds, nor chooses, nor takes all values of a cell"
-        raise TypeError(message)
     times, places = (np.arange(length, dtype=np.int64) for length in values.shape)
     begin, late = (times, times + 1) if ranges is None else (ranges.first, ranges.stop)
     left, right = (places, places + 1) if space is None else (space.first, space.stop)
@@ -342,7 +355,7 @@ def whole_cells(
         time = time if ranges is None or ranges.members is None else ranges.members[time]
         found = values[time, place if space is None else space.members[place]]
         members = members_present(sizes[part], found, np.isfinite(found))
-        result[part], count[part] = row.whole(members, given), members.sizes
+        result[part], count[part] = whole_of(row, members, given, part.start), members.sizes
     return result.reshape(shape), count.reshape(shape)
 
 
@@ -376,8 +389,9 @@ def _possible(times: tuple[TimeAxis, TimeCells], part: TimePart | None) -> NDArr
     return possible if part is None or len(possible) == 1 else possible[part.times]
 
 
+@lru_cache(maxsize=64)
 def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
-    """Return how many source cells a whole target cell covers, shape (time or 1, 1)."""
+    """Return how many source cells a whole target cell covers, made once for all boxes; shape (time or 1, 1)."""
     if isinstance(source, Regular):
         starts, ends = blocks_of(target)
         first = -((source.origin - starts) // source.step)
@@ -389,16 +403,16 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.
         start, stop = min(source.origin, target.origin), max(source.stop, target.stop)
         source = bins_over(source.calendar, start, stop)
-    return cover(source, target).sizes[:, None]
+    return cells_inside(source, target).sizes[:, None]
 
 
 def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return a key of each cell of a space from its corner alone, shape (cells,)."""
+    """Return a key of each cell of a space from its corner, or a zone's name, alone; shape (cells,)."""
     if isinstance(space, SeriesAxis):
         return series_keys(space)[cells]
     if isinstance(space, ZoneCells):
-        message = "no function chooses among the cells of a zone"
-        raise TypeError(message)
-    rows, columns = np.divmod(cells, space.x.count)
-    corners = cell_hashes(space.y.corners, space.x.corners.view(np.uint64))
-    return corners[rows, columns]
+        return np.array([int(token(space.zones.names[cell])[:16], 16) for cell in cells], dtype=np.uint64)
+    keys = space.axes[-1].corners.view(np.uint64)
+    for axis in space.axes[-2::-1]:
+        keys = cell_hashes(axis.corners, keys).ravel()
+    return keys[cells]

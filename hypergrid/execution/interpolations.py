@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from hypergrid.execution.places import Covariate
 from hypergrid.kriging import Field, Targets, Variogram
 from hypergrid.perspective import Base, Convert, Interpolate, Merge, Perspective
-from hypergrid.topology import Grid
+from hypergrid.perspective.placing import in_reach
+from hypergrid.topology import Grid, SeriesAxis
 
 
 def is_by_slice(operator: Interpolate) -> bool:
@@ -36,15 +37,24 @@ def grid_of(here: Perspective) -> Grid:
     return here.topology.space
 
 
+def reached_by(here: Perspective) -> NDArray[np.bool_]:
+    """Return which stations may have a say in an interpolation, shape (series,)."""
+    axis = here.source.topology.space
+    if not isinstance(axis, SeriesAxis) or not isinstance(here.operator, Interpolate):
+        message = "an interpolation starts from stations"
+        raise TypeError(message)
+    return in_reach(axis, grid_of(here), here.operator)
+
+
 def layers_of(here: Perspective) -> Covariate:
-    """Return what looks up layers where the readings of a perspective come from."""
-    base = here.bases()[0].operator
+    """Return what looks up the layers of an interpolation where its readings come from; others are known nowhere."""
+    base, operator = here.bases()[0].operator, here.operator
 
     def at(name: str, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not isinstance(base, Base):
-            message = "a base has a source"
+        if not isinstance(base, Base) or not isinstance(operator, Interpolate):
+            message = "an interpolation is of what a base has a source of"
             raise TypeError(message)
-        return base.source.layer(name).at(points)
+        return base.source.layer(name).at(points) if name in dict(operator.layers) else np.full(len(points), np.nan)
 
     return at
 

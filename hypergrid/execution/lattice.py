@@ -43,13 +43,13 @@ class Lattice:
 def lattice_of(surface: Perspective) -> Lattice:
     """Return the lattice of a surface.
 
-    A map has its rows and columns; a series of regular time cells, at one station, has days as rows and the cells of a
-    day, from the clock time of the first one, as columns (thesis example 5.3.2: 28 days x 24 hours). Where a day is no
-    multiple of the cells, and where several series are asked for, all are in one row.
+    A map has its rows and columns, one level after the other; a series of regular time cells, at one station, has days
+    as rows and the cells of a day, from the clock time of the first one, as columns (thesis example 5.3.2: 28 days x 24
+    hours). Where a day is no multiple of the cells, and where several series are asked for, all are in one row.
     """
     space, time = surface.topology.space, surface.topology.time
     if isinstance(space, Grid):
-        return Lattice("space", space.count, space.shape[1])
+        return Lattice("space", space.count, space.shape[-1])
     if not isinstance(time, Regular) or time.count == 1 or not in_parts_of_time(surface):
         return Lattice("space", space.count, space.count)
     per_day = DAY_NS // time.step if DAY_NS % time.step == 0 else time.count

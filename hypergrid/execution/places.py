@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.kriging import Field, Stations, Targets, Variogram
 from hypergrid.kriging.conditioning import conditioning_note, models_of
 from hypergrid.kriging.selection import PARAMETERS, treat_coincident
+from hypergrid.kriging.trend import ELEVATION, NETWORK_M, trend_of
 from hypergrid.kriging.validity import check_validity
 from hypergrid.kriging.weights import WEIGHTS, key_of
 from hypergrid.perspective import Interpolate
@@ -39,7 +40,7 @@ def covariates_of(axis: SeriesAxis, names: tuple[str, ...], at: Covariate) -> di
     for name in names:
         values = np.full(axis.count, np.nan)
         values[placed] = at(name, points[placed])
-        if name == "elevation":
+        if name == ELEVATION:
             values = np.where(np.isfinite(axis.elevation_m), axis.elevation_m, values)
         found[name] = values
     return found
@@ -55,8 +56,17 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def prepare(operator: Interpolate, stations: Stations, values: Floats) -> Prepared:
+def prepare(operator: Interpolate, stations: Stations, values: Floats, network_m: Floats | None = None) -> Prepared:
     """Return the field of values (slices, stations), what is in one place treated as the step asks.
+
+    Parameters
+    ----------
+    operator
+        The interpolation.
+    stations, values
+        Those that report, and what.
+    network_m
+        Where there is a trend, the elevations of all stations that could report [m], shape (could report,).
 
     Raises
     ------
@@ -70,6 +80,8 @@ def prepare(operator: Interpolate, stations: Stations, values: Floats) -> Prepar
         # Before anything is solved: the remedy of a system that cannot be is another one.
         notes += check_validity(who, model, used.positions_m)
     own = {name: value for name, value in given.items() if name not in {item.name for item in PARAMETERS}}
+    if trend_of(given) is not None:
+        own[NETWORK_M] = network_m
     field = operator.row.prepare(used, values, own)
     notes += tuple(getattr(field, "notes", ()))
     models = models_of(field)
@@ -113,7 +125,8 @@ def targets_of(
     names
         Covariates that targets need.
     given
-        The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre).
+        The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre), on levels
+        all at the height of the cell's centre.
     """
     points = grid.centres(cells)
     weights = np.ones(1)
@@ -124,8 +137,10 @@ def targets_of(
         weights = np.outer(shares, shares).ravel() / 4.0
         size = np.array([np.diff(axis.bounds[0])[0] for axis in (grid.x, grid.y)])
         points = (points[:, None, :] + offsets * size).reshape(-1, 2)
-    values = {name: at(name, points) for name in names}
-    parts = len(weights)
+    parts, heights_m = len(weights), grid.heights_m(cells)
+    values = {name: at(name, points) for name in names if name != ELEVATION or heights_m is None}
+    if ELEVATION in names and heights_m is not None:
+        values[ELEVATION] = np.repeat(heights_m, parts)
     known = np.ones(len(cells), dtype=bool)
     for covariate in values.values():
         known &= np.isfinite(covariate).reshape(-1, parts).all(axis=1)

@@ -1,7 +1,7 @@
 """A plan: what a run will compute, in how many blocks, and what that costs, known before it starts."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -23,12 +23,13 @@ from hypergrid.kriging.field import PIECE_PAIRS
 from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Surface
+from hypergrid.kriging.local_weights import FEW_SLICES, held_bytes
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur, Surface
 from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.rewrite import RULES, Rewritten, Rule, rewrite
-from hypergrid.topology import Grid, Periodic, SeriesAxis, ZoneCells
+from hypergrid.topology import Bands, Grid, Periodic, SeriesAxis, ZoneCells
 
 BLOCK_BYTES: Final = 32 * 2**20
 """What the arrays of one block may take [bytes]: some times a core's share of the cache, far below any memory."""
@@ -41,8 +42,9 @@ FEW_PLACES: Final = 256
 
 UNIT_COST_NS: Final = {
     "base": 30.0, "convert": 3.0, "aggregate": 8.0, "interpolate": 2.0, "interpolateintime": 40.0, "merge": 4.0,
+    "recur": 4.0,
 }  # fmt: skip
-"""Tabled cost [ns] of a reading, of a cell, of a source cell, of a station of a cell, of an instant, of a cell."""
+"""Tabled cost [ns] of a reading, of a cell, of a source cell, of a station of a cell, of an instant, of cells."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,9 @@ def make_plan(
     asked = parse_strategy(strategy, final)
     most = len(path(final))
     if streamed_cells:
-        return _plan(
-            surface, rewritten, Strategy(at_stations(final), most, "auto"), streamed_cells, None, streamed=True
-        )
+        # No block comes again.
+        chosen = Strategy(at_stations(final), most, "auto", keeps_weights=False)
+        return _plan(surface, rewritten, chosen, streamed_cells, None, streamed=True)
     if refining and asked is None:
         asked = at_stations(final)
     plans = {}
@@ -207,6 +209,9 @@ def _fitting(
     final = rewritten.surface.perspective
     block, times = _block_cells(final, chosen, refining=refining), final.topology.time.count
     plan = _plan(surface, rewritten, chosen, block, None)
+    if allowed_bytes is not None and plan.projected_bytes > allowed_bytes:
+        chosen = replace(chosen, keeps_weights=False)
+        plan = _plan(surface, rewritten, chosen, block, None)
     while allowed_bytes is not None and plan.projected_bytes > allowed_bytes and (block > 1 or times > 1):
         # Few places at a time cost more in calls than few time cells do: so both in turn once there are few.
         if not _at_stations(final) and block > 1 and (block > FEW_PLACES or times == 1 or refining):
@@ -251,6 +256,8 @@ def _plan(
     steps = tuple(
         _step(item, block * _places(item, final), carried=item in in_place, rows=rows[item.token]) for item in chain
     )
+    in_boxes = chain if chosen.keeps_weights else []
+    kept = sum(_kept_bytes(item, block * _places(item, final), rows[item.token], times) for item in in_boxes)
     places = block if streamed else final.topology.space.count
     total = final.topology.time.count * places * _cell_bytes(final, carried, streamed=streamed, whole=times is None)
     if times is not None:
@@ -262,7 +269,7 @@ def _plan(
     total += sum(
         24 * item.topology.count for item in chain if item.token in held - {final.token} and not _at_stations(item)
     )
-    total += sum(step.projected_bytes for step in steps)
+    total += sum(step.projected_bytes for step in steps) + kept
     seconds = sum(step.projected_s for step in steps)
     return Plan(surface, rewritten, steps, final.topology.count, block, int(total), seconds, times, chosen)
 
@@ -284,7 +291,12 @@ def _rows(final: Perspective, times: int | None, held: set[str]) -> dict[str, _R
         whole = final.topology.time.count
         if max(rows.values()) > MOST_LISTED:
             # Too many to be listed before anybody knows whether they fit: their share, and one for each edge.
-            asked = {token: min(-(-count * times // whole) + 2, count) for token, count in rows.items()}
+            share = {token: min(-(-count * times // whole) + 2, count) for token, count in rows.items()}
+            # What is normal at a few times may be of all.
+            recurring = {
+                below.token for item in chain if isinstance(item.operator, Recur) for below in item.source.chain()
+            }
+            asked = {token: count if token in recurring else share[token] for token, count in rows.items()}
         else:
             # A box in the middle of the time needs as many source cells as any.
             middle = (whole - times) // 2
@@ -326,7 +338,7 @@ def _cell_bytes(final: Perspective, carried: tuple[Perspective, ...], *, streame
 def _counts_are_even(below: Perspective) -> bool:
     """Return whether an interpolation uses as many stations for every cell of a slice, for certain."""
     operator = below.operator
-    if not isinstance(operator, Interpolate) or not operator.row.has_variance or operator.layers:
+    if not isinstance(operator, Interpolate) or not operator.row.has_variance or operator.covariates:
         return False
     given = operator.given
     by = getattr(given.get("variogram"), "by", "all")
@@ -338,11 +350,12 @@ def _is_grid(here: Perspective) -> bool:
 
 
 def _places(here: Perspective, final: Perspective) -> int:
-    """Return how many places of a step one place of the surface needs: more than one below coarser cells and zones."""
-    zones = final.topology.space
-    if isinstance(zones, ZoneCells) and _is_grid(here):
-        # The largest zone's cells, in cells of this step.
-        return max(-(-zones.most_cells * here.topology.space.count // zones.grid.count), 1)
+    """Return how many places of a step one place of the surface needs: more than one below larger cells."""
+    above = final.topology.space
+    if isinstance(above, ZoneCells | Bands) and _is_grid(here):
+        # The cells of the largest zone or band, in cells of this step.
+        source = above.grid if isinstance(above, ZoneCells) else above.source
+        return max(-(-above.most_cells * here.topology.space.count // source.count), 1)
     return max(-(-here.topology.space.count // final.topology.space.count), 1) if _is_grid(here) else 1
 
 
@@ -401,7 +414,7 @@ def _cuts_itself(final: Perspective) -> bool:
     operator = final.operator
     if not isinstance(operator, Interpolate) or operator.variance or not operator.row.has_variance:
         return False
-    return not operator.uses_all(_stations(final)) and operator.given.get("trend") is None and not operator.layers
+    return not operator.uses_all(_stations(final)) and operator.given.get("trend") is None and not operator.covariates
 
 
 def _stations(here: Perspective) -> int:
@@ -469,6 +482,16 @@ def _step(here: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanS
     return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
 
 
+def _kept_bytes(here: Perspective, block: int, rows: _Rows, times: int | None) -> int:
+    """Return what local kriging keeps for other boxes and queries [bytes]; of slices that are buffered few are new."""
+    operator, stations = here.operator, _stations(here) if here.sources else 0
+    if not isinstance(operator, Interpolate) or operator.uses_all(stations) or not operator.row.has_variance:
+        return 0
+    if times is None and rows.own > FEW_SLICES:
+        return 0
+    return held_bytes(here.topology.space.count, block, _near(here), stations, here.topology.time.count)
+
+
 def _listed_bytes(here: Perspective, row: AggregateRow, block: int, rows: _Rows) -> int:
     """Return what listing the values of cells takes [bytes]: ten arrays of a part of them, or of the largest cell."""
     source, below = here.source, block * _places(here.source, here)
@@ -494,4 +517,5 @@ def _possible_readings(here: Perspective) -> int:
         return base.topology.count
     length_s = (base.operator.window.stop_ns - base.operator.window.start_ns) * 1e-9
     slices = base.topology.time.count
-    return int(np.sum([length_s / s.interval_s + 1 if s.interval_s > 0 else slices for s in axis.series]))
+    read = np.delete([s.interval_s for s in axis.series], np.asarray(base.operator.unread, dtype=np.intp))
+    return int(np.sum([length_s / interval_s + 1 if interval_s > 0 else slices for interval_s in read]))

@@ -94,7 +94,7 @@ def _served(plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], 
     value = np.full((topology.time.count, topology.space.count), np.nan)
     outcome = Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
     evaluator = SomeTimes() if lattice.along == "time" else Evaluator()
-    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.notes
+    outcome.left_out, outcome.notes = evaluator.left_out, evaluator.remarks.notes
     block_cells = plan.block_cells if lattice.along == "space" else -(-lattice.cells // REFINING_BLOCKS)
     done, count, waited_s = np.zeros(lattice.cells, dtype=bool), 0, 0.0
     slices = 1 if lattice.along == "time" else topology.time.count
@@ -127,7 +127,7 @@ def _put_places(
     block = evaluator.surface(surface, cells, out=outcome.value[:, places] if isinstance(places, slice) else None)
     outcome.put(places, block)
     outcome.correlation = evaluator.correlation
-    outcome.extrapolated = evaluator.extrapolated.get(surface.topology.space.token())
+    outcome.extrapolated = evaluator.remarks.extrapolated.get(surface.topology.space.token())
     return block.value
 
 

@@ -12,23 +12,35 @@ from hypergrid.execution.names import functions_of, value_names
 from hypergrid.execution.run import Outcome
 from hypergrid.execution.time_coordinates import over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
-from hypergrid.topology import Grid, SeriesAxis, Space, ZoneCells
+from hypergrid.topology import Bands, Bins, Grid, SeriesAxis, Space, ZoneCells, changes_cells
 from hypergrid.units import as_cf
 from hypergrid.version import VERSION
 
 
-def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr.Dataset:
+def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> xr.Dataset:
     """Return a computed surface.
+
+    Parameters
+    ----------
+    question
+        What was asked.
+    surface
+        What was computed: perhaps rewritten.
+    outcome
+        The arrays.
+    token
+        Of the surface as it was asked for, before any rewriting: the same whichever rules there are.
 
     Returns
     -------
     Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
-    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x), zone or series; and
-    `extrapolated` (lat, lon) where a trend in elevation was interpolated. Coordinates of a grid are cell centres with
+    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x), after z where there are
+    levels, or z alone (bands), zone or series; and `extrapolated` (lat, lon) where a trend in elevation was
+    interpolated. Coordinates of a grid are cell centres with
     bounds, times the starts of their cells with bounds.
     """
     shape, dims = surface.topology.shape, dims_of(surface)
@@ -47,7 +59,7 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome) -> xr
     if outcome.extrapolated is not None:
         marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
         data["extrapolated"] = (dims[1:], marks, told["extrapolated"])
-    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome))
+    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome, token=token))
 
 
 def dims_of(surface: Perspective) -> tuple[str, ...]:
@@ -84,12 +96,13 @@ _SPACE_ATTRIBUTES = {
     "lat": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
     "x": {"standard_name": "projection_x_coordinate", "units": "m", "axis": "X"},
     "y": {"standard_name": "projection_y_coordinate", "units": "m", "axis": "Y"},
+    "z": {"standard_name": "altitude", "units": "m", "axis": "Z", "positive": "up"},
 }
 
 
 def _space_dims(space: Space) -> tuple[str, ...]:
-    if isinstance(space, Grid):
-        return space.y.name, space.x.name
+    if isinstance(space, Grid | Bands):
+        return tuple(axis.name for axis in space.axes)
     return ("zone",) if isinstance(space, ZoneCells) else ("series",)
 
 
@@ -119,8 +132,8 @@ def _space_coords(space: Space) -> dict[str, Any]:
     coords: dict[str, Any] = {}
     if isinstance(space, ZoneCells):
         return _zone_coords(space)
-    if isinstance(space, Grid):
-        for axis in (space.y, space.x):
+    if isinstance(space, Grid | Bands):
+        for axis in space.axes:
             bounds = f"{axis.name}_bounds"
             coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
             coords[bounds] = ((axis.name, "bounds"), axis.bounds)
@@ -143,11 +156,18 @@ def _space_coords(space: Space) -> dict[str, Any]:
 
 def _value_attributes(surface: Perspective) -> dict[str, str]:
     attributes = {"units": as_cf(surface.unit), **value_names(surface)}
-    methods = [text for item in surface.chain() if (text := _cell_method(item))]
+    methods = [text for item in _told(surface) if (text := _cell_method(item))]
     if methods:
         # What the branches of a recipe have in common is said once.
         attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
     return attributes
+
+
+def _told(here: Perspective) -> list[Perspective]:
+    """Return the steps that values went through; those of what is normal are not theirs."""
+    if isinstance(here.operator, Recur):
+        return []
+    return [*(item for source in here.sources for item in _told(source)), here]
 
 
 def _cell_method(item: Perspective) -> str:
@@ -156,22 +176,32 @@ def _cell_method(item: Perspective) -> str:
     if isinstance(operator, InterpolateInTime):
         return f"time: point (comment: {operator.method})"
     if isinstance(operator, Interpolate):
-        return _support(operator)
+        return _support(operator, item.topology.space)
     if not isinstance(operator, Aggregate):
         return ""
     said = over_cells(operator.dimensions, _cf_method(operator.function), item.topology.time)
-    if operator.row.weigh == "area" and "lat" in operator.dimensions and "(comment:" not in said:
-        return f"{said} (comment: weighted by the area of the cells)"
-    return said
+    weights = _weights(item, operator)
+    return f"{said} (comment: weighted by the {weights} of the cells)" if weights and "(comment:" not in said else said
 
 
-def _support(operator: Interpolate) -> str:
+def _weights(item: Perspective, operator: Aggregate) -> str:
+    """Return what cells are weighted by in an aggregate, in words; empty where all are alike."""
+    below, above = item.source.topology.space, item.topology.space
+    if operator.row.weigh != "area" or not changes_cells(below, above) or not isinstance(below, Grid):
+        return ""
+    by_area = "lat" in operator.dimensions or (isinstance(above, Bands) and below.system == "lonlat")
+    by_height = isinstance(below.z, Bins) and "z" in operator.dimensions
+    return " and ".join(name for name, is_so in (("area", by_area), ("height", by_height)) if is_so)
+
+
+def _support(operator: Interpolate, space: Space) -> str:
     """Return what an estimate is of in space, as CF writes it."""
     given = operator.given
+    height = "z: " if isinstance(space, Grid) and space.z is not None else ""
     if given.get("support") != "block":
-        return "area: point (comment: estimate at the cell's centre)"
-    side = given.get("quadrature", 4)
-    return f"area: mean (comment: block of {side} by {side} Gauss-Legendre points)"
+        return f"{height}area: point (comment: estimate at the cell's centre)"
+    side, point = given.get("quadrature", 4), height and "z: point "
+    return f"{point}area: mean (comment: block of {side} by {side} Gauss-Legendre points)"
 
 
 def _cf_method(function: str) -> str:
@@ -197,7 +227,7 @@ def _distance(here: Perspective, operator: Interpolate) -> str:
     return place(axis, operator).metres.description
 
 
-def provenance(question: Question, surface: Perspective, outcome: Outcome) -> dict[str, str]:
+def provenance(question: Question, surface: Perspective, outcome: Outcome, *, token: str) -> dict[str, str]:
     """Return a result's attributes: what it is, and all that computing it again takes."""
     bases = [item.operator for item in surface.bases() if isinstance(item.operator, Base)]
     attributes = {
@@ -207,7 +237,7 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome) -> di
         "hypergrid_version": VERSION,
         "hypergrid_libraries": f"numpy {np.__version__}, scipy {scipy.__version__}",
         "hypergrid_query": json.dumps(question.to_json()),
-        "hypergrid_token": surface.token,
+        "hypergrid_token": token,
         "hypergrid_functions": functions_of(surface),
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }

@@ -161,15 +161,15 @@ class Progress:
         """Time cells of the surface."""
         return len(self.outcome.value)
 
-    def frame(self, number: int) -> Frame:
-        """Return one time cell as it stands now.
+    def frame(self, number: int, level: int = 0) -> Frame:
+        """Return one time cell, of a grid with levels at one of them, as it stands now.
 
         Raises
         ------
         InvalidQuery
             The surface is no map.
         NotFound
-            There is no such time cell.
+            There is no such time cell, or level.
         """
         space = self.plan.surface.topology.space
         if not isinstance(space, Grid):
@@ -178,9 +178,12 @@ class Progress:
         if not 0 <= number < self.frames:
             message = f"time cell {number} does not exist; there are {self.frames}, counted from 0"
             raise NotFound(message)
-        values = self.outcome.value[number].reshape(space.shape).copy()
-        computed = self.outcome.computed.reshape(space.shape).copy()
-        return Frame.of(values, computed)
+        one = (-1, space.y.count, space.x.count)
+        values, computed = self.outcome.value[number].reshape(one), self.outcome.computed.reshape(one)
+        if not 0 <= level < len(values):
+            message = f"level {level} does not exist; there are {len(values)}, counted from 0"
+            raise NotFound(message)
+        return Frame.of(values[level].copy(), computed[level].copy())
 
 
 def run(
@@ -230,7 +233,7 @@ def _in_memory(plan: Plan, *, watched: bool) -> Outcome:
 
 def _evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
     from_boxes = frozenset(item.token for item in pulled(plan.surface, plan.strategy.k))
-    return Evaluator(pulled=from_boxes, buffers=buffers, meter=meter)
+    return Evaluator(pulled=from_boxes, buffers=buffers, meter=meter, keeps_weights=plan.strategy.keeps_weights)
 
 
 def _blocks(
@@ -246,7 +249,7 @@ def _blocks(
     buffers = buffers_of(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
     meter = Meter(clock)
     evaluator = _evaluator(plan, buffers, meter)
-    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.notes, evaluator.work
+    outcome.left_out, outcome.notes, outcome.work = evaluator.left_out, evaluator.remarks.notes, evaluator.work
     here = surface.topology.space.token()
     materialise(evaluator, surface, plan.strategy.k, block_cells=plan.block_cells)
     done, waited_s = 0, 0.0
@@ -266,7 +269,7 @@ def _blocks(
                 buffers.end(number, last_places=stop == total)
                 outcome.buffered = buffers.peak
             outcome.correlation = evaluator.correlation
-            outcome.extrapolated = evaluator.extrapolated.get(here)
+            outcome.extrapolated = evaluator.remarks.extrapolated.get(here)
             seconds, cells = clock() - begun, len(places) * len(times)
             done, waited_s = done + cells, waited_s + seconds * cells
             yield Progress(plan, outcome, stop if last else start, seconds, done, waited_s / done)

@@ -11,7 +11,7 @@ from hypergrid.errors import InvalidQuery
 from hypergrid.execution.grids import SpaceCover, cover_space, possible_slices
 from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.perspective.functions import AggregateRow
-from hypergrid.topology import Grid, Instants, cover
+from hypergrid.topology import Instants, changes_cells, cover
 from hypergrid.topology.zone_cells import WHOLE
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,7 @@ def cells_below(
     for item in reversed(aggregates):
         source, target = item.source.topology.space, item.topology.space
         found = None
-        if isinstance(source, Grid) and source != target:
+        if changes_cells(source, target):
             found = cover_space(source, target, cells, _aggregate(item).row)
             cells = found.needed
         covers.append(found)

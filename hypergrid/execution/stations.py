@@ -7,9 +7,7 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values, whole_values
-from hypergrid.execution.listed import of_ranges
 from hypergrid.execution.standing import of_readings, prepared_readings
-from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS
@@ -46,22 +44,19 @@ def aggregate_readings(
     chosen = np.arange(target.count) if times is None else times
     readings = _cell_by_cell(prepared_readings(readings, operator), target)
     first, stop = _ranges(readings, target, axis.count, chosen)
-    if isinstance(row, ListedRow):
-        value, count = of_ranges(row, readings.value, (first.ravel(), stop.ravel()))
-        value, count = value.reshape(first.shape), count.reshape(first.shape)
-    elif row.rank is not None:
+    if row.rank is not None:
         hashes = cell_hashes(target.corners[chosen], series_keys(axis))
         value, count = choose_ranges(row, readings.value, first, stop, hashes)
+    elif row.finish is None:
+        value, count = whole_values(row, readings.value, first.ravel(), stop.ravel(), given=given)
+        value, count = value.reshape(first.shape), count.reshape(first.shape)
     else:
         # Series by series, as the readings lie: time by time, each range would be followed by a jump to the next
         # series, and reduceat also folds what lies between two ranges (22 of 24 s for an hourly mean of a year).
         begins, ends = first.T.ravel(), stop.T.ravel()
-        if row.finish is None:
-            value, count = whole_values(row, readings.value, begins, ends, given=given)
-        else:
-            standing = of_readings(readings, operator, target.origin)
-            states, count = fold_values(row, readings.value, begins, ends, given=given, standing=standing)
-            value = row.finish(states, count, given)
+        standing = of_readings(readings, operator, target.origin)
+        states, count = fold_values(row, readings.value, begins, ends, given=given, standing=standing)
+        value = row.finish(states, count, given)
         value, count = value.reshape(first.T.shape).T, count.reshape(first.T.shape).T
     possible = _possible(target, axis)
     if times is not None and len(possible) > 1:
@@ -153,3 +148,9 @@ def _possible(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
 def series_keys(axis: SeriesAxis) -> NDArray[np.uint64]:
     """Return a key of each series from its content alone, shape (series,)."""
     return np.array([int(token(series)[:16], 16) for series in axis.series], dtype=np.uint64)
+
+
+def finite(readings: Readings) -> Readings:
+    """Return the readings that are numbers."""
+    keep = np.isfinite(readings.value)
+    return readings if keep.all() else readings.take(keep)

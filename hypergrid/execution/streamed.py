@@ -28,7 +28,7 @@ class Chunks:
     block_cells: int
     """Cells of the space in one block: whole rows of a grid, or a part of one row, or zones."""
     shape: tuple[int, ...]
-    """Shape of a chunk: time cells, then rows and columns, or zones, or series."""
+    """Shape of a chunk: time cells, then rows and columns (of one level), or zones, or series."""
 
     @property
     def bytes(self) -> int:
@@ -97,14 +97,18 @@ def _chunks(final: Perspective, cells: int, allowed: int) -> Chunks:
         # What lies at stations is computed as a whole.
         columns = max(1, min(space.count, most // 8))
         return Chunks(space.count, (_times(most, columns, times), columns))
-    width = space.shape[1]
+    *levels, height, width = space.shape
+    one = (1,) * len(levels)
     if cells < width:
         columns = _divisor(width, cells)
-        return Chunks(columns, (_times(most, columns, times), 1, columns))
-    rows = min(max(1, most // (8 * width)), cells // width, space.shape[0])
+        return Chunks(columns, (_times(most, columns, times), *one, 1, columns))
+    rows = min(max(1, most // (8 * width)), cells // width, height)
+    if levels:
+        # A level begins with a chunk.
+        rows = _divisor(height, rows)
     # Blocks begin where chunks do.
-    block = min(cells // width, space.shape[0]) // rows * rows
-    return Chunks(block * width, (_times(most, rows * width, times), rows, width))
+    block = min(cells // width, space.count // width) // rows * rows
+    return Chunks(block * width, (_times(most, rows * width, times), *one, rows, width))
 
 
 def _times(most: int, places: int, times: int) -> int:
@@ -112,9 +116,9 @@ def _times(most: int, places: int, times: int) -> int:
 
 
 def _divisor(width: int, most: int) -> int:
-    """Return a part of a row: the greatest that divides it, or the most where that is far less.
+    """Return a part of a row (or column): the greatest that divides it, or the most where that is far less.
 
-    Where parts do not divide the row, some blocks write parts of chunks: right, and slower.
+    Where parts do not divide the whole, some blocks write parts of chunks: right, and slower.
     """
     greatest = next(part for part in range(most, 0, -1) if width % part == 0)
     return greatest if 4 * greatest >= most else most

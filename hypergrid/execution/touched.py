@@ -1,8 +1,8 @@
 """Which cells of a perspective new readings touch: what a changed slice of the base can reach, and nothing else.
 
 Time goes one way through a chain: a convert, a merge and an interpolation over space keep the time cells, an aggregate
-covers them, an interpolation in time reaches as far as its longest gap. So the windows in which an archive changed are
-followed from the base to the surface.
+covers them, an interpolation in time reaches as far as its longest gap, what is normal reaches all that lie in it. So
+the windows in which an archive changed are followed from the base to the surface.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.kriging import Variogram
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective
+from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur
 from hypergrid.times import SECOND_NS, Window
-from hypergrid.topology import Instants, Periodic, SeriesAxis, TimeAxis, blocks_of, cover
+from hypergrid.topology import Instants, Periodic, SeriesAxis, TimeAxis, blocks_of, cover, recurring
 
 Changes = Mapping[str, Sequence[Window]]
 """By variable, the windows of the slices that were written."""
@@ -29,6 +29,8 @@ def touched(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
     if isinstance(operator, InterpolateInTime):
         reach_ns = operator.reach_ns(_series(here.source))
         return _holding(time, [_wider(window, reach_ns) for window in _windows(here.source, changes)])
+    if isinstance(operator, Recur):
+        return touched(here.source, changes)[recurring(here.source.topology.time, time)]
     found = np.logical_or.reduce([touched(source, changes) for source in here.sources])
     if isinstance(operator, Interpolate) and is_fitted(operator) and found.any():
         return np.ones_like(found)

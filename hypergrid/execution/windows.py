@@ -10,7 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.perspective import Aggregate, InterpolateInTime, Perspective
+from hypergrid.execution.grids import TimePart
+from hypergrid.perspective import Aggregate, InterpolateInTime, Perspective, Recur
 from hypergrid.topology import (
     Bins,
     Cover,
@@ -21,6 +22,7 @@ from hypergrid.topology import (
     TimeAxis,
     TimeCells,
     cover,
+    recurring,
 )
 
 Times = NDArray[np.intp]
@@ -46,6 +48,16 @@ def aggregated(source: TimeAxis, target: TimeCells, operator: Aggregate, times: 
     return (needed if len(needed) else np.zeros(1, dtype=np.intp)), between
 
 
+def time_part(
+    times: tuple[TimeAxis, TimeCells], operator: Aggregate, wanted: Times | None
+) -> tuple[Times | None, TimePart | None]:
+    """Return which source cells some cells of an aggregate over time need, and how they cover them; None for all."""
+    if wanted is None:
+        return None, None
+    needed, ranges = aggregated(*times, operator, wanted)
+    return needed, TimePart(wanted, ranges, needed)
+
+
 def reached(here: Perspective, operator: InterpolateInTime, times: Times) -> Times:
     """Return the source cells, a range, whose values may matter at some instants."""
     axis, source = here.source.topology.space, here.source.topology.time
@@ -62,6 +74,13 @@ def reached(here: Perspective, operator: InterpolateInTime, times: Times) -> Tim
     return np.arange(first, stop) if stop > first else np.zeros(1, dtype=np.intp)
 
 
+def recurred(here: Perspective, times: Times | None) -> tuple[Times, Times]:
+    """Return the cells of a climatology that some time cells lie in, each once, and which of these each lies in."""
+    numbers = recurring(here.source.topology.time, here.topology.time)
+    needed, places = np.unique(numbers if times is None else numbers[times], return_inverse=True)
+    return needed, places
+
+
 def _longest_ns(axis: TimeAxis) -> int:
     if isinstance(axis, Bins):
         return int(axis.lengths.max(initial=0))
@@ -75,6 +94,8 @@ def needed_of(here: Perspective, times: Times) -> Times | None:
         return None
     if isinstance(operator, InterpolateInTime):
         return reached(here, operator, times)
+    if isinstance(operator, Recur):
+        return recurred(here, times)[0]
     if isinstance(operator, Aggregate) and "time" in operator.dimensions and not isinstance(time, Instants):
         return aggregated(here.source.topology.time, time, operator, times)[0]
     return times

@@ -105,7 +105,7 @@ class ZarrOutcome(Outcome):
         for name, attributes in attributes_of(surface, self.correlation).items():
             if name in self.group:
                 self.group[name].update_attributes(_plain(attributes))
-        told = provenance(self.question, surface, self)
+        told = provenance(self.question, surface, self, token=self.plan.original.token)
         kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
         self.group.attrs.put({**kept, **told, **more})
 
@@ -118,9 +118,9 @@ class ZarrOutcome(Outcome):
             if not isinstance(space, Grid):
                 array[when, first:stop] = whole
                 return
-            for rows, columns, part in _rectangles(first, stop, space.shape[1]):
-                shape = (len(whole), rows.stop - rows.start, columns.stop - columns.start)
-                array[when, rows, columns] = whole[:, part].reshape(shape)
+            for rectangle, part in _rectangles(first, stop, space.shape):
+                shape = (len(whole), *(along.stop - along.start for along in rectangle))
+                array[when, *rectangle] = whole[:, part].reshape(shape)
 
     def _array(self, name: str) -> zarr.Array[Any]:
         if name in self.group:
@@ -177,16 +177,27 @@ def _range(places: Places) -> tuple[int, int]:
     raise TypeError(message)
 
 
-def _rectangles(first: int, stop: int, width: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield what a range of flat cells covers of a grid: rows, columns, and which of the range; at most three parts."""
+def _rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice]]:
+    """Yield what a range of flat cells covers of a grid, and which of the range: at most three parts a level.
+
+    Parameters
+    ----------
+    first, stop
+        The range.
+    shape
+        Of the grid: levels, if there are any, rows and columns.
+    """
+    *levels, height, width = shape
     at = first
     while at < stop:
         row, column = divmod(at, width)
-        whole = (stop - at) // width if column == 0 else 0
+        level, row = divmod(row, height)
+        whole = min((stop - at) // width, height - row) if column == 0 else 0
         # Whole rows together, else the rest of this row.
-        end = at + whole * width if whole else min(stop, (row + 1) * width)
+        end = at + whole * width if whole else min(stop, at - column + width)
         columns = slice(0, width) if whole else slice(column, column + end - at)
-        yield slice(row, row + max(whole, 1)), columns, slice(at - first, end - first)
+        of_level = (slice(level, level + 1),) if levels else ()
+        yield (*of_level, slice(row, row + max(whole, 1)), columns), slice(at - first, end - first)
         at = end
 
 

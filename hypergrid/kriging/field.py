@@ -134,8 +134,7 @@ class KrigingField:
         """
         if not self._is_kept(targets):
             return self.system.sides(targets, job_pairs=self._job_pairs)
-        covariates = (targets.covariates[name] for name in self.system.drift.drift.covariates)
-        key = key_of(self._key, targets.positions_m, targets.weights, *covariates)
+        key = key_of(self._key, targets.key)
         return WEIGHTS.get(key, lambda: self.system.sides(targets, job_pairs=self._job_pairs))
 
     def _is_kept(self, targets: Targets) -> bool:

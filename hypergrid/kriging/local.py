@@ -2,10 +2,13 @@
 
 Each distinct set of stations is solved once, whichever targets and slices it serves, and from one set of reporting
 stations to the next only those targets are solved again whose own set changed. So the work grows with the number of
-cells, slices and changes, and not with that of the stations.
+cells, slices and changes, and not with that of the stations. A field of few slices keeps its weights for the next one
+(`local_weights.py`).
 """
 
 from collections.abc import Iterator
+from copy import copy
+from math import floor, log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +23,18 @@ from hypergrid.kriging.local_task import (
     TOO_FEW_CANDIDATES,
     UNSOLVED,
     VARIANCES,
+    WEIGHTS_OF_ONE,
     Task,
     task_of,
+    weight_rows,
 )
+from hypergrid.kriging.local_weights import FEW_SLICES, Weights, projected_bytes
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.neighbourhood import MORE_CANDIDATES, Chunk, Neighbourhood, Selection, picked, side_by_side
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.system import System
 from hypergrid.kriging.variogram import Variogram
+from hypergrid.kriging.weights import WEIGHTS, key_of
 
 Floats = NDArray[np.float64]
 
@@ -39,6 +46,13 @@ FACTOR_BYTES = 32 * 2**20
 """What the factors of a chunk's sets may take: 8,192 sets of 20 stations."""
 WORTH_COMPILED = 6e7
 """Targets times masks times stations squared above which compiled code is used: its loading takes as long by numpy."""
+SLICES_A_MASK = 8
+"""Slices that share a mask, at least about, where not all are known: those of the sample network 17."""
+MANY_REPORT = 0.25
+"""Share of stations from which on candidates are taken among all of them, so that they serve the next mask too."""
+
+Masks = list[tuple[NDArray[np.bool_], NDArray[np.intp]]]
+"""Which stations report, shape (stations,), and the slices in which they do."""
 
 
 class LocalField:
@@ -64,6 +78,7 @@ class LocalField:
         self.system.drift.refuse_undetermined(who, stations)
         self._who = who
         self._noise_free = noise_free
+        self._job, self._keep = (0, 0), True
         self.selection = Selection(min(neighbours, stations.count), radius_m, octants)
         """Which stations each target is kriged from."""
         self.needed = self.system.drift.drift.needed()
@@ -75,8 +90,9 @@ class LocalField:
             )
             raise InvalidQuery(message)
         self._mean = self.system.drift.drift.mean or 0.0
-        self._present = np.isfinite(values)
-        self._values = np.where(self._present, np.asarray(values, dtype=np.float64) - self._mean, 0.0)
+        self._take(values)
+        covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
+        self._key = key_of("local", stations.positions_m, model, drift, self.selection, *covariates)
         self.shift = self._positive()
         """What is added to each covariance so that the matrix of a set is positive definite."""
 
@@ -91,6 +107,22 @@ class LocalField:
     def counts_are_even(self) -> bool:
         """Whether every target of a slice has as many stations as `counts` says: no need to look at each."""
         return self.selection.radius_m is None and self.selection.octants is None and self.needed == 1
+
+    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
+        """Say how many places and slices will be asked for in all, so that a part is done as the whole would be.
+
+        Parameters
+        ----------
+        keep
+            Whether weights may be kept for slices to come.
+        """
+        self._job, self._keep = (places, slices), keep
+
+    def of_values(self, values: Floats) -> "LocalField":
+        """Return the field of other values over the same network, shape (slices, stations)."""
+        other = copy(self)
+        other._take(values)
+        return other
 
     def counts_at(self, targets: Targets) -> NDArray[np.int32]:
         """Return the stations used, shape (slices, targets); 0 where they do not determine an estimate."""
@@ -123,6 +155,10 @@ class LocalField:
             np.maximum(result, 0.0, out=result, where=~np.isnan(result))
         return result
 
+    def _take(self, values: Floats) -> None:
+        self._present = np.isfinite(values)
+        self._values = np.where(self._present, np.asarray(values, dtype=np.float64) - self._mean, 0.0)
+
     def _positive(self) -> float:
         """Return what makes the matrix of a set positive definite; an unknown constant mean takes up any shift."""
         model = self.system.model
@@ -138,17 +174,56 @@ class LocalField:
         usable = into is not None and into.flags.c_contiguous
         out = into if into is not None and usable else np.empty((len(self._values), targets.count))
         out.fill(missing)
-        for numbers, task in self._tasks(what):
-            if targets.count:
-                _Run(Neighbourhood(self.system, numbers, self.selection), task, targets, out, self._who).do()
+        found = [(mask, slices) for mask, slices in groups(self._present) if mask.sum() >= self.needed]
+        if not targets.count:
+            return out
+        if self._keeps(targets):
+            for mask, slices in found:
+                self._weights(mask, targets).put(what, self._values, slices, out)
+            return out
+        for numbers, task in self._tasks(what, found):
+            around = Neighbourhood(self.system, numbers, self.selection)
+            _Run(around, task, targets, out, self._who, compiled=self._is_large(targets, len(task.reporting))).do()
         return out
 
-    def _tasks(self, what: int) -> Iterator[tuple[NDArray[np.intp], Task]]:
+    def _keeps(self, targets: Targets) -> bool:
+        """Return whether the weights of so few slices, and of so few places in all, are kept."""
+        places = max(targets.count, self._job[0])
+        fits = WEIGHTS.takes(projected_bytes(places, self.selection.most))
+        return self._keep and fits and len(self._values) <= FEW_SLICES
+
+    def _is_large(self, targets: Targets, masks: int) -> bool:
+        """Return whether compiled code is worth its loading, by the whole job: the digits of a part tell nothing."""
+        places, slices = self._job
+        if slices > len(self._values):
+            masks = max(masks, slices // SLICES_A_MASK)
+        return float(max(targets.count, places)) * masks * self.selection.most**2 > WORTH_COMPILED
+
+    def _weights(self, mask: NDArray[np.bool_], targets: Targets) -> Weights:
+        """Return the weights under one mask, made where they are not kept."""
+        compiled = self._is_large(targets, 1)
+        key = key_of(self._key, targets.key, np.packbits(mask), compiled)
+
+        def make() -> Weights:
+            stations, count = self.system.stations.count, int(mask.sum())
+            numbers = np.arange(stations) if count >= MANY_REPORT * stations else np.flatnonzero(mask)
+            most = min(self.selection.most, count)
+            rows = np.zeros((weight_rows(most), targets.count))
+            masks = [(mask, np.arange(len(rows)))]
+            no_values = np.zeros((len(rows), stations))
+            task = task_of(WEIGHTS_OF_ONE, masks, no_values, self.shift, most, self.selection.octants or 0)
+            around = Neighbourhood(self.system, numbers, self.selection)
+            kept = self._key if len(numbers) == stations else b""
+            _Run(around, task, targets, rows, self._who, compiled=compiled, key=kept).do()
+            return Weights.of(rows, stations)
+
+        return WEIGHTS.get(key, make)
+
+    def _tasks(self, what: int, found: Masks) -> Iterator[tuple[NDArray[np.intp], Task]]:
         """Yield stations, and a task whose slices have about equally many of them.
 
         Apart, a slice in which few stations report does not lengthen the lists of candidates of all the others.
         """
-        found = [(mask, slices) for mask, slices in groups(self._present) if mask.sum() >= self.needed]
         # In order of time: outages last, so that the next mask differs little from this one.
         found.sort(key=lambda pair: int(pair[1][0]))
         most = max((int(mask.sum()) for mask, _ in found), default=1)
@@ -163,19 +238,39 @@ class LocalField:
 class _Run:
     """One task for all targets, a chunk at a time."""
 
-    def __init__(self, around: Neighbourhood, task: Task, targets: Targets, out: Floats, who: str) -> None:
+    def __init__(
+        self,
+        around: Neighbourhood,
+        task: Task,
+        targets: Targets,
+        out: Floats,
+        who: str,
+        *,
+        compiled: bool,
+        key: bytes = b"",
+    ) -> None:
+        """Take the task.
+
+        Parameters
+        ----------
+        compiled
+            Whether it is done by compiled loops.
+        key
+            Of the network and how neighbours are chosen, where chunks are kept for other masks.
+        """
         self._around = around
         self._task = task
         self._targets = targets
         self._out = out
         self._who = who
         share = task.reporting.sum() / max(1, len(task.reporting) * around.stations)
-        self._width = min(around.stations, int(task.most / share) + MORE_CANDIDATES)
+        # A chunk that is kept serves masks of about as many stations: they take as many candidates.
+        often = 2.0 ** (floor(log2(1.0 / share)) + 1) if key else 1.0 / share
+        self._width = min(around.stations, int(task.most * often) + MORE_CANDIDATES)
         if task.octants:
             # In no direction are the stations equally near.
             self._width = min(around.stations, 3 * self._width)
-        work = float(targets.count) * len(task.reporting) * task.most**2
-        self._compiled = work > WORTH_COMPILED
+        self._compiled, self._key = compiled, key
 
     def do(self) -> None:
         """Do all targets."""
@@ -209,7 +304,7 @@ class _Run:
             return self._attempt_batches(numbers, width)
         from hypergrid.kriging import local_kernels  # noqa: PLC0415
 
-        chunk = self._around.chunk(picked(self._targets, numbers), width)
+        chunk = self._chunk(numbers, width)
         if not len(chunk.numbers):
             return _unreached(chunk, numbers)
         task = self._task.of(chunk.numbers)
@@ -224,12 +319,22 @@ class _Run:
         return np.concatenate([numbers[status == TOO_FEW_CANDIDATES], odd])
 
     def _attempt_batches(self, numbers: NDArray[np.intp], width: int) -> NDArray[np.intp]:
-        chunk = self._around.chunk(picked(self._targets, numbers), width)
+        chunk = self._chunk(numbers, width)
         if not len(chunk.numbers):
             return _unreached(chunk, numbers)
         status = np.full(len(numbers), SOLVED, dtype=np.int8)
         local_batches.run(chunk, self._task.of(chunk.numbers), self._out, numbers, status, who=self._who)
         return np.compress(status != SOLVED, numbers)
+
+    def _chunk(self, numbers: NDArray[np.intp], width: int) -> Chunk:
+        def make() -> Chunk:
+            return self._around.chunk(picked(self._targets, numbers), width)
+
+        # Which targets need more candidates depends on the mask: those chunks serve no other.
+        if not self._key or width != self._width:
+            return make()
+        job_bytes = self._targets.count * width * (12 + bool(self._task.octants))
+        return WEIGHTS.get(key_of("chunk", self._key, self._targets.key, numbers, width), make, job_bytes=job_bytes)
 
 
 def _unreached(chunk: Chunk, numbers: NDArray[np.intp]) -> NDArray[np.intp]:

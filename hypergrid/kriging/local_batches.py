@@ -7,7 +7,7 @@ its weights once, and whatever is singular is refused.
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.kriging.local_task import COUNTS, ESTIMATES, INDEPENDENT, TOO_FEW_CANDIDATES, Task
+from hypergrid.kriging.local_task import COUNTS, ESTIMATES, INDEPENDENT, TOO_FEW_CANDIDATES, WEIGHTS_OF_ONE, Task
 from hypergrid.kriging.neighbourhood import SECTORS, Chunk
 from hypergrid.kriging.system import inverse
 
@@ -100,6 +100,13 @@ def _run_masks(
             found = np.einsum("tks,tk->st", values[members[set_of[line]]], solved[line])
         else:
             found = np.maximum(chunk.within + gained[line], 0.0)
+            if task.what == WEIGHTS_OF_ONE:
+                # What is no station has no weight: whichever number stands for it.
+                own = members[set_of[line]]
+                stations = np.append(chunk.numbers, 0)[own]
+                found = np.concatenate(
+                    [np.where(own < len(chunk.numbers), solved[line], 0.0).T, stations.T, found[None], used[line][None]]
+                )
         out[cells] = np.where(used[line] > 0, found, np.nan)
 
 

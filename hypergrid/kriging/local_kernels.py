@@ -9,7 +9,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.kriging.local_task import COUNTS, ESTIMATES, LANES, TOO_FEW_CANDIDATES, UNSOLVED, Task
+from hypergrid.kriging.local_task import (
+    COUNTS,
+    ESTIMATES,
+    LANES,
+    TOO_FEW_CANDIDATES,
+    UNSOLVED,
+    WEIGHTS_OF_ONE,
+    Task,
+)
 from hypergrid.kriging.neighbourhood import SECTORS, Chunk
 from hypergrid.kriging.small_systems import SINGULAR, UNDETERMINED, lessen, prepare, solve
 from hypergrid.kriging.threads import compiled
@@ -122,6 +130,13 @@ def run(
                     line[start : start + ((stop - start + LANES - 1) & -LANES)] = 0.0
                     for j in range(count):
                         lessen(line[start:], task.values[members[slot, j], start:], -right[j], 0, stop - start)
+                elif task.what == WEIGHTS_OF_ONE:
+                    line[start:stop] = 0.0
+                    for j in range(count):
+                        line[j] = right[j]
+                        line[most + j] = chunk.numbers[members[slot, j]]
+                    line[2 * most] = max(variance, 0.0)
+                    line[2 * most + 1] = count
                 else:
                     line[start:stop] = max(variance, 0.0)
                 if mask == masks:

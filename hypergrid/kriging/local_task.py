@@ -9,8 +9,8 @@ Floats = NDArray[np.float64]
 
 SOLVED, TOO_FEW_CANDIDATES, UNSOLVED = 0, 1, 2
 """What became of a target: done; its list of candidates ended too early; a system that another way must solve."""
-ESTIMATES, VARIANCES, COUNTS = 0, 1, 2
-"""What is asked for."""
+ESTIMATES, VARIANCES, COUNTS, WEIGHTS_OF_ONE = 0, 1, 2, 3
+"""What is asked for; the last are the weights of a single mask, whose "slices" are the rows of `weight_rows`."""
 LANES = 8
 """Numbers that compiled loops take at once; rows are padded to whole multiples of it."""
 INDEPENDENT = 1e-5
@@ -21,7 +21,7 @@ class Task(NamedTuple):
     """Slices of one group and what is wanted of them; slices with the same stations follow one another."""
 
     what: int
-    """`ESTIMATES`, `VARIANCES` or `COUNTS`."""
+    """`ESTIMATES`, `VARIANCES`, `COUNTS` or `WEIGHTS_OF_ONE`."""
     reporting: NDArray[np.bool_]
     """Which stations report, shape (masks, stations + 1); the last stands for no station and never does."""
     changed: NDArray[np.uint64]
@@ -47,6 +47,14 @@ class Task(NamedTuple):
             changed=self.changed[with_none],
             values=self.values[numbers],
         )
+
+
+def weight_rows(most: int) -> int:
+    """Return how many numbers say the weights of a target.
+
+    They are the weights of its stations, as many numbers of the stations, the variance, and how many stations they are.
+    """
+    return 2 * most + 2
 
 
 def task_of(

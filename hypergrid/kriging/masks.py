@@ -16,6 +16,10 @@ def groups(present: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], NDAr
     """
     if not present.size:
         return
+    if (present == present[0]).all():
+        # Most boxes of a surface are of such slices.
+        yield present[0], np.arange(len(present))
+        return
     packed = np.packbits(present, axis=1)
     keys = np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).ravel()
     _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)

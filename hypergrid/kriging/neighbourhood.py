@@ -47,6 +47,11 @@ class Chunk(NamedTuple):
     numbers: NDArray[np.intp]
     """Numbers of the stations in the whole network, ascending, shape (stations,)."""
 
+    @property
+    def nbytes(self) -> int:
+        """What its arrays take [bytes]."""
+        return sum(array.nbytes for array in self)
+
 
 @dataclass(frozen=True)
 class Selection:

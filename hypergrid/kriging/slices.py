@@ -48,6 +48,20 @@ def field_of(field: Field, slices: Slices) -> Field:
     return SomeSlices(field, slices)
 
 
+def of_values(field: Field, values: NDArray[np.float64]) -> Field | None:
+    """Return the field of other values over the same network, shape (slices, stations); None where it must be built."""
+    if isinstance(field, LocalField):
+        return field.of_values(values)
+    if isinstance(field, KrigingField):
+        part = copy.copy(field)
+        for name in DERIVED:
+            part.__dict__.pop(name, None)
+        part.present, part._values = np.isfinite(values), np.asarray(values, dtype=np.float64)
+        part._drop_undetermined()
+        return part
+    return None
+
+
 def _kriging(field: KrigingField, slices: Slices) -> KrigingField:
     part = copy.copy(field)
     complete = part.__dict__.get("complete")

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.kriging.local_task import ESTIMATES, INDEPENDENT, LANES
+from hypergrid.kriging.local_task import INDEPENDENT, LANES, VARIANCES
 from hypergrid.kriging.threads import compiled
 
 Floats = NDArray[np.float64]
@@ -162,7 +162,7 @@ def solve(
     count: int,
     what: int,
 ) -> float:
-    """Turn a target's covariances into its weights, for estimates; return what its variance gains beyond its own."""
+    """Turn a target's covariances into its weights, where they are wanted; return what its variance gains by them."""
     lead, excess = scratch[0], scratch[1]
     forward(upper, right, count)
     gained = -dot(right, right, count)
@@ -173,7 +173,7 @@ def solve(
         lead[f] *= triangle[f, f]
         excess[f] = dot(rows[f], right, count) - lead[f]
         gained += excess[f] * excess[f]
-    if what == ESTIMATES:
+    if what != VARIANCES:
         for f in range(rows.shape[0]):
             lessen(right, rows[f], excess[f], 0, count)
         backward(lower, right, count)

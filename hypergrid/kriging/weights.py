@@ -1,4 +1,4 @@
-"""What kriging made once and may need again, in bounded memory: inverted systems, and right-hand sides of few targets.
+"""What kriging made once and may need again, in bounded memory: inverted systems, right-hand sides, weights.
 
 They depend on where the stations and targets are, on their covariates and on the variogram, never on values, so that a
 second query over the same network (the next slice of a standing query, another time of a page) starts with them.
@@ -10,11 +10,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
 
 ALLOWED_BYTES = 256 * 2**20
 """What is kept at most [bytes]; the least recently used goes first."""
@@ -32,25 +30,53 @@ class WeightStatistics:
     allowed_bytes: int
 
 
+class Sized(Protocol):
+    """An array, or several in a record."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes [bytes]."""
+
+
+Held = TypeVar("Held", bound=Sized)
+
+
 class WeightCache:
-    """Arrays by what they were made of, the least recently used dropped beyond a bound; safe between threads."""
+    """Arrays, and records of them, by what they were made of, the least recently used dropped beyond a bound.
+
+    Safe between threads.
+    """
 
     def __init__(self, allowed_bytes: int = ALLOWED_BYTES) -> None:
         self._allowed_bytes = allowed_bytes
-        self._arrays: OrderedDict[bytes, Floats] = OrderedDict()
+        self._arrays: OrderedDict[bytes, Sized] = OrderedDict()
         self._lock = threading.Lock()
         self._held_bytes = self._hits = self._misses = self._evictions = 0
 
-    def get(self, key: bytes, make: Callable[[], Floats]) -> Floats:
-        """Return the array of a key, made where it is not kept; nobody may write to it."""
+    def takes(self, job_bytes: int) -> bool:
+        """Return whether all that a job keeps may be kept: a large one would drop what small ones come back for."""
+        return job_bytes <= self._allowed_bytes // 4
+
+    def get(self, key: bytes, make: Callable[[], Held], *, job_bytes: int = 0) -> Held:
+        """Return what a key stands for, made where it is not kept; nobody may write to it.
+
+        Parameters
+        ----------
+        key
+            Tells it apart from all else that is kept, of whatever kind.
+        make
+            Makes it.
+        job_bytes
+            What it takes with all the other parts of a job that come and go together [bytes].
+        """
         found = self.peek(key)
         if found is not None:
-            return found
+            return cast(Held, found)
         # Made without the lock: two threads may make the same, which costs time and changes nothing.
         made = make()
-        made.setflags(write=False)
-        if made.nbytes > self._allowed_bytes // 4:
-            # One large query would drop everything that small ones come back for.
+        if isinstance(made, np.ndarray):
+            made.setflags(write=False)
+        if not self.takes(max(made.nbytes, job_bytes)):
             return made
         with self._lock:
             if key not in self._arrays:
@@ -62,8 +88,8 @@ class WeightCache:
                 self._evictions += 1
         return made
 
-    def peek(self, key: bytes) -> Floats | None:
-        """Return the array of a key where it is kept."""
+    def peek(self, key: bytes) -> Sized | None:
+        """Return what a key stands for where it is kept."""
         with self._lock:
             found = self._arrays.get(key)
             if found is None:

@@ -11,6 +11,7 @@ from hypergrid.perspective.operators import (
     InterpolateInTime,
     Merge,
     Operator,
+    Recur,
     Source,
 )
 from hypergrid.perspective.perspective import Perspective
@@ -19,5 +20,5 @@ from hypergrid.perspective.surface import Clip, Surface
 
 __all__ = [
     "Aggregate", "Base", "Call", "Clip", "Convert", "Interpolate", "InterpolateInTime", "Merge", "Operator",
-    "Perspective", "Question", "Source", "Step", "Surface", "build", "question_from_json",
+    "Perspective", "Question", "Recur", "Source", "Step", "Surface", "build", "question_from_json",
 ]  # fmt: skip

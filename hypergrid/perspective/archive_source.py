@@ -93,10 +93,11 @@ class ArchiveSource:
         columns = np.array([(p.lon, p.lat, p.elevation_m) for p in where], dtype=np.float64).reshape(-1, 3)
         return SeriesAxis(series, columns[:, 0], columns[:, 1], columns[:, 2], moved=tuple(sorted(moved)))
 
-    def read(self, window: Window) -> Readings:
+    def read(self, window: Window, unread: tuple[int, ...] = ()) -> Readings:
         """Return the readings whose intervals start in the window; `index` counts the selected series."""
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
-        found = self.archive.read(self.variable.name, window=wider, series=self.chosen)
+        read = np.delete(self.chosen, np.asarray(unread, dtype=np.intp))
+        found = self.archive.read(self.variable.name, window=wider, series=read)
         renumber = np.full(max(len(found.series), 1), -1, dtype=np.int32)
         renumber[self.chosen] = np.arange(len(self.chosen), dtype=np.int32)
         own = Readings(

@@ -44,10 +44,14 @@ class ArraySource:
         """Return the series; an array's stations do not move."""
         return self.axis
 
-    def read(self, window: Window) -> NDArray[np.float64]:
+    def read(self, window: Window, unread: tuple[int, ...] = ()) -> NDArray[np.float64]:
         """Return the values in a window, shape (instants, series)."""
         first, stop = self._range(window)
-        return self.values[first:stop]
+        values = self.values[first:stop]
+        if unread:
+            values = values.copy()
+            values[:, list(unread)] = np.nan
+        return values
 
     def layer(self, name: str) -> Layer:
         """Return one of the layers that came with the array."""

@@ -15,9 +15,11 @@ from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
-from hypergrid.perspective.fitting import check_aggregate, refuse_directions
+from hypergrid.perspective.fitting import check_aggregate, refuse_directions, refuse_longer
 from hypergrid.perspective.functions import CONVERTS
+from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
+from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.merging import check_sources, merge
 from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Source
 from hypergrid.perspective.perspective import Perspective
@@ -28,9 +30,9 @@ from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
 from hypergrid.perspective.time_specs import is_periodic
 from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
-from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
 from hypergrid.topology import (
+    Bands,
     Grid,
     Instants,
     Layer,
@@ -41,7 +43,9 @@ from hypergrid.topology import (
     TimeAxis,
     Topology,
     ZoneCells,
+    axes_of,
     grid,
+    levels_words,
     quanta,
     shortest_ns,
     zones,
@@ -60,7 +64,7 @@ def build(question: Question, lookup: Lookup) -> Surface:
 
     A clip in time bounds the readings where the last aggregate is over "all" or cells that come again; elsewhere it
     selects cells by their corner (design section 4). Where a step interpolates in time, it bounds the instants, and
-    readings around them are used.
+    readings around them are used. It never bounds what a climatology in a merge is of: that has a clip of its own.
 
     Raises
     ------
@@ -91,9 +95,38 @@ def _is_over_all(question: Question) -> bool:
         if "time" in cells:
             return bool(cells["time"] == "all") or is_periodic(cells["time"])
         if step.op == "merge":
-            before = Question(question.variable, question.steps[:number])
-            return all(_is_over_all(source) for source in (before, *step.others))
+            before = _before(question, number)
+            alike = (other for other in step.others if not _is_normal(other, before))
+            return all(_is_over_all(source) for source in (before, *alike))
     return False
+
+
+def _before(question: Question, number: int) -> Question:
+    """Return the steps of a question before one of them."""
+    return replace(question, steps=question.steps[:number], clip=())
+
+
+def _is_normal(other: Question, before: Question) -> bool:
+    """Return whether a query in a merge is a climatology, of which each cell before it takes the one that it lies in.
+
+    That is one over all of time, or over cells that come again, where what it is merged with has other cells, or where
+    it has a clip of its own.
+    """
+    cells = _time_cells(other)
+    if cells != "all" and not is_periodic(cells):
+        return False
+    return "time" in dict(other.clip) or cells != _time_cells(before)
+
+
+def _time_cells(question: Question) -> object:
+    """Return what the last aggregate over time was given, None where there is none, or instants follow it."""
+    for step in reversed(question.steps):
+        cells = dict(step.cells).get("time") if step.op == "aggregate" else None
+        if step.is_in_time:
+            return None
+        if cells is not None:
+            return cells["periodic"] if isinstance(cells, Mapping) and set(cells) == {"periodic"} else cells
+    return None
 
 
 def _looks_back_at_cells(question: Question, base: Perspective) -> bool:
@@ -130,7 +163,8 @@ class _Builder:
                     here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
                 else:
                     inside = replace(self, within=f"{label}: ")
-                    here = inside.step(step, here, whole, bounded=bounded and number > last_in_time)
+                    before = _before(question, number - 1)
+                    here = inside.step(step, here, whole, before, bounded=bounded and number > last_in_time)
                     if looks_back and dict(step.cells).get("time") == "all":
                         here = narrowed(here)
                 here = replace(here, steps=(label,))
@@ -163,7 +197,7 @@ class _Builder:
         topology = Topology(time, source.series_axis(inside or window))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
 
-    def step(self, step: Step, here: Perspective, whole: Window, *, bounded: bool) -> Perspective:
+    def step(self, step: Step, here: Perspective, whole: Window, before: Question, *, bounded: bool) -> Perspective:
         if step.op == "convert":
             return _convert(step, here)
         if step.op == "aggregate":
@@ -175,14 +209,33 @@ class _Builder:
                 )
                 raise InvalidQuery(message)
             return _interpolate(step, here, variance=self.variance, memory=self.memory)
+        return self.merged(step, here, before, bounded=bounded)
+
+    def merged(self, step: Step, here: Perspective, before: Question, *, bounded: bool) -> Perspective:
+        """Return a merge; a climatology is of all its readings, or of those in its own clip."""
         check_sources(step.name, len(step.others))
-        if any(other.clip for other in step.others):
-            message = "a query in 'with' takes the clip of the query around it; remove its own"
-            raise InvalidQuery(message)
-        if any(other.variance for other in step.others):
-            message = "variance belongs to the surface, not to a query in 'with'; remove it there"
-            raise InvalidQuery(message)
-        return merge(step.name, (here, *(self.chain(other, bounded=bounded) for other in step.others)))
+        sources, normal = [here], set()
+        for number, other in enumerate(step.others, start=1):
+            if other.variance:
+                message = "variance belongs to the surface, not to a query in 'with'; remove it there"
+                raise InvalidQuery(message)
+            if not _is_normal(other, before):
+                if other.clip:
+                    message = (
+                        "a query in 'with' takes the clip of the query around it; remove its own: only a climatology "
+                        "(over 'all', or cells that come again) has one, in time"
+                    )
+                    raise InvalidQuery(message)
+                sources.append(self.chain(other, bounded=bounded))
+                continue
+            window = _clip_window(other)
+            if set(dict(other.clip)) - {"time"}:
+                message = "a climatology in 'with' can be clipped in time alone; in space the query around it is"
+                raise InvalidQuery(message)
+            sources.append(replace(self, window=window).chain(other, bounded=window is not None))
+            normal.add(number)
+        given = bind(step.name, MERGES[step.name].parameters, dict(step.params), variable_unit=here.unit)
+        return merge(step.name, tuple(sources), normal=frozenset(normal), given=given)
 
 
 def _convert(step: Step, here: Perspective) -> Perspective:
@@ -208,8 +261,9 @@ def _ground(step: Step, here: Perspective) -> tuple[tuple[str, str], ...]:
             f"{here.topology.time.describe()}: convert before that aggregate"
         )
         raise InvalidQuery(message)
-    if isinstance(here.topology.space, ZoneCells):
-        message = f"{step.name} needs the place of each value; a zone has many: put it before the aggregate over zones"
+    if isinstance(here.topology.space, ZoneCells | Bands):
+        kind = "zone" if isinstance(here.topology.space, ZoneCells) else "band"
+        message = f"{step.name} needs the place of each value; a {kind} has many: put it before that aggregate"
         raise InvalidQuery(message)
     if isinstance(space, SeriesAxis) and space.system != "lonlat":
         message = f"{step.name} needs positions as lon and lat [degree]; these stations have x and y in metres"
@@ -242,6 +296,8 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
         _refuse_short(time, here)
     known = tuple(sorted((name, value) for name, value in given.items() if value is not None))
     operator = Aggregate(step.name, tuple(cells), _coverage(coverage, row, here), known)
+    if cells.get("time", "all") != "all":
+        refuse_longer(time, here, operator.min_coverage)
     if since_ns is not None and row.reach_ns and here.holds_readings:
         operator = replace(operator, since_ns=since_ns)
         here = readings_from(here, since_ns - operator.reach_ns)
@@ -259,7 +315,12 @@ def _parameters_of(step: Step, row: AggregateRow, here: Perspective) -> tuple[ob
     return coverage, bind(step.name, row.parameters, params, variable_unit=here.unit)
 
 
-def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells:
+def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells | Bands:
+    if "z" in along and (isinstance(space, SeriesAxis) or (isinstance(space, Grid) and space.z is None)):
+        return bands_of(along, variable)
+    if isinstance(space, Bands):
+        message = "its source is made of bands already; make the bands that are wanted of what these hold"
+        raise InvalidQuery(message)
     if not isinstance(space, Grid) or variable.holds_readings:
         message = f"an aggregate over {', '.join(along)} needs a grid; interpolate before it"
         raise InvalidQuery(message)
@@ -267,13 +328,30 @@ def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -
         if len(along) > 1:
             message = f"zones are cells in place of {', '.join(set(along) - {'zones'})}; give one or the other"
             raise InvalidQuery(message)
-        return ZoneCells(zones(along["zones"]), space)
-    axes = {space.y.name: space.y, space.x.name: space.x}
+        if space.z is not None and space.z.count > 1:
+            message = f"zones lie on one level, this grid has {levels_words(space.z)}; aggregate with z='all' first"
+            raise InvalidQuery(message)
+        return _zones_on(ZoneCells(zones(along["zones"]), space))
+    axes = {axis.name: axis for axis in space.axes}
     for name, spec in along.items():
         if name not in axes:
             raise NotFound.among(kind="dimension of this grid", given=name, existing=axes)
         axes[name] = space_cells(name, spec, axes[name])
-    return Grid(axes[space.y.name], axes[space.x.name])
+    return space.along(list(axes.values()))
+
+
+def _zones_on(cells: ZoneCells) -> ZoneCells:
+    """Return zones, refused where the grid holds nothing of any: every value would be missing."""
+    if not cells.held.any():
+        names = ", ".join(cells.zones.names[:5]) + (", …" if cells.count > 5 else "")
+        grid = cells.grid
+        message = (
+            f"none of the {cells.count} zones ({names}) lies on the grid, which is within {_span(grid.x.bounds)}, "
+            f"{_span(grid.y.bounds)} ({grid.x.name}, {grid.y.name}); the zones are around "
+            f"{cells.x.mean():.6g}, {cells.y.mean():.6g}: give zones of the grid's area, or move the grid"
+        )
+        raise InvalidQuery(message)
+    return cells
 
 
 def _coverage(given: object, row: AggregateRow, here: Perspective) -> float:
@@ -302,41 +380,20 @@ def _refuse_short(time: TimeAxis, here: Perspective) -> None:
         raise InvalidQuery(message)
 
 
-def _refuse_alike(stations: SeriesAxis) -> None:
-    """Refuse several series of one station: kriging would blend heights, statistics or feeds at one place."""
-    by_station: dict[str, list[Series]] = {}
-    for series in stations.series:
-        by_station.setdefault(series.station, []).append(series)
-    twice = next((several for several in by_station.values() if len(several) > 1), None)
-    if twice is not None:
-        names = ("height_m", "statistic", "replicate", "interval_s", "source")
-        differing = [name for name in names if len({getattr(series, name) for series in twice}) > 1] or ["source"]
-        offers = "; ".join(", ".join(f"{name}={getattr(series, name)!r}" for name in differing) for series in twice[:4])
-        message = (
-            f"station {twice[0].station!r} has {len(twice)} series of this variable ({offers}); "
-            f"choose one of each station, for example .select({differing[0]}={getattr(twice[0], differing[0])!r})"
-        )
-        raise InvalidQuery(message)
-
-
 def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memory) -> Perspective:
     stations = here.topology.space
     if not isinstance(stations, SeriesAxis):
-        message = "its source is a grid already; interpolate once, from the stations"
+        kind = "made of bands" if isinstance(stations, Bands) else "a grid"
+        message = f"its source is {kind} already; interpolate once, from the stations"
         raise InvalidQuery(message)
-    _refuse_alike(stations)
+    refuse_alike(stations)
     if here.unit == "degree":
         message = (
             f"interpolating directions by {step.name} has no meaning: 350 and 10 degree would give 180; "
             "interpolate('recipe', …) takes the components of the wind"
         )
         raise InvalidQuery(message)
-    if stations.moved:
-        message = (
-            f"stations moved while these readings were taken: {', '.join(stations.moved)}; clip the time so that it "
-            "ends before or begins after the move, or leave them out with .select(station=…)"
-        )
-        raise InvalidQuery(message)
+    refuse_moved(stations)
     given_grid = dict(step.cells)
     for key in given_grid:
         if key not in GRID_KEYS:
@@ -362,18 +419,22 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memor
     _refuse_unplaced(stations)
     reach = reach_of(stations, cells, parameters)
     source = here.bases()[0].operator.source  # type: ignore[union-attr]
+    names = row.covariates(parameters)
+    if cells.z is not None:
+        names = layers_on_levels(step.name, names, stations, source)
     try:
-        covariates = [source.layer(name) for name in row.covariates(parameters)]
+        covariates = {name: source.layer(name) for name in names}
     except NotFound as error:
         if trend_of(parameters) is None:
             raise
         message = f"{error}; a trend needs the elevation of the cells: without it, use trend='none'"
         raise NotFound(message) from error
-    layers = tuple(zip(row.covariates(parameters), (layer.token for layer in covariates), strict=True))
+    layers = tuple((name, layer.token) for name, layer in covariates.items())
     operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, far=reach.far, memory=memory)
     _refuse_far(cells, stations, operator, reach)
-    for name, layer in zip(row.covariates(parameters), covariates, strict=True):
-        _refuse_elsewhere(name, layer, cells)
+    for name, layer in covariates.items():
+        if cells.z is None or name != ELEVATION:
+            _refuse_elsewhere(name, layer, cells)
     return Perspective((here,), Topology(here.topology.time, cells), operator, here.unit)
 
 
@@ -422,11 +483,11 @@ def _span(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
 
 
 def _clip(question: Question, perspective: Perspective, window: Window | None) -> Clip:
-    space = perspective.topology.space
-    bounds = {name: value for name, value in question.clip if name != "time"}
-    ranges: dict[str, tuple[int, int]] = {}
-    for name, (start, stop) in bounds.items():
-        axes = {space.y.name: space.y, space.x.name: space.x} if isinstance(space, Grid) else {}
+    axes = {axis.name: axis for axis in axes_of(perspective.topology.space)}
+    ranges: list[tuple[str, tuple[int, int]]] = []
+    for name, (start, stop) in question.clip:
+        if name == "time":
+            continue
         if name not in axes:
             raise NotFound.among(kind="dimension of this surface to clip", given=name, existing=[*axes, "time"])
         axis = axes[name]
@@ -434,31 +495,23 @@ def _clip(question: Question, perspective: Perspective, window: Window | None) -
         if high <= low:
             message = f"clip of {name!r} needs a stop after its start; got {start!r} to {stop!r}"
             raise InvalidQuery(message)
-        ranges[name] = (low, high)
-    clip = Clip(
-        window,
-        ranges.get(space.y.name) if isinstance(space, Grid) else None,
-        ranges.get(space.x.name) if isinstance(space, Grid) else None,
-    )
+        ranges.append((name, (low, high)))
+    clip = Clip(window, tuple(sorted(ranges)))
     selected(perspective.topology, clip)
     return clip
 
 
-def selected(topology: Topology, clip: Clip) -> tuple[slice, slice, slice]:
-    """Return which time cells, rows and columns a clip selects (rows and columns of a grid only).
+def selected(topology: Topology, clip: Clip) -> tuple[slice, tuple[slice, ...]]:
+    """Return which time cells a clip selects, and which cells along each axis of the space, in their order.
 
     Raises
     ------
     InvalidQuery
         The clip selects no cell.
     """
-    space = topology.space
-    window = (clip.time.start_ns, clip.time.stop_ns) if clip.time else None
-    picks = [_range(topology.time, window)]
-    picks += (
-        [_range(space.y, clip.rows), _range(space.x, clip.columns)] if isinstance(space, Grid) else [slice(None)] * 2
-    )
-    return picks[0], picks[1], picks[2]
+    window, bounds = (clip.time.start_ns, clip.time.stop_ns) if clip.time else None, dict(clip.space)
+    space = tuple(_range(axis, bounds.get(axis.name)) for axis in axes_of(topology.space))
+    return _range(topology.time, window), space
 
 
 def _index(axis: TimeAxis, bound: int) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import HyperGridError, InvalidFunction
+from hypergrid.perspective.listing import Members
 
 Floats = NDArray[np.float64]
 Function = Callable[..., Any]
@@ -22,6 +23,8 @@ SEARCHED: Final = 1000
 """How many values are tried alone, to find the first on which a function raises."""
 PROBES: Final = 3
 """How many values of a block are given to a function alone as well."""
+LARGEST: Final = 2**20
+"""Values that a vectorised function is given at once, padding included, unless a single cell has more (8 MiB)."""
 
 _AT_ONCE: Final = RLock()
 
@@ -72,34 +75,57 @@ def elementwise(who: str, function: Function, arrays: tuple[Floats, ...], given:
     return found.reshape(shape)
 
 
-def cell_by_cell(who: str, function: Function, values: Floats, given: Mapping[str, Any]) -> Floats:
-    """Return a function of the values of one cell for each cell; values of shape (members, cells), NaN left out.
+def cell_by_cell(who: str, function: Function, members: Members, given: Mapping[str, Any]) -> Floats:
+    """Return a function of the values of one cell for each cell that has some, NaN for the others, shape (cells,).
 
     Raises
     ------
     Fault
         It raised, or gave no number or an infinite one.
     """
-    found = np.empty(values.shape[1])
-    for cell in range(values.shape[1]):
-        column = values[:, cell]
-        column = column[np.isfinite(column)]
-        number = _number(who, _call(who, function, [column.copy()], given, cell), cell)
+    found = np.full(len(members.sizes), np.nan)
+    ends = np.cumsum(members.sizes)
+    for cell in np.flatnonzero(members.sizes).tolist():
+        values = members.value[ends[cell] - members.sizes[cell] : ends[cell]]
+        number = _number(who, _call(who, function, [values.copy()], given, cell), cell)
         if np.isinf(number):
-            message = f"{who} gave {number:g} for {column.size} values; give NaN where there is no result"
+            message = f"{who} gave {number:g} for {values.size} values; give NaN where there is no result"
             raise Fault(message, cell)
         found[cell] = number
     return found
 
 
-def all_cells(who: str, function: Function, values: Floats, given: Mapping[str, Any]) -> Floats:
-    """Return a vectorised function of the values of all cells, shape (members, cells) to (cells,).
+def all_cells(who: str, function: Function, members: Members, given: Mapping[str, Any]) -> Floats:
+    """Return a vectorised function of the values of all cells, as `cell_by_cell` does.
+
+    It is given as many cells at once as a table of at most `LARGEST` numbers holds, each a column.
 
     Raises
     ------
     Fault
         As for `elementwise`, a cell in place of a value.
     """
+    found = np.full(len(members.sizes), np.nan)
+    some = np.flatnonzero(members.sizes)
+    for cells in _tables(members.sizes, some):
+        try:
+            found[cells] = _columns(who, function, members.columns(cells), given)
+        except Fault as fault:
+            fault.at = None if fault.at is None else int(cells[fault.at])
+            raise
+    return found
+
+
+def _tables(sizes: NDArray[np.int64], cells: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Yield cells in order, as many as fill a table with a row for each member of the largest."""
+    if len(cells) > 1 and len(cells) * int(sizes[cells].max()) > LARGEST:
+        yield from _tables(sizes, cells[: len(cells) // 2])
+        yield from _tables(sizes, cells[len(cells) // 2 :])
+    elif len(cells):
+        yield cells
+
+
+def _columns(who: str, function: Function, values: Floats, given: Mapping[str, Any]) -> Floats:
     found = _numbers(who, _call(who, function, [values.copy()], given), values.shape[1:], "column")
     _refuse_infinite(who, found, lambda at: f"{np.isfinite(values[:, at]).sum()} values")
     for at in _some(np.arange(values.shape[1])):

@@ -10,6 +10,7 @@ from hypergrid.topology import (
     Calendar,
     Cycle,
     Instants,
+    Levels,
     Periodic,
     Regular,
     SeriesAxis,
@@ -18,6 +19,7 @@ from hypergrid.topology import (
     aligned,
     bins_over,
     is_location_consistent,
+    levels,
     periodic,
     quanta,
 )  # fmt: skip
@@ -106,7 +108,12 @@ def _widened(source: TimeAxis, whole: Window) -> tuple[int, int]:
         return start, stop
     if not isinstance(source, Regular):
         return start, stop
-    start = source.origin + (start - source.origin) // source.step * source.step
+    begin, end = ((edge - source.origin) % source.step for edge in (start, stop))
+    if source.length <= source.step:
+        # What lies between two cells, or two instants, belongs to none of them.
+        start -= begin if begin < source.length else 0
+        return start, stop - end + source.length if 0 < end < source.length else stop
+    start -= begin
     steps = max(-(-(stop - start - source.length) // source.step), 0)
     return start, start + steps * source.step + source.length
 
@@ -126,22 +133,26 @@ def _refuse_cut(spec: object, source: TimeAxis, target: TimeCells) -> None:
     raise InvalidQuery(message)
 
 
-def space_cells(name: str, spec: object, source: Regular) -> Regular:
-    """Return the cells of an aggregate along lon, lat, x or y: a length, or "all".
+def space_cells(name: str, spec: object, source: Levels) -> Levels:
+    """Return the cells of an aggregate along lon, lat, x, y or z: a length, or "all"; along z what `levels` reads.
 
     Raises
     ------
-    InvalidQuery
-        A length that makes no cells, or cells that cut the source's.
+    InvalidQuery, NotFound
+        A specification that makes no cells, or cells that cut the source's.
     """
-    if spec == "all":
+    target: Levels
+    if name == "z":
+        target = levels(spec, (source.origin, source.stop))
+    elif spec == "all":
         length = source.stop - source.origin
-        return Regular(name, source.origin, length, 1, length, source.quantum)
-    step = quanta(spec, source.quantum, f"cells of {name}")
-    if step <= 0:
-        message = f"cells of {name!r} need a length above zero; got {spec!r}"
-        raise InvalidQuery(message)
-    target = aligned(name, source.origin, source.stop, step=step, length=step, quantum=source.quantum)
+        target = Regular(name, source.origin, length, 1, length, source.quantum)
+    else:
+        step = quanta(spec, source.quantum, f"cells of {name}")
+        if step <= 0:
+            message = f"cells of {name!r} need a length above zero; got {spec!r}"
+            raise InvalidQuery(message)
+        target = aligned(name, source.origin, source.stop, step=step, length=step, quantum=source.quantum)
     if not is_location_consistent(source, target):
         message = (
             f"cells of {spec!r} along {name!r} would cut the grid's cells; choose a multiple that starts where they do"

@@ -2,9 +2,11 @@
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.aggregates import AggregateRow
+from hypergrid.perspective.operators import Base
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
-from hypergrid.topology import SeriesAxis
+from hypergrid.times import SECOND_NS, format_duration
+from hypergrid.topology import Regular, SeriesAxis, TimeAxis
 
 
 def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspective) -> None:
@@ -27,6 +29,45 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
         _refuse_unknown_lengths(row, here)
     if row.prepare is not None:
         _refuse_totals(row, here)
+
+
+def refuse_longer(time: TimeAxis, here: Perspective, min_coverage: float) -> None:
+    """Refuse windows that are so much longer than their source that every value would be missing, for certain.
+
+    Cells that are partial are computed, and say so by their counts; where no window can have what is asked of it, there
+    is nothing to compute. Months and given edges are there whatever was read, and are kept.
+    """
+    held = _most_held(here)
+    if held is None or not isinstance(time, Regular):
+        return
+    length_ns = time.length
+    extent_ns, interval_ns, most = held
+    if min(most, length_ns // interval_ns + 1) < min_coverage * (length_ns // interval_ns) * (1 - 1e-12):
+        message = (
+            f"time cells of {_in_words(length_ns)} are longer than the {_in_words(extent_ns)} that there are: none can "
+            f"hold the {min_coverage:.0%} that min_coverage asks for, and every value would be missing; choose shorter "
+            "cells, or min_coverage=0 to take what there is"
+        )
+        raise InvalidQuery(message)
+
+
+def _in_words(length_ns: int) -> str:
+    return format_duration(round(length_ns / SECOND_NS) * SECOND_NS) if length_ns > SECOND_NS else f"{length_ns}ns"
+
+
+def _most_held(here: Perspective) -> tuple[int, int, int] | None:
+    """Return how long a source is [ns], between its values [ns], and how many a cell may hold; None if not known."""
+    space, time = here.topology.space, here.topology.time
+    if not here.holds_readings:
+        known = isinstance(time, Regular) and not are_instants(time)
+        return (time.stop - time.origin, time.step, time.count) if known and isinstance(time, Regular) else None
+    base = here.bases()[0].operator
+    intervals_s = [series.interval_s for series in space.series] if isinstance(space, SeriesAxis) else []
+    shortest_s = min(intervals_s, default=0.0)
+    if not isinstance(base, Base) or not shortest_s > 0:
+        return None
+    extent_ns, interval_ns = base.window.stop_ns - base.window.start_ns, round(shortest_s * SECOND_NS)
+    return extent_ns, interval_ns, extent_ns // interval_ns + 1
 
 
 def refuse_directions(what: str, here: Perspective, *, instead: str = "") -> None:

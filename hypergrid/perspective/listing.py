@@ -71,6 +71,13 @@ class Members(Listing):
         filled.sort(axis=1)
         return filled
 
+    def columns(self, cells: NDArray[np.intp]) -> Floats:
+        """Return a column for each of some cells with its values in order, then NaN, shape (largest size, cells)."""
+        first = (np.cumsum(self.sizes) - self.sizes)[cells]
+        rows = np.arange(int(self.sizes[cells].max(initial=0)))[:, None]
+        inside = rows < self.sizes[cells]
+        return np.where(inside, self.value[np.where(inside, first + rows, 0)], np.nan)
+
     def ordered(self) -> Floats:
         """Return the values cell by cell, those of a cell in ascending order, shape (members,)."""
         cells, width = len(self.sizes), int(self.sizes.max(initial=0))

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidUnit
+from hypergrid.parameters import Parameter
+from hypergrid.perspective.aggregate_formulas import difference_unit
 from hypergrid.registry import Registry
 from hypergrid.units import convert
 
@@ -21,11 +23,14 @@ class MergeRow:
     name: str
     summary: str
     apply: Callable[..., Floats]
-    """One array a source to values; NaN out means missing."""
+    """One array a source, and the parameters by name, to values; NaN out means missing."""
     unit: Callable[..., str]
     """Unit of the result from the unit of each source; raises InvalidUnit where they do not go together."""
     alike: bool
     """Whether the other sources are converted to the first one's unit."""
+    parameters: tuple[Parameter, ...] = ()
+    spreads: tuple[int, ...] = ()
+    """Which sources, counted from 0, are differences of values where all are alike: 1 K and not 1 degC."""
     takes: tuple[str, ...] | None = None
     """Units that the sources are converted to, for a formula of different variables."""
     matched: bool = False
@@ -41,7 +46,9 @@ class MergeRow:
 
     def needed(self, units: tuple[str, ...]) -> tuple[str, ...]:
         """Return the units that values [units] are converted to before the function sees them."""
-        return self.takes or tuple(units[0] if self.alike else unit for unit in units)
+        if self.takes or not self.alike:
+            return self.takes or units
+        return tuple(difference_unit(units[0]) if at in self.spreads else units[0] for at in range(len(units)))
 
 
 MERGES: Registry[MergeRow] = Registry("merge function")
@@ -81,7 +88,7 @@ def _same_unit(first: str, second: str) -> str:
 
 def _difference_unit(first: str, second: str) -> str:
     # A difference of temperatures is not a temperature: 20 degC less 19 degC is 1 K, not 1 degC.
-    return {"degC": "delta_degC", "degF": "delta_degF"}.get(_same_unit(first, second), first)
+    return difference_unit(_same_unit(first, second))
 
 
 def _ratio_unit(first: str, second: str) -> str:
@@ -92,6 +99,15 @@ def _ratio(first: Floats, second: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         quotient = first / second
     return np.where(np.isfinite(quotient), quotient, np.nan)
+
+
+def _standardised(first: Floats, normal: Floats, spread: Floats) -> Floats:
+    return _ratio(first - normal, spread)
+
+
+def _standardised_unit(first: str, normal: str, spread: str) -> str:
+    convert(0.0, spread, difference_unit(_same_unit(first, normal)))
+    return "1"
 
 
 ANOMALIES: Final = ("air_temperature", "surface_temperature", "air_pressure", "geopotential_height")
@@ -123,7 +139,8 @@ MERGES.add(
     "anomaly",
     MergeRow(
         "anomaly",
-        "The first source less what is normal in the same cell, as a difference (K for temperatures).",
+        "The first source less what is normal in the same cell, or in the hour or month that it lies in, as a "
+        "difference (K for temperatures).",
         np.subtract,
         _difference_unit,
         alike=True,
@@ -132,5 +149,19 @@ MERGES.add(
         roles=("values", "normal"),
         long_name="anomaly of {0}",
         standard_name="{0}_anomaly",
+    ),
+)
+MERGES.add(
+    "standardised_anomaly",
+    MergeRow(
+        "standardised_anomaly",
+        "The first source less what is normal, over its standard deviation; missing where that is 0.",
+        _standardised,
+        _standardised_unit,
+        alike=True,
+        spreads=(2,),
+        counts_first=True,
+        roles=("values", "normal", "standard deviation"),
+        long_name="standardised anomaly of {0}",
     ),
 )

@@ -1,7 +1,8 @@
 """The step that merges: the cells that all sources have, and a refusal that names the cells where there are none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 
@@ -9,12 +10,28 @@ from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.common_time import common_bins, common_cycle
 from hypergrid.perspective.matching import common_stations
 from hypergrid.perspective.merges import MERGES, MergeRow
-from hypergrid.perspective.operators import Base, Merge
+from hypergrid.perspective.operators import Base, Merge, Recur
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.restrict import restrict
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import Bins, Grid, Periodic, Regular, SeriesAxis, Space, TimeAxis, Topology, ZoneCells
+from hypergrid.topology import (
+    Bands,
+    Bins,
+    Grid,
+    Periodic,
+    Regular,
+    SeriesAxis,
+    Space,
+    TimeAxis,
+    Topology,
+    ZoneCells,
+    levels_words,
+    recurring,
+)
 from hypergrid.topology.axes import PER_UNIT
+
+NONE: Final[frozenset[int]] = frozenset()
+NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def check_sources(name: str, others: int) -> None:
@@ -34,13 +51,25 @@ def check_sources(name: str, others: int) -> None:
         raise InvalidQuery(message)
 
 
-def merge(name: str, sources: tuple[Perspective, ...]) -> Perspective:
+def merge(
+    name: str, sources: tuple[Perspective, ...], *, normal: frozenset[int] = NONE, given: Mapping[str, Any] = NOTHING
+) -> Perspective:
     """Return a merge of perspectives, each narrowed to the time cells that all have.
+
+    Parameters
+    ----------
+    name, given
+        The function, and its parameters, checked.
+    sources
+        In the order that the function takes.
+    normal
+        Which of them, counted from 0, are climatologies: each cell of the others takes the one that it lies in.
 
     Raises
     ------
     InvalidQuery
-        Sources are readings, or have different cells; the message names those of both.
+        Sources are readings, or have different cells; the message names those of both. Or a cell lies in no cell of a
+        climatology, or in several.
     InvalidUnit
         Units that do not go together.
     """
@@ -49,22 +78,27 @@ def merge(name: str, sources: tuple[Perspective, ...]) -> Perspective:
         message = "its sources are readings with clocks of their own; align both with an aggregate over time first"
         raise InvalidQuery(message)
     time = sources[0].topology.time
-    for first, second in pairwise(sources):
+    for first, second in pairwise(source for number, source in enumerate(sources) if number not in normal):
         time = _common_time(time, first, second)
     space = sources[0].topology.space
     for other in sources[1:]:
         space = _common_space(row, space, sources[0], other)
-    narrowed = tuple(restrict(source, _within(source.topology.time, time)) for source in sources)
+    narrowed = tuple(
+        _recurring(source, time) if number in normal else restrict(source, _within(source.topology.time, time))
+        for number, source in enumerate(sources)
+    )
     unit = row.unit(*(source.unit for source in narrowed))
-    return Perspective(narrowed, Topology(time, space), Merge(name), unit)
+    return Perspective(narrowed, Topology(time, space), Merge(name, tuple(sorted(given.items()))), unit)
+
+
+def _recurring(normal: Perspective, time: TimeAxis) -> Perspective:
+    """Return what is normal in each of some time cells."""
+    recurring(normal.topology.time, time)
+    return Perspective((normal,), Topology(time, normal.topology.space), Recur(), normal.unit)
 
 
 def _common_time(common: TimeAxis, first: Perspective, second: Perspective) -> TimeAxis:
-    """Return the time cells of `common`, those of all sources up to `first`, that the second has as well.
-
-    A climatology (hour of day, month of year) as the second source of an anomaly belongs here: each cell of `common`
-    would name the periodic cell that it lies in. Today both need the same cells.
-    """
+    """Return the time cells of `common`, those of all sources up to `first`, that the second has as well."""
     other = second.topology.time
     if isinstance(common, Regular) and isinstance(other, Regular):
         same = common.step == other.step and common.length == other.length
@@ -146,11 +180,14 @@ def space_words(here: Perspective) -> str:
     """Return the cells in space of a perspective in words."""
     space = here.topology.space
     if isinstance(space, Grid):
+        levels = f" on {levels_words(space.z)}" if space.z else ""
         sides = " x ".join(f"{axis.step / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         corner = ", ".join(f"{axis.name} {axis.origin / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
-        return f"{space.shape[0]} x {space.shape[1]} cells of {sides} from {corner}"
+        return f"{space.y.count} x {space.x.count} cells of {sides} from {corner}{levels}"
+    if isinstance(space, Bands):
+        return f"bands, {levels_words(space.z)}"
     if isinstance(space, ZoneCells):
-        names, kind = list(space.zones.names), "zones"
+        names, kind = list(space.zones.names), "zone" if space.count == 1 else "zones"
     else:
         names, kind = [series.station for series in space.series], "series"
     return f"{len(names)} {kind} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

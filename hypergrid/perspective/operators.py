@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from hypergrid.kriging import METHODS, Method, TimeMethod, Variogram, method_in_time
 from hypergrid.perspective.added import with_added
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS, AggregateRow, ConvertRow
-from hypergrid.perspective.listed import ListedRow
 from hypergrid.perspective.merges import MERGES, MergeRow
 from hypergrid.streams.elements import Readings
 from hypergrid.times import SECOND_NS, Window, format_duration
@@ -47,10 +46,11 @@ class Source(Protocol):
     def series_axis(self, window: Window) -> SeriesAxis:
         """Return the series, positioned as they stood at the end of the window."""
 
-    def read(self, window: Window) -> Readings | NDArray[np.float64]:
+    def read(self, window: Window, unread: tuple[int, ...] = ()) -> Readings | NDArray[np.float64]:
         """Return what starts in the window: readings ordered by series and time, any flag; or a dense array.
 
-        A source with a common clock returns an array, shape (time cells, series), NaN where missing.
+        A source with a common clock returns an array, shape (time cells, series), NaN where missing. Series whose
+        numbers are `unread` are there and hold nothing.
         """
 
     def layer(self, name: str) -> Layer:
@@ -65,15 +65,19 @@ class Base:
     window: Window
     """Which readings may be used."""
     accept_flags: tuple[int, ...]
+    unread: tuple[int, ...] = ()
+    """Numbers of the series that nothing uses, in order: they stay in the topology, and hold nothing."""
 
     def content(self) -> object:
         """Plain content, for the token."""
-        return ("base", self.source.token, self.window, self.accept_flags)
+        known = ("base", self.source.token, self.window, self.accept_flags)
+        return (*known, "unread", self.unread) if self.unread else known
 
     def describe(self) -> str:
         """One line for people."""
         flags = ", ".join(map(str, self.accept_flags))
-        return f"base {self.source.variable.name} [{self.source.variable.unit}], flags {flags}"
+        unread = f", {len(self.unread)} series not read" if self.unread else ""
+        return f"base {self.source.variable.name} [{self.source.variable.unit}], flags {flags}{unread}"
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,7 @@ class Aggregate:
     @property
     def row(self) -> AggregateRow:
         """The function's row."""
-        row = AGGREGATES[self.function]
-        return row.given(dict(self.parameters)) if isinstance(row, ListedRow) else row
+        return AGGREGATES[self.function]
 
     @property
     def given(self) -> dict[str, Any]:
@@ -197,6 +200,11 @@ class Interpolate:
     def given(self) -> dict[str, Any]:
         """Parameters by name."""
         return dict(self.parameters)
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Names of what it must know of each station and cell, from a layer or their heights."""
+        return self.row.covariates(self.given)
 
     def uses_all(self, stations: int) -> bool:
         """Return whether every slice is one linear map of all its stations, completed: kriging that selects none."""
@@ -263,19 +271,41 @@ class Merge:
     """One value from several sources of the same topology, cell by cell."""
 
     function: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+    """The function's, checked, in the order of their names."""
 
     @property
     def row(self) -> MergeRow:
         """The function's row."""
         return MERGES[self.function]
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """Parameters by name."""
+        return dict(self.parameters)
+
     def content(self) -> object:
         """Plain content, for the token."""
-        return with_added(("merge", self.function), "merge", [self.function])
+        known = ("merge", self.function, self.parameters) if self.parameters else ("merge", self.function)
+        return with_added(known, "merge", [self.function])
 
     def describe(self) -> str:
         """One line for people."""
-        return f"merge {self.function}"
+        called = Call(self.function, self.parameters).describe() if self.parameters else self.function
+        return f"merge {called}"
 
 
-Operator = Base | Convert | Aggregate | Interpolate | InterpolateInTime | Merge
+@dataclass(frozen=True)
+class Recur:
+    """For each cell the value of the climatology's cell that it lies in: of hour 14 of the day at 14:10 of any day."""
+
+    def content(self) -> object:
+        """Plain content, for the token."""
+        return ("recur",)
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "what is normal at each time"
+
+
+Operator = Base | Convert | Aggregate | Interpolate | InterpolateInTime | Merge | Recur

@@ -75,7 +75,7 @@ class Perspective:
             return frozenset()
         return frozenset().union(*(source.extremes for source in self.sources))
 
-    @property
+    @cached_property
     def is_interpolated(self) -> bool:
         """Whether an interpolation lies at or below this step."""
         return any(isinstance(item.operator, Interpolate) for item in self.chain())

@@ -25,6 +25,10 @@ SIDE_POINTS = 33
 """Points on each side of a grid in degrees that its outline is measured by: its sides are no great circles."""
 
 
+MARGIN = 1.02
+"""Times a radius within which stations are taken to be in reach: more than distances on a plane and a sphere differ."""
+
+
 @dataclass(frozen=True, eq=False)
 class Reach:
     """How far stations are from a grid."""
@@ -100,6 +104,35 @@ def place(axis: SeriesAxis, operator: Interpolate) -> Placing:
     # One zero in place of a position must not move the plane of all others, or turn it into a sphere.
     kept = replace(axis, x=np.where(near, axis.x, np.nan), y=np.where(near, axis.y, np.nan))
     return Placing(Metres(kept, operator.given.get("distance") or "auto"), placed, near, notes)
+
+
+def in_reach(axis: SeriesAxis, grid: Grid, operator: Interpolate) -> NDArray[np.bool_]:
+    """Return the stations that may have a say in an estimate at some cell, whichever of them report; shape (series,).
+
+    Those that have a position, are not too far outside the step's whole grid and, where the step takes only stations
+    within a radius and learns from no others, within that radius of these cells. How many neighbours it takes does not
+    tell: which of those that report are the nearest is known only with their values.
+
+    Parameters
+    ----------
+    axis, operator
+        What is interpolated, and how.
+    grid
+        The cells that are wanted.
+    """
+    far = dict(operator.far)
+    near = np.isfinite(axis.x) & np.isfinite(axis.y)
+    near &= ~np.array([series.station in far for series in axis.series], dtype=bool)
+    given = operator.given
+    radius_m, merges = given.get("radius_m"), given.get("coincident") == "merge" or "merge_within_m" in given
+    fixed = isinstance(given.get("variogram"), Variogram) or not operator.row.has_variance
+    learns = not fixed or given.get("trend") is not None or "degree" in given or operator.covariates
+    if radius_m is None or merges or learns or not near.any():
+        return near
+    distance, diagonal = _from_grid(np.stack([axis.x[near], axis.y[near]], axis=1), grid)
+    # Distances on a plane are off from those on the sphere, and an outline has points at intervals: better one more.
+    near[near] = distance <= MARGIN * radius_m + diagonal / SIDE_POINTS
+    return near
 
 
 def _from_grid(points: Floats, grid: Grid) -> tuple[Floats, float]:

@@ -4,26 +4,39 @@ from dataclasses import replace
 
 import numpy as np
 
-from hypergrid.perspective.operators import Aggregate, Base, Interpolate, InterpolateInTime
+from hypergrid.perspective.operators import Aggregate, Base, Interpolate, InterpolateInTime, Recur
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import standing_instants_ns
 from hypergrid.times import SECOND_NS, Window
-from hypergrid.topology import Bins, Grid, Periodic, Regular, SeriesAxis, TimeAxis, Topology, blocks_of
+from hypergrid.topology import (
+    Bins,
+    Periodic,
+    Regular,
+    SeriesAxis,
+    TimeAxis,
+    Topology,
+    along,
+    axes_of,
+    blocks_of,
+)
 
 ALL = slice(None)
 
 
-def restrict(here: Perspective, time: slice, rows: slice = ALL, columns: slice = ALL) -> Perspective:
+def restrict(here: Perspective, time: slice, space: tuple[slice, ...] = ()) -> Perspective:
     """Return the perspective of these cells alone; every cell keeps its value.
 
     Parameters
     ----------
     here
         What is narrowed.
-    time, rows, columns
-        Which time cells, and of a grid which rows and columns; each range holds at least one cell.
+    time
+        Which time cells; each range holds at least one cell.
+    space
+        Which cells along each axis of the space, in their order; all where nothing is given.
     """
-    topology = _part(here.topology, time, rows, columns)
+    space = space or (ALL,) * len(axes_of(here.topology.space))
+    topology = _part(here.topology, time, space)
     if topology.shape == here.topology.shape:
         return here
     operator = here.operator
@@ -32,13 +45,16 @@ def restrict(here: Perspective, time: slice, rows: slice = ALL, columns: slice =
         inside = operator.window.intersect(Window(axis.origin, axis.stop))
         return replace(here, topology=topology, operator=replace(operator, window=inside or operator.window))
     if isinstance(operator, Aggregate):
-        sources: tuple[Perspective, ...] = (_below_aggregate(here, operator, topology, (time, rows, columns)),)
+        sources: tuple[Perspective, ...] = (_below_aggregate(here, operator, topology, time, space),)
     elif isinstance(operator, Interpolate):
         sources = (restrict(here.source, time),)
     elif isinstance(operator, InterpolateInTime):
         sources = (_around_instants(here.source, operator, topology.time),)
+    elif isinstance(operator, Recur):
+        # What is normal is so because of all times, whichever are asked for.
+        sources = (restrict(here.source, ALL, space),)
     else:
-        sources = tuple(restrict(source, time, rows, columns) for source in here.sources)
+        sources = tuple(restrict(source, time, space) for source in here.sources)
     return replace(here, topology=topology, sources=sources)
 
 
@@ -47,15 +63,13 @@ def narrowed(here: Perspective) -> Perspective:
     if not isinstance(here.operator, Aggregate):
         message = f"{type(here.operator).__name__} is no aggregate"
         raise TypeError(message)
-    return replace(here, sources=(_below_aggregate(here, here.operator, here.topology, (ALL, ALL, ALL)),))
+    every = (ALL,) * len(axes_of(here.topology.space))
+    return replace(here, sources=(_below_aggregate(here, here.operator, here.topology, ALL, every),))
 
 
-def _part(topology: Topology, time: slice, rows: slice, columns: slice) -> Topology:
-    space = topology.space
-    if isinstance(space, Grid):
-        y, x = (axis.part(*_ends(s, axis.count)) for axis, s in ((space.y, rows), (space.x, columns)))
-        space = Grid(y, x)
-    return Topology(topology.time.part(*_ends(time, topology.time.count)), space)
+def _part(topology: Topology, time: slice, space: tuple[slice, ...]) -> Topology:
+    parts = [axis.part(*_ends(s, axis.count)) for axis, s in zip(axes_of(topology.space), space, strict=True)]
+    return Topology(topology.time.part(*_ends(time, topology.time.count)), along(topology.space, parts))
 
 
 def _ends(part: slice, count: int) -> tuple[int, int]:
@@ -64,9 +78,9 @@ def _ends(part: slice, count: int) -> tuple[int, int]:
 
 
 def _below_aggregate(
-    here: Perspective, operator: Aggregate, topology: Topology, parts: tuple[slice, slice, slice]
+    here: Perspective, operator: Aggregate, topology: Topology, time: slice, parts: tuple[slice, ...]
 ) -> Perspective:
-    source, time = here.source, parts[0]
+    source = here.source
     if "time" in operator.dimensions:
         start_ns = topology.time.origin - operator.reach_ns
         if source.holds_readings:
@@ -75,11 +89,11 @@ def _below_aggregate(
         if operator.reach_ns:
             time = slice(min(time.start, int(np.searchsorted(source.topology.time.corners, start_ns))), time.stop)
     space, below = topology.space, source.topology.space
-    if not isinstance(space, Grid) or not isinstance(below, Grid):
+    if type(space) is not type(below):
+        # Any cell below may lie in a zone or a band.
         return restrict(source, time)
-    rows = _covered(below.y, space.y) if space.y.name in operator.dimensions else parts[1]
-    columns = _covered(below.x, space.x) if space.x.name in operator.dimensions else parts[2]
-    return restrict(source, time, rows, columns)
+    axes = zip(axes_of(below), axes_of(space), parts, strict=True)
+    return restrict(source, time, tuple(_covered(b, a) if a.name in operator.dimensions else s for b, a, s in axes))
 
 
 def _around_instants(source: Perspective, operator: InterpolateInTime, instants: TimeAxis) -> Perspective:

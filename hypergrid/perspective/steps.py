@@ -16,13 +16,13 @@ from hypergrid.times import format_instant, parse_instant
 
 Operation = Literal["convert", "aggregate", "interpolate", "merge"]
 
-DIMENSIONS = ("time", "lon", "lat", "x", "y")
+DIMENSIONS = ("time", "lon", "lat", "x", "y", "z")
 """Dimensions that an aggregate may change, and a clip may bound."""
 
 CELL_KEYS = (*DIMENSIONS, "zones")
 """What new cells of an aggregate are given by."""
 
-GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape")
+GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape", "z")
 """Keys of the grid of an interpolation."""
 
 RECIPE = "recipe"
@@ -44,7 +44,7 @@ _STEP_KEYS = {
     "convert": {"op", "function", "params"},
     "aggregate": {"op", "function", "params", *CELL_KEYS},
     "interpolate": {"op", "method", "grid", "time", "params", "with"},
-    "merge": {"op", "function", "with"},
+    "merge": {"op", "function", "params", "with"},
 }
 _QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select", "variance"}
 
@@ -215,6 +215,13 @@ class _Reader:
         document = self.mapping(value, _STEP_KEYS[op], required)
         params = _Reader(f"params of {self.where}").any_mapping(document.get("params"))
         cells: Mapping[str, Any] = {name: document[name] for name in CELL_KEYS if name in document}
+        if isinstance(cells.get("zones"), str):
+            # Whoever sends a query must not have files of this machine read.
+            message = (
+                f"{self.where} ({op}): zones are given as GeoJSON itself; a file can be named by hg.zones and in a "
+                "query file only"
+            )
+            raise InvalidQuery(message)
         if op == "interpolate":
             grid = document.get("grid")
             known = None if grid is None else _Reader(f"grid of {self.where}").any_mapping(grid)
@@ -223,7 +230,11 @@ class _Reader:
             _question(other, f"query {number} in 'with' of {self.where}", self.depth + 1)
             for number, other in enumerate(_listed(document.get("with", []), self.where))
         )
-        return Step(op, document[key], items(params), items(cells), others)  # type: ignore[arg-type]
+        try:
+            return Step(op, document[key], items(params), items(cells), others)  # type: ignore[arg-type]
+        except NotFound as error:
+            message = f"{self.where} ({op}): {error}"
+            raise NotFound(message) from error
 
     def any_mapping(self, value: object) -> Mapping[str, Any]:
         if value is None:

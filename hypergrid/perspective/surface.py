@@ -12,15 +12,13 @@ class Clip:
     """Which cells of a surface are wanted: those whose corner lies within the bounds, start included, stop not."""
 
     time: Window | None = None
-    rows: tuple[int, int] | None = None
-    """Bounds along lat or y [quantum]."""
-    columns: tuple[int, int] | None = None
-    """Bounds along lon or x [quantum]."""
+    space: tuple[tuple[str, tuple[int, int]], ...] = ()
+    """Bounds along axes of a grid, by their names [quantum]."""
 
     @property
     def is_open(self) -> bool:
         """Whether nothing is bounded."""
-        return self.time is None and self.rows is None and self.columns is None
+        return self.time is None and not self.space
 
 
 @dataclass(frozen=True, eq=False)

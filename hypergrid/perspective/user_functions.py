@@ -26,8 +26,7 @@ from hypergrid.parameters import Kind as ParameterKind
 from hypergrid.parameters import Parameter
 from hypergrid.perspective.added import ADDED, Added, Kind, plain, source_text
 from hypergrid.perspective.calls import all_cells, cell_by_cell, elementwise
-from hypergrid.perspective.functions import AGGREGATES, CONVERTS, ConvertRow
-from hypergrid.perspective.listed import ListedRow
+from hypergrid.perspective.functions import AGGREGATES, CONVERTS, AggregateRow, ConvertRow
 from hypergrid.perspective.merges import MERGES, MergeRow, unit_of_formula
 from hypergrid.registry import Registry
 from hypergrid.units import check_unit, convert
@@ -150,9 +149,9 @@ def aggregate_function(
             return _unit_of("aggregate", name, unit, takes, source)
 
         whole = partial(all_cells if vectorised else cell_by_cell, f"aggregate function {name!r}", function)
-        row = ListedRow(
+        row = AggregateRow(
             name=name, summary=_summary(function), min_coverage=float(min_coverage), of_extremes=of_extremes,
-            listed=whole, parameters=listed, unit=unit_of,
+            whole=whole, parameters=listed, unit=unit_of,
         )  # fmt: skip
         text = source_text("aggregate", name, function, version)
         _add(Added("aggregate", name, function, version, declared, text), row)
@@ -166,12 +165,13 @@ def merge_function(
     *,
     unit: Unit = None,
     takes: Sequence[str] | None = None,
+    parameters: Sequence[Parameter] | None = None,
     matched: bool = True,
     long_name: str = "",
     standard_name: str | None = None,
     version: str = "",
 ) -> Callable[[Function], Function]:
-    """Add a merge: `function(first, second, …)`, an array a source, to one value for each cell.
+    """Add a merge: `function(first, second, …, **parameters)`, an array a source, to one value for each cell.
 
     Parameters
     ----------
@@ -181,13 +181,16 @@ def merge_function(
         Unit of the result: the first source's where None; or a function of the units of all sources.
     takes
         Units that the sources are converted to, one each; where None they come as they are.
+    parameters
+        As for `convert_function`; a number with the unit "variable" is in that of the first source. Where None, the
+        arguments that have a default or are given by name alone (behind `*`).
     matched
         Whether sources with different stations are merged on the stations that all have; else they are refused.
 
     Returns
     -------
     A decorator that gives the function back. The function's arguments say how many sources there are, and what they are
-    called; it gets one-dimensional arrays of one length.
+    called: all that are no parameters, which come after them. It gets one-dimensional arrays of one length.
 
     Raises
     ------
@@ -196,9 +199,11 @@ def merge_function(
     """
 
     def add(function: Function) -> Function:
-        roles = _roles(name, function)
+        roles = _roles(name, function, parameters)
+        listed = _parameters("merge", name, function, parameters, arrays=len(roles))
         units = tuple(takes) if takes is not None else None
-        declared = (_text(unit), units, roles, matched, long_name, standard_name)
+        declared: tuple[object, ...] = (_text(unit), units, roles, matched, long_name, standard_name)
+        declared = (*declared, listed) if listed else declared
         _check("merge", name, unit, units or ())
         if units is not None and len(units) != len(roles):
             message = f"merge function {name!r} takes {len(roles)} sources ({', '.join(roles)}); got units {units}"
@@ -209,14 +214,14 @@ def merge_function(
                 unit_of_formula(name, roles, units, "")(*sources)
             return _unit_of("merge", name, unit, None, *(units or sources))
 
-        def apply(*arrays: Any) -> Any:  # noqa: ANN401 - as the row's
-            return elementwise(f"merge function {name!r}", function, arrays, {})
+        def apply(*arrays: Any, **given: Any) -> Any:  # noqa: ANN401 - as the row's
+            return elementwise(f"merge function {name!r}", function, arrays, given)
 
         # A name for people is not a template.
         escaped = long_name.replace("{", "{{").replace("}", "}}")
         row = MergeRow(
-            name, _summary(function), apply, unit_of, alike=False, takes=units, matched=matched, roles=roles,
-            long_name=escaped, standard_name=standard_name,
+            name, _summary(function), apply, unit_of, alike=False, parameters=listed, takes=units, matched=matched,
+            roles=roles, long_name=escaped, standard_name=standard_name,
         )  # fmt: skip
         _add(Added("merge", name, function, version, declared, source_text("merge", name, function, version)), row)
         return function
@@ -389,14 +394,16 @@ def _guessed(parameter: inspect.Parameter) -> Parameter:
     return Parameter(parameter.name, kind, text, required=False, default=default)
 
 
-def _roles(name: str, function: object) -> tuple[str, ...]:
-    """Return what the sources of a merge are called: the function's arguments."""
-    found = _signature(function)
-    positional = [p for p in found or () if p.kind in _POSITIONAL and p.default is p.empty]
-    if found is None or len(positional) != len(found) or len(positional) < 2:
+def _roles(name: str, function: object, declared: Sequence[Parameter] | None) -> tuple[str, ...]:
+    """Return what the sources of a merge are called: the function's first arguments, up to its parameters."""
+    found, known = _signature(function), {parameter.name for parameter in declared or ()}
+    sources = [p for p in found or () if p.kind in _POSITIONAL and p.default is p.empty and p.name not in known]
+    first = list(found or ())[: len(sources)]
+    several = any(p.kind is p.VAR_POSITIONAL for p in found or ())
+    if found is None or several or first != sources or len(sources) < 2:
         message = (
-            f"merge function {name!r} needs a function of two or more arrays without defaults, one a source, such as "
-            f"'def {name}(temperature, humidity)'"
+            f"merge function {name!r} needs a function of two or more arrays without defaults, one a source, then its "
+            "parameters, such as 'def name(temperature, humidity, *, limit=30.0)'"
         )
         raise InvalidFunction(message)
-    return tuple(p.name.replace("_", " ") for p in positional)
+    return tuple(p.name.replace("_", " ") for p in sources)

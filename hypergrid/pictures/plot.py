@@ -37,6 +37,7 @@ def plot(
     *,
     kind: str | None = None,
     time: int = 0,
+    level: int = 0,
     stations: Sequence[Station] = (),
     title: str | None = None,
 ) -> Figure:
@@ -50,6 +51,8 @@ def plot(
         "map", "day_by_hour" or "lines"; chosen by the result's dimensions where absent.
     time
         Which time cell of a map, counted from 0.
+    level
+        Which level of a map of a grid with z, counted from 0, the lowest; the title says it.
     stations
         Stations to mark on a map.
     title
@@ -58,7 +61,7 @@ def plot(
     Raises
     ------
     InvalidQuery
-        The result has no value to draw, or no such time cell.
+        The result has no value to draw, or no such time cell or level.
     """
     chosen = KINDS[kind or _kind(dataset)]
     if not np.isfinite(dataset["value"].to_numpy()).any():
@@ -68,12 +71,18 @@ def plot(
     if not 0 <= time < dataset.sizes[along]:
         message = f"time cell {time} does not exist; the result has {dataset.sizes[along]}, counted from 0"
         raise InvalidQuery(message)
+    if not 0 <= level < _levels(dataset):
+        message = f"level {level} does not exist; the result has {_levels(dataset)}, counted from 0"
+        raise InvalidQuery(message)
     figure = Figure(figsize=_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
+    where = ""
+    if chosen is _map and _is_map(dataset) and "z" in dataset.dims:
+        drawn, where = drawn.isel(z=level), f", {_bands(dataset)[level]}"
     made = chosen(figure, axes, drawn, stations)
-    axes.set_title(f"{title or made}\n{_period(drawn)}", fontsize=10, loc="left")
+    axes.set_title(f"{title or made}{where}\n{_period(drawn)}", fontsize=10, loc="left")
     # A strip at the bottom, which the layout keeps out of, says how the picture was made.
     figure.text(0.99, 0.008, _made_by(dataset), fontsize=6.5, color="0.35", ha="right", va="bottom")
     return figure
@@ -84,6 +93,14 @@ def picture_bytes(dataset: xr.Dataset) -> bytes:
     buffer = io.BytesIO()
     plot(dataset).savefig(buffer, format="png")
     return buffer.getvalue()
+
+
+def part_shown(dataset: xr.Dataset) -> str:
+    """Return which part of a result `picture_bytes` shows, in words; empty where all is there."""
+    if not _is_map(dataset):
+        return ""
+    kinds = (("first", "time cells", len(dataset["value"])), ("lowest", "levels", _levels(dataset)))
+    return ", ".join(f"the {which} of {count} {what}" for which, what, count in kinds if count > 1)
 
 
 def _size(dataset: xr.Dataset) -> tuple[float, float]:
@@ -97,12 +114,31 @@ def _size(dataset: xr.Dataset) -> tuple[float, float]:
 
 
 def _is_map(dataset: xr.Dataset) -> bool:
-    return not {"series", "zone"} & set(dataset.dims)
+    return bool({"lat", "y"} & set(dataset.dims))
+
+
+def _levels(dataset: xr.Dataset) -> int:
+    """Return on how many levels a map is; 1 where there are none."""
+    return dataset.sizes["z"] if _is_map(dataset) and "z" in dataset.dims else 1
+
+
+def _bands(dataset: xr.Dataset) -> list[str]:
+    """Return the cells along height in words."""
+    return [f"{low:.7g} to {high:.7g} m" for low, high in dataset["z_bounds"].to_numpy()]
+
+
+def place_names(dataset: xr.Dataset) -> list[str]:
+    """Return the names of the places of a result that is no map: stations, zones, or bands of elevation."""
+    if "z" in dataset.dims:
+        return _bands(dataset)
+    return [str(name) for name in dataset["zone" if "zone" in dataset.dims else "station"].to_numpy()]
 
 
 def _places(dataset: xr.Dataset) -> str:
     """Return what the places of a result are."""
-    return "cells" if _is_map(dataset) else "zones" if "zone" in dataset.dims else "series"
+    if _is_map(dataset):
+        return "cells"
+    return next((kind for name, kind in (("zone", "zones"), ("z", "bands")) if name in dataset.dims), "series")
 
 
 def _kind(dataset: xr.Dataset) -> str:
@@ -231,10 +267,11 @@ def _lines(_: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) ->
     along = _time_dimension(dataset)
     others = [name for name in dataset["value"].dims if name != along]
     values = dataset["value"].stack(place=others).transpose(along, "place").to_numpy()
-    names = next((dataset[name].to_numpy() for name in ("station", "zone") if name in dataset), None)
+    names = None if _is_map(dataset) else place_names(dataset)
+    kind = {"zones": "zone", "bands": "band"}.get(_places(dataset), "station")
     marker = "o" if len(values) < 3 else None
     for column in range(values.shape[1]):
-        label = f"station {names[column]}" if names is not None and values.shape[1] <= 12 else None
+        label = f"{kind} {names[column]}" if names is not None and values.shape[1] <= 12 else None
         axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, marker=marker, label=label)
     if names is not None and values.shape[1] <= 12:
         axes.legend(fontsize=7, ncols=2)

@@ -8,12 +8,14 @@ from hypergrid.rewrite.coalesce import coalesce
 from hypergrid.rewrite.commute import commute
 from hypergrid.rewrite.drop_idle import drop_idle
 from hypergrid.rewrite.push_clip import push_clip
+from hypergrid.rewrite.push_stations import push_stations
 
 Rule = Callable[[Surface], tuple[Surface, str]]
 """From a surface to an equal one, and why that may be done and is worth it; empty where nothing changed."""
 
-RULES: tuple[Rule, ...] = (push_clip, drop_idle, coalesce, commute)
-"""The clip first, while every perspective still has its own step, then fewer steps, then their order."""
+RULES: tuple[Rule, ...] = (push_clip, push_stations, drop_idle, coalesce, commute)
+"""The clip first, while every perspective still has its own step, and the stations that it leaves; then fewer steps,
+then their order."""
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,9 @@ class Root:
 
     def has_batch(self, batch: str) -> bool:
         """Return whether a commit carried this batch id."""
-        table, (high, low) = self._table(_BATCHES), _batch_key(batch)
-        return bool(((table.read("high") == high) & (table.read("low") == low)).any())
+        high, low = _batch_key(batch)
+        highs, lows = self._table(_BATCHES).read("high", "low")
+        return bool(((highs == high) & (lows == low)).any())
 
     def add_batch(self, batch: str) -> None:
         """Remember a batch id; 16 bytes of its hash, so that a year of commits each minute stays at 8 MB."""
@@ -88,7 +89,7 @@ class Root:
     def _rows(self, name: str) -> list[tuple[Any, ...]]:
         table = self._table(name)
         columns = [
-            table.read_text(field.name) if field.type is str else table.read(field.name).tolist()
+            table.read_text(field.name) if field.type is str else table.read(field.name)[0].tolist()
             for field in fields(_RECORDS[name])
         ]
         return list(zip(*columns, strict=True))

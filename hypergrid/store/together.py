@@ -22,9 +22,9 @@ def nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Arr
     return [zarr.Group(node) if isinstance(node, zarr.AsyncGroup) else zarr.Array(node) for node in found]
 
 
-def blocks(arrays: Sequence[zarr.Array[Any]], rows: slice, columns: slice) -> list[NDArray[Any]]:
-    """Return the same block of several arrays."""
-    found = _together([array.async_array.getitem((rows, columns)) for array in arrays])
+def blocks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> list[NDArray[Any]]:
+    """Return the same block of several arrays, a slice a dimension."""
+    found = _together([array.async_array.getitem(block) for array in arrays])
     return [np.asarray(block) for block in found]
 
 

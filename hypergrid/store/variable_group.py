@@ -117,14 +117,15 @@ class VariableGroup:
         """Return the side table's readings that are superseded, or those that are not, in the order of the table."""
         if len(self.side) == 0:
             return Readings.empty(self.series)
-        rows = (self.side.read("superseded") == 1) == superseded
-        columns = [self.side.read(name)[rows] for name in ("series", "time_ns", "value", "flag", "arrival_ns")]
-        return Readings(self.series, *columns)
+        *columns, replaced = self.side.read("series", "time_ns", "value", "flag", "arrival_ns", "superseded")
+        rows = (replaced == 1) == superseded
+        return Readings(self.series, *(column[rows] for column in columns))
 
     def side_rows(self) -> SideRows:
         """Return the side table's rows that are not superseded."""
-        rows = np.flatnonzero(self.side.read("superseded") == 0)
-        series, time_ns, value, flag = (self.side.read(name)[rows] for name in ("series", "time_ns", "value", "flag"))
+        *columns, replaced = self.side.read("series", "time_ns", "value", "flag", "superseded")
+        rows = np.flatnonzero(replaced == 0)
+        series, time_ns, value, flag = (column[rows] for column in columns)
         return SideRows(rows, series, time_ns, value, flag)
 
     def add_side(self, readings: Readings, *, superseded: bool) -> None:

@@ -8,9 +8,11 @@ import xarray as xr
 import hypergrid as hg
 from hypergrid.query import Query
 from hypergrid.times import SECOND_NS
+from hypergrid.topology import Grid
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=900.0, nugget=0.05)
 GRID = hg.grid(x=(0, 2000), y=(0, 2000), step=250)
+LEVELS = hg.grid(x=(0, 2000), y=(0, 1500), step=500, z={"edges": [0, 200, 300, 800]})
 
 
 def network(slices: int = 60, stations: int = 9) -> Query:
@@ -32,9 +34,20 @@ def hourly() -> Query:
     return network(576).aggregate("mean", time="1h", min_coverage=0)
 
 
-def on_grid(method: str = "ordinary_kriging", **given: object) -> Query:
-    """Return the network on 8 x 8 cells."""
-    return network().interpolate(method, grid=GRID, **given)
+def sunny() -> Query:
+    """Return radiation of each hour of four days, at stations with longitude and latitude."""
+    rng = np.random.default_rng(5)
+    times = (np.arange(96) * 3600 * SECOND_NS).view("datetime64[ns]")
+    places = {"lon": ("station", rng.uniform(7.0, 7.1, 5)), "lat": ("station", rng.uniform(46.0, 46.1, 5))}
+    values = np.where(rng.random((96, 5)) < 0.2, np.nan, rng.uniform(0, 800, (96, 5)))
+    coords = {"time": times, **places, "elevation": ("station", np.linspace(0, 900, 5))}
+    array = xr.DataArray(values, coords, ("time", "station"), "solar_radiation", {"units": "W m-2"})
+    return hg.base(array)
+
+
+def on_grid(method: str = "ordinary_kriging", *, grid: Grid = GRID, **given: object) -> Query:
+    """Return the network on 8 x 8 cells, or another grid."""
+    return network().interpolate(method, grid=grid, **given)
 
 
 SPELLS = {"edges": ["1970-01-01T03:00", "1970-01-01T08:00", "1970-01-02T00:00", "1970-01-02T01:00", "1970-01-04T12:00"]}
@@ -54,6 +67,14 @@ CHAINS: dict[str, Callable[[], Query]] = {
     "around a trend": lambda: on_grid(variogram=MODEL, trend="lapse_rate").aggregate("mean", time=SLIDING),
     "drift": lambda: on_grid("external_drift_kriging", drift=["elevation"], variogram=MODEL),
     "simple": lambda: on_grid("simple_kriging", variogram=MODEL, mean=4.0).aggregate("sum", time="1h", min_coverage=0),
+    "levels": lambda: on_grid(grid=LEVELS, variogram=MODEL, trend="lapse_rate"),
+    "levels by drift": lambda: on_grid("external_drift_kriging", grid=LEVELS, variogram=MODEL).with_variance(),
+    "means over levels": lambda: on_grid("inverse_distance", grid=LEVELS, trend="lapse_rate").aggregate(
+        "mean", time=SLIDING, z={"edges": [0, 300, 800]}, x=1000, min_coverage=0.3),
+    "bands of stations": lambda: network().aggregate("mean", time="20min", min_coverage=0.5).aggregate(
+        "max", z=300, min_coverage=0.3),
+    "bands of terrain": lambda: on_grid(variogram=MODEL).aggregate("mean", time=SLIDING).aggregate(
+        "quantile", z={"edges": [0, 60, 130, 400]}, q=0.3),
     "inverse distance": lambda: on_grid("inverse_distance", trend="lapse_rate"),
     "nearest": lambda: on_grid("nearest", radius_m=500.0),
     "linear": lambda: on_grid("linear"),
@@ -80,6 +101,7 @@ CHAINS: dict[str, Callable[[], Query]] = {
         "max", time=SPELLS, min_coverage=0),
     "means of spells": lambda: hourly().interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
         "mean", time=SPELLS, min_coverage=0),
+    "clear sky of spells": lambda: sunny().aggregate("mean", time=SPELLS, min_coverage=0).convert("clear_sky_index"),
     "hours of day": lambda: hourly().aggregate("sum", time="hour_of_day", min_coverage=0),
     "maps of hours of day": lambda: hourly().interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
         "trend", time="hour_of_day", min_coverage=0),

@@ -1,21 +1,26 @@
 """Topologies: axes and their products; which cells exist, which cells cover which."""
 
 from hypergrid.topology.axes import PER_UNIT, Instants, Regular, aligned
+from hypergrid.topology.bands import Bands
 from hypergrid.topology.bins import Bins, bins_over
 from hypergrid.topology.civil import Calendar, Clock, Unit, check_zone
-from hypergrid.topology.cover import Cover, cover, is_location_consistent
+from hypergrid.topology.coordinates import quanta
+from hypergrid.topology.cover import Cover, cells_inside, cover, is_location_consistent
 from hypergrid.topology.layer import Layer, make_layer
+from hypergrid.topology.levels import Levels, levels, levels_json, levels_words
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
 from hypergrid.topology.periodic import CYCLES, Cycle, Periodic, periodic
-from hypergrid.topology.space import Grid, SeriesAxis, grid, quanta
+from hypergrid.topology.recurring import recurring
+from hypergrid.topology.space import Grid, SeriesAxis, grid
 from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, per_cell, shortest_ns
-from hypergrid.topology.topology import Space, Topology
+from hypergrid.topology.topology import Space, Topology, along, axes_of, changes_cells
 from hypergrid.topology.zone_cells import ZoneCells
 from hypergrid.topology.zones import Zones, zones
 
 __all__ = [
-    "CYCLES", "DISTANCES", "PER_UNIT", "Bins", "Calendar", "Clock", "Cover", "Cycle", "Distance", "Grid", "Instants",
-    "Layer", "Metres", "Periodic", "Regular", "SeriesAxis", "Space", "TimeAxis", "TimeCells", "Topology", "Unit",
-    "ZoneCells", "Zones", "aligned", "bins_over", "blocks_of", "check_zone", "cover", "grid", "is_location_consistent",
-    "make_layer", "per_cell", "periodic", "quanta", "shortest_ns", "zones",
+    "CYCLES", "DISTANCES", "PER_UNIT", "Bands", "Bins", "Calendar", "Clock", "Cover", "Cycle", "Distance", "Grid",
+    "Instants", "Layer", "Levels", "Metres", "Periodic", "Regular", "SeriesAxis", "Space", "TimeAxis", "TimeCells",
+    "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over", "blocks_of", "cells_inside",
+    "changes_cells", "check_zone", "cover", "grid", "is_location_consistent", "levels", "levels_json", "levels_words",
+    "make_layer", "per_cell", "periodic", "quanta", "recurring", "shortest_ns", "zones",
 ]  # fmt: skip

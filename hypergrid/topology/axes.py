@@ -1,7 +1,8 @@
 """Axes: the cells along one dimension, exact in integers of a quantum.
 
-Time counts nanoseconds, longitude and latitude count 1e-6 arc-seconds, projected coordinates count millimetres, so
-that two axes agree on a corner without rounding. A cell is identified by its lower corner and is half-open.
+Time counts nanoseconds, longitude and latitude count 1e-6 arc-seconds, projected coordinates and heights count
+millimetres, so that two axes agree on a corner without rounding. A cell is identified by its lower corner and is
+half-open.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +36,7 @@ class Regular:
     """
 
     name: str
-    """Dimension: time, lat, lon, y or x."""
+    """Dimension: time, lat, lon, y, x or z."""
     origin: int
     """Corner of the first cell [quantum]."""
     step: int

@@ -1,13 +1,14 @@
-"""Cells along time that are not all alike: months, seasons, civil days, given edges."""
+"""Cells that are not all alike: along time months, seasons, civil days; along time and height, given edges."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.times import DAY_NS, format_instant
-from hypergrid.topology.axes import LARGEST
+from hypergrid.topology.axes import LARGEST, PER_UNIT, Quantum
 from hypergrid.topology.civil import Calendar
 
 
@@ -24,11 +25,12 @@ class Bins:
 
     name: str
     starts: NDArray[np.int64]
-    """Corners [ns since 1970 UTC], shape (count,)."""
+    """Corners [quantum; time since 1970 UTC], shape (count,)."""
     ends: NDArray[np.int64]
-    """Ends [ns since 1970 UTC], shape (count,)."""
+    """Ends [quantum; time since 1970 UTC], shape (count,)."""
     calendar: Calendar | None = None
     """What made the cells; None for given edges."""
+    quantum: Quantum = "ns"
 
     def __post_init__(self) -> None:
         if not len(self.starts) or len(self.starts) != len(self.ends):
@@ -38,15 +40,30 @@ class Bins:
             raise InvalidQuery(message)
         wrong = np.flatnonzero((self.ends <= self.starts) | np.append(self.starts[1:] < self.ends[:-1], False))  # noqa: FBT003 - the last cell has no next
         if len(wrong):
-            start, end = (format_instant(int(edge[wrong[0]])) for edge in (self.starts, self.ends))
+            start, end = (self._in_words(int(edge[wrong[0]])) for edge in (self.starts, self.ends))
             message = (
                 f"axis {self.name!r} needs edges that increase; cell {wrong[0] + 1} runs from {start} to {end}, and "
                 "does not end after its start or before the next begins; order the edges, and drop repeated ones"
             )
             raise InvalidQuery(message)
         if max(abs(self.origin), abs(self.stop)) >= LARGEST:
-            message = f"axis {self.name!r} reaches beyond what can be counted; use times nearer to 1970"
+            nearer = "times nearer to 1970" if self.quantum == "ns" else "edges nearer to 0"
+            message = f"axis {self.name!r} reaches beyond what can be counted; use {nearer}"
             raise InvalidQuery(message)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether cells are the same: by content, as of every axis."""
+        return isinstance(other, Bins) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @cached_property
+    def _content(self) -> tuple[object, ...]:
+        return self.name, self.starts.tobytes(), self.ends.tobytes(), self.calendar, self.quantum
+
+    def _in_words(self, edge: int) -> str:
+        return format_instant(edge) if self.quantum == "ns" else f"{edge / PER_UNIT[self.quantum]:g}"
 
     @property
     def count(self) -> int:
@@ -55,23 +72,33 @@ class Bins:
 
     @property
     def corners(self) -> NDArray[np.int64]:
-        """Lower corners [ns since 1970 UTC], shape (count,)."""
+        """Lower corners [quantum; time since 1970 UTC], shape (count,)."""
         return self.starts
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """From each cell's corner to its end [ns], shape (count,)."""
+        """From each cell's corner to its end [quantum], shape (count,)."""
         return self.ends - self.starts
 
     @property
     def origin(self) -> int:
-        """Corner of the first cell [ns since 1970 UTC]."""
+        """Corner of the first cell [quantum; time since 1970 UTC]."""
         return int(self.starts[0])
 
     @property
     def stop(self) -> int:
-        """End of the last cell [ns since 1970 UTC]."""
+        """End of the last cell [quantum; time since 1970 UTC]."""
         return int(self.ends[-1])
+
+    @property
+    def centres(self) -> NDArray[np.float64]:
+        """Cell centres in the user's unit (metre; ns for time), shape (count,)."""
+        return np.asarray((self.starts + self.ends) / (2 * PER_UNIT[self.quantum]))
+
+    @property
+    def bounds(self) -> NDArray[np.float64]:
+        """Lower and upper bounds in the user's unit, shape (count, 2)."""
+        return np.stack([self.starts, self.ends], axis=1) / PER_UNIT[self.quantum]
 
     def part(self, first: int, stop: int) -> "Bins":
         """Return the cells first to stop (not included)."""

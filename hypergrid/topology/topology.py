@@ -1,15 +1,35 @@
 """A topology: the product of a time axis and a space; which cells a perspective has."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from hypergrid.tokens import token
 from hypergrid.topology.axes import Instants
+from hypergrid.topology.bands import Bands
+from hypergrid.topology.levels import Levels
 from hypergrid.topology.space import Grid, SeriesAxis
 from hypergrid.topology.time_axes import TimeAxis
 from hypergrid.topology.zone_cells import ZoneCells
 
-Space = SeriesAxis | Grid | ZoneCells
+Space = SeriesAxis | Grid | ZoneCells | Bands
+
+
+def axes_of(space: Space) -> tuple[Levels, ...]:
+    """Return the axes that the cells of a space are a product of, slowest first; none of stations and zones."""
+    return space.axes if isinstance(space, Grid | Bands) else ()
+
+
+def along(space: Space, axes: Sequence[Levels]) -> Space:
+    """Return a space with other cells along its axes."""
+    return space.along(axes) if isinstance(space, Grid | Bands) else space
+
+
+def changes_cells(source: Space, target: Space) -> bool:
+    """Return whether an aggregate from one space to another puts cells together, and is not over time alone."""
+    if isinstance(target, Bands):
+        return not isinstance(source, Bands)
+    return isinstance(source, Grid) and source != target
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.topology import Grid, Topology
+from hypergrid.topology import Bands, Grid, Topology
 
 Kind = Literal["map", "series"]
 
@@ -25,6 +25,8 @@ class Layout:
     """Cell centres, shape (columns,) [degree or m]; of series their positions."""
     y: NDArray[np.float64]
     """Cell centres, shape (rows,) [degree or m]."""
+    levels_m: NDArray[np.float64] | None
+    """Centres of the levels of a map above sea level, shape (levels,); None where it has none."""
     times_ns: NDArray[np.int64]
     """Where each time cell starts [ns since 1970 UTC], shape (frames,)."""
     variable: str
@@ -38,6 +40,8 @@ class Picture:
 
     layout: Layout
     time_index: int
+    level: int
+    """Which level of a map that has several, from 0; 0 where there are none."""
     values: NDArray[np.float64]
     """[the result's unit], shape (rows, columns); NaN where missing or not computed."""
     computed: NDArray[np.bool_]
@@ -53,25 +57,29 @@ def layout_of(topology: Topology, *, variable: str, units: str) -> Layout:
     space = topology.space
     if isinstance(space, Grid):
         names = (space.y.name, space.x.name)
-        return Layout("map", names, space.x.centres, space.y.centres, topology.time.corners, variable, units)
-    return Layout("series", None, space.x, space.y, topology.time.corners, variable, units)
+        levels_m = None if space.z is None else space.z.centres
+        return Layout("map", names, space.x.centres, space.y.centres, levels_m, topology.time.corners, variable, units)
+    # A band has no one place.
+    x, y = (np.full(space.count, np.nan),) * 2 if isinstance(space, Bands) else (space.x, space.y)
+    return Layout("series", None, x, y, None, topology.time.corners, variable, units)
 
 
-def finished_picture(layout: Layout, dataset: xr.Dataset, time_index: int) -> Picture:
-    """Return one time cell of a finished map."""
-    values = np.asarray(dataset["value"].to_numpy()[time_index], np.float64)
-    return Picture(layout, time_index, values, np.ones(values.shape, np.bool_), values, 1.0)
+def finished_picture(layout: Layout, dataset: xr.Dataset, time_index: int, level: int) -> Picture:
+    """Return one time cell of a finished map, on one of its levels where it has any."""
+    at = (time_index,) if layout.levels_m is None else (time_index, level)
+    values = np.asarray(dataset["value"].to_numpy()[at], np.float64)
+    return Picture(layout, time_index, level, values, np.ones(values.shape, np.bool_), values, 1.0)
 
 
-def check_frame(layout: Layout, time_index: int) -> None:
-    """Refuse a time cell that the surface does not have, or any of a surface without a map.
+def check_frame(layout: Layout, time_index: int, level: int) -> None:
+    """Refuse a time cell or a level that the surface does not have, or any of a surface without a map.
 
     Raises
     ------
     InvalidQuery
         The surface has no map.
     NotFound
-        It has no such time cell; both numbers are in the message.
+        It has no such time cell or level; both numbers are in the message.
     """
     if layout.kind != "map":
         message = "this query answers with series, not with a map, so it has no frames; ask for its series instead"
@@ -79,6 +87,10 @@ def check_frame(layout: Layout, time_index: int) -> None:
     frames = len(layout.times_ns)
     if not 0 <= time_index < frames:
         message = f"the surface has the time cells 0 to {frames - 1}; got {time_index}; ask for one of them"
+        raise NotFound(message)
+    levels = 1 if layout.levels_m is None else len(layout.levels_m)
+    if not 0 <= level < levels:
+        message = f"the surface has the levels 0 to {levels - 1}; got {level}; ask for one of them"
         raise NotFound(message)
 
 

@@ -208,26 +208,27 @@ class Runner:
                 raise ResultGone(message)
             return dataset
 
-    def picture(self, job_id: str, time_index: int) -> Picture:
-        """Return one time cell of the surface as it stands now, finished or not.
+    def picture(self, job_id: str, time_index: int, level: int = 0) -> Picture:
+        """Return one time cell of the surface, on one level where it has several, as it stands now, finished or not.
 
         Raises
         ------
         NotFound, NotReady, ResultGone, InvalidQuery
-            As `result`, but a run that has computed its first block is enough; the surface has no such time cell.
+            As `result`, but a run that has computed its first block is enough; the surface has no such time
+            cell or level.
         """
         with self._lock:
             job = self._view(job_id)
             run = self._runs[job_id]
             refinement = run.refinement if not job.ended else None
         layout = run.outline.layout
-        check_frame(layout, time_index)
+        check_frame(layout, time_index, level)
         if job.state == "done":
-            return finished_picture(layout, self.result(job_id), time_index)
+            return finished_picture(layout, self.result(job_id), time_index, level)
         if refinement is None:
             raise NotReady(_not_ready(job))
-        frame = refinement.frame(time_index)
-        return Picture(layout, time_index, frame.values, frame.computed, frame.estimate, refinement.fraction)
+        frame = refinement.frame(time_index, level)
+        return Picture(layout, time_index, level, frame.values, frame.computed, frame.estimate, refinement.fraction)
 
     def statistics(self) -> Statistics:
         """Return what is held now and what was done so far."""

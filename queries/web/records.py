@@ -52,7 +52,7 @@ def plan_body(job: Job) -> dict[str, Any]:
 
 
 def surface_body(layout: Layout) -> dict[str, Any]:
-    """Return where the cells of a surface lie: cell centres and, of time cells, starts."""
+    """Return where the cells of a surface lie: cell centres (z: of levels [m]) and, of time cells, starts."""
     body: dict[str, Any] = {
         "kind": layout.kind,
         "variable": layout.variable,
@@ -63,6 +63,8 @@ def surface_body(layout: Layout) -> dict[str, Any]:
         row, column = layout.names
         axis_units = "degree" if column == "lon" else "m"
         body |= {"dims": [row, column], "axis_units": axis_units, column: layout.x.tolist(), row: layout.y.tolist()}
+    if layout.levels_m is not None:
+        body["z"] = layout.levels_m.tolist()
     return body
 
 
@@ -82,7 +84,10 @@ def event_body(event: Event) -> dict[str, Any]:
 
 def picture_body(picture: Picture) -> dict[str, Any]:
     """Return one time cell of a map; arrays are base64 of little-endian values, rows from the first lat (or y)."""
-    return surface_body(picture.layout) | {
+    body = surface_body(picture.layout)
+    if picture.layout.levels_m is not None:
+        body |= {"level": picture.level, "level_m": float(picture.layout.levels_m[picture.level])}
+    return body | {
         "shape": list(picture.values.shape),
         "time_index": picture.time_index,
         "time": format_instant(int(picture.layout.times_ns[picture.time_index])),

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Response
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.export import FORMATS, to_bytes
+from hypergrid.pictures import place_names
 from queries.scheduling.runner import Runner
 from queries.web.records import encode, picture_body, surface_body
 
@@ -16,9 +17,13 @@ def router(runner: Runner) -> APIRouter:
     routes = APIRouter(tags=["results"])
 
     @routes.get("/queries/{job_id}/frame")
-    def frame(job_id: str, time: Annotated[int, Query(description="which time cell, from 0")] = 0) -> dict[str, Any]:
+    def frame(
+        job_id: str,
+        time: Annotated[int, Query(description="which time cell, from 0")] = 0,
+        level: Annotated[int, Query(description="which level of a grid with z, from 0, the lowest")] = 0,
+    ) -> dict[str, Any]:
         """Return one time cell of the map as it stands now, with an estimate where it is not computed yet."""
-        return picture_body(runner.picture(job_id, time))
+        return picture_body(runner.picture(job_id, time, level))
 
     @routes.get("/queries/{job_id}/series")
     def series(job_id: str) -> dict[str, Any]:
@@ -29,10 +34,9 @@ def router(runner: Runner) -> APIRouter:
             message = "this query answers with a map, not with series; ask for its frames instead"
             raise InvalidQuery(message)
         values = dataset["value"].to_numpy()
-        stations = [str(name) for name in dataset["zone" if "zone" in dataset.dims else "station"].to_numpy()]
         return surface_body(layout) | {
             "shape": list(values.shape),
-            "stations": stations,
+            "stations": place_names(dataset),
             "values": encode(values.astype(np.float64), "<f8"),
         }
 

@@ -104,4 +104,7 @@ def evaluated(surface: Surface, rules: tuple[Rule, ...]) -> Floats:
     values = last.outcome.value.reshape(-1, *space.shape)
     # A clip that no rule pushed down is cut out of the whole surface in the end.
     clip = plan.rewritten.surface.clip
-    return values if clip.is_open else values[selected(plan.surface.topology, clip)]
+    if clip.is_open:
+        return values
+    times, within = selected(plan.surface.topology, clip)
+    return values[times, *within]

@@ -1,9 +1,10 @@
 """Figures 5.5 to 5.7: buffers on queries whose cells overlap and on one whose do not; every hybrid-k, and the choice.
 
-None of these queries lets an aggregate be taken before its interpolation: they krige from the 20 nearest stations, or
-take a greatest value. So every slice of the map is there to be kept or computed again.
+No aggregate is taken before its interpolation: Q1 and Q5 krige from the 20 nearest stations, and where they krige from
+all, the rule is left out. So every slice of the map is there to be kept or computed again.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ import hypergrid as hg
 from hypergrid.execution import Plan, Strategy, make_plan, run
 from hypergrid.execution.strategy import path
 from hypergrid.perspective import Interpolate, Surface
+from hypergrid.rewrite import RULES
 from tests.bench.hypergrid_cases import Sample
 from tests.bench.kriging_figures import Figure, Tell, Timings, faster, interleaved, slower
 
@@ -23,6 +25,10 @@ Floats = NDArray[np.float64]
 
 BUFFERS_GOAL = 2.0
 CHOICE_GOAL = 1.25
+LARGER = 100 / 23
+"""Cells a side of a larger map, over those of the sample network's maps."""
+NOT_COMMUTING = tuple(rule for rule in RULES if rule.__name__ != "commute")
+"""Rules that leave an aggregate above its interpolation."""
 LIMIT = 1e-9
 """Greatest difference between strategies that is allowed [the variable's unit]."""
 
@@ -32,7 +38,9 @@ def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
     archive = hg.open(sample.archive)
     asked = {"Q1": sample.query("q1"), "Q5": sample.query("q5")}
     surfaces = {name: archive.query(document).surface() for name, document in asked.items()}
-    surfaces["Q5, greatest, all stations"] = archive.query(greatest_of_all(asked["Q5"])).surface()
+    variants = {"Q5, all stations": all_stations(asked["Q5"]), "Q5, larger": larger(asked["Q5"])}
+    variants["Q5, larger, all stations"] = all_stations(variants["Q5, larger"])
+    surfaces |= {name: archive.query(document).surface() for name, document in variants.items()}
     figures: list[Figure] = []
     apart: dict[str, float] = {}
     for name, surface in surfaces.items():
@@ -50,30 +58,49 @@ def measure(sample: Sample, pairs: int, tell: Tell) -> dict[str, Any]:
     }
 
 
-def greatest_of_all(document: dict[str, Any]) -> dict[str, Any]:
-    """Return Q5 with the greatest value of each window in place of the mean, kriged from all stations."""
+def all_stations(document: dict[str, Any]) -> dict[str, Any]:
+    """Return Q5 kriged from all stations."""
     cleaning, alignment, interpolation, window = document["steps"]
     everybody = {**interpolation, "params": {**interpolation["params"], "neighbours": None}}
-    return {**document, "steps": [cleaning, alignment, everybody, {**window, "function": "max"}]}
+    return {**document, "steps": [cleaning, alignment, everybody, window]}
+
+
+def larger(document: dict[str, Any]) -> dict[str, Any]:
+    """Return Q5 on a map of many more cells."""
+    cleaning, alignment, interpolation, window = document["steps"]
+    grid = interpolation["grid"]
+    shape = [math.ceil(LARGER * side) for side in grid["shape"]]
+    return {**document, "steps": [cleaning, alignment, {**interpolation, "grid": {**grid, "shape": shape}}, window]}
 
 
 def buffers(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[Figure], float]:
-    """Return how many times faster bottom-up is with buffers, in boxes of one time cell, and what they change.
+    """Return how many times faster bottom-up is with what it keeps, in boxes of one time cell, and what that changes.
 
-    Beside the time there is the number of cells that are interpolated: what buffers save. The time follows only where
-    an estimate costs more than finding neighbours and weights, which slices of one box share.
+    Two things are kept from box to box: cells that a later box asks for again, in buffers, and the neighbours and
+    weights of places, which do not depend on values. The goal is for both, beside a run that keeps nothing of what it
+    computed. With weights kept in either run, buffers save but a product a slice, which costs less than what is done
+    once a box until a map is large: that is a figure of its own, as is the number of cells that are interpolated.
     """
-    plans = {"buffered": bottom_up(surface, buffered=True), "unbuffered": bottom_up(surface, buffered=False)}
+    plans = {
+        "kept": bottom_up(surface, buffered=True),
+        "weights": bottom_up(surface, buffered=False),
+        "nothing": bottom_up(surface, buffered=False, keeps_weights=False),
+    }
     seconds, _, greatest = _timed(plans, pairs, tell, f"figure 5.5, {name}")
-    overlaps = plans["buffered"].surface.topology.time.count > 1
-    figure = faster(
-        f"{name}, bottom-up with buffers", seconds["buffered"], seconds["unbuffered"], what="unbuffered / buffered",
-        goal=BUFFERS_GOAL if overlaps else None,
-    )  # fmt: skip
+    overlaps = plans["kept"].surface.topology.time.count > 1
+    figures = [
+        faster(
+            f"{name}, bottom-up with buffers", seconds["kept"], seconds["nothing"], what="nothing kept / buffered",
+            goal=BUFFERS_GOAL if overlaps and "all stations" not in name else None,
+        ),
+        faster(
+            f"{name}, buffers alone", seconds["kept"], seconds["weights"], what="weights kept, no buffers / buffered"
+        ),
+    ]  # fmt: skip
     cells = {label: interpolated(plan) for label, plan in plans.items()}
-    share = cells["unbuffered"] / cells["buffered"]
+    share = cells["nothing"] / cells["kept"]
     what = "cells interpolated, unbuffered / buffered"
-    return [figure, Figure(f"{name}, cells interpolated", None, None, share, (share, share), what)], greatest
+    return [*figures, Figure(f"{name}, cells interpolated", None, None, share, (share, share), what)], greatest
 
 
 def interpolated(plan: Plan) -> int:
@@ -83,11 +110,11 @@ def interpolated(plan: Plan) -> int:
     return sum(last.outcome.work[item.token] for item in maps)
 
 
-def bottom_up(surface: Surface, *, buffered: bool) -> Plan:
+def bottom_up(surface: Surface, *, buffered: bool, keeps_weights: bool = True) -> Plan:
     """Return the plan that pulls every perspective, in boxes of one time cell of all places."""
-    plan = make_plan(surface, strategy="bottom_up")
+    plan = make_plan(surface, strategy="bottom_up", rules=NOT_COMMUTING)
     here = plan.surface
-    chosen = Strategy(0, len(path(here)), "bottom_up", buffered=buffered)
+    chosen = Strategy(0, len(path(here)), "bottom_up", buffered=buffered, keeps_weights=keeps_weights)
     return replace(plan, block_cells=here.topology.space.count, block_times=1, chosen=chosen)
 
 

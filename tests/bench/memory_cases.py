@@ -57,6 +57,8 @@ MEMORY_CASES = {
     "4 GB of maps to a store": MemoryCase(_case("e", 100, 500, 2000), _maps, allowed_bytes=10**9),
 }
 """By name, in the order of their size."""
+FEW_SLICES = "2 MB of maps of the nearest, whose weights are kept"
+ALL_CASES = {**MEMORY_CASES, FEW_SLICES: MemoryCase(_case("k", 60, 200, 6), _nearest)}
 
 
 @dataclass(frozen=True)
@@ -111,4 +113,4 @@ def _run(chosen: MemoryCase, store: Path) -> Measured:
 
 if __name__ == "__main__":
     wanted, place = sys.argv[1:]
-    print(json.dumps(asdict(_run(MEMORY_CASES[wanted], Path(place) / "out.zarr"))))
+    print(json.dumps(asdict(_run(ALL_CASES[wanted], Path(place) / "out.zarr"))))

@@ -20,7 +20,8 @@ def measured() -> dict[str, Any]:
 
 
 def test_every_strategy_gives_the_same_surface(measured: dict[str, Any]) -> None:
-    names = ["Q1, buffered", "Q5, buffered", "Q5, greatest, all stations, buffered", "Q1, every k", "Q5, every k"]
+    maps = ["Q1", "Q5", "Q5, all stations", "Q5, larger", "Q5, larger, all stations"]
+    names = [*(f"{name}, buffered" for name in maps), "Q1, every k", "Q5, every k"]
     assert [row["name"] for row in measured["differences"]] == names
     assert all(row["met"] for row in measured["differences"]), measured["differences"]
 
@@ -28,7 +29,10 @@ def test_every_strategy_gives_the_same_surface(measured: dict[str, Any]) -> None
 def test_goals_are_set_where_windows_overlap_and_on_the_choice(measured: dict[str, Any]) -> None:
     goals = {row["name"]: (row["goal"], row["goal_is"]) for row in measured["figures"]}
     assert goals["Q1, bottom-up with buffers"][0] is None
-    assert goals["Q5, bottom-up with buffers"] == (2.0, "at least")
+    for name in ("Q5", "Q5, larger"):
+        assert goals[f"{name}, bottom-up with buffers"] == (2.0, "at least")
+        assert goals[f"{name}, all stations, bottom-up with buffers"][0] is None
+        assert goals[f"{name}, buffers alone"][0] is None
     choices = [goal for name, goal in goals.items() if ", choice hybrid-" in name]
     assert choices == [(1.25, "at most")] * 2
 
@@ -46,4 +50,5 @@ def test_without_buffers_each_slice_is_interpolated_once_a_window(measured: dict
     ratios = {row["name"]: row["ratio"] for row in measured["figures"] if row["name"].endswith("cells interpolated")}
     assert ratios["Q1, cells interpolated"] == 1
     # Windows of 15 minutes, one each 5 minutes.
-    assert ratios["Q5, cells interpolated"] == pytest.approx(3, abs=0.1)
+    for name in ("Q5", "Q5, all stations", "Q5, larger", "Q5, larger, all stations"):
+        assert ratios[f"{name}, cells interpolated"] == pytest.approx(3, abs=0.1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.memory_cases import MEMORY_CASES, measured
+from tests.bench.memory_cases import FEW_SLICES, MEMORY_CASES, measured
 
 
 def test_cases_grow_to_four_gigabytes_beyond_what_is_allowed() -> None:
@@ -32,3 +32,10 @@ def test_a_query_takes_what_its_plan_projects(name: str, tmp_path: Path) -> None
     allowed = MEMORY_CASES[name].allowed_bytes
     if allowed is not None:
         assert found.projected_bytes <= allowed < found.surface_bytes
+
+
+def test_what_is_kept_for_the_next_query_is_projected(tmp_path: Path) -> None:
+    found = measured(FEW_SLICES, tmp_path)
+    if found.peak_bytes is None:
+        pytest.skip("this system does not say what a process held at most")
+    assert 0.1 * found.projected_bytes <= found.peak_bytes <= found.projected_bytes

@@ -223,6 +223,26 @@ def test_errors_are_told_in_words(page: Page, address: str) -> None:
     expect(alert).to_be_hidden()
 
 
+def test_levels_have_a_slider_of_their_own(opened: Page) -> None:
+    document = json.loads((QUERIES / "levels.json").read_text("utf-8"))
+    write(opened, document)
+    opened.get_by_role("button", name="Run").click()
+    wait_for(opened, "Done")
+    expect(opened.locator("#caption")).to_contain_text("at 2,400 m, 23 by 23 cells, 100 % computed", timeout=30_000)
+    lowest = digest(opened)
+    opened.get_by_label("Level").focus()
+    for _ in range(2):
+        opened.keyboard.press("ArrowRight")
+    expect(opened.locator("#caption")).to_contain_text("at 2,500 m", timeout=30_000)
+    expect(opened.locator("#level-text")).to_have_text("2,500 m")
+    assert digest(opened) != lowest
+    # A map on the ground has none.
+    write(opened, SMALL)
+    opened.get_by_role("button", name="Run").click()
+    wait_for(opened, "Done")
+    expect(opened.locator("#level-part")).to_be_hidden()
+
+
 def test_with_the_keyboard_alone(opened: Page) -> None:
     def press_until(label: str) -> None:
         for _ in range(30):

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.testing.networks import random_array
@@ -100,10 +100,17 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
         "zones by hour of the day": mapped.aggregate("mean", time="hour_of_day", zones=ZONES, min_coverage=0),
         "clipped": mapped.clip(time=("2007-10-01T00:20", "2007-10-01T01:00"), lon=(7.177, 7.179)),
         "fitted": air.interpolate("ordinary_kriging", grid=GRID, variogram="fit"),
+        "anomaly": air.merge("anomaly", air.aggregate("mean", time="hour_of_day", min_coverage=0)),
+        "anomaly from a normal of its own time": air.merge(
+            "anomaly",
+            air.aggregate("mean", time="hour_of_day", min_coverage=0).clip(
+                time=("2007-10-01T00:00", "2007-10-01T00:30")
+            ),
+        ),
     }
 
 
-EVERYTHING = ("mean of all", "fitted", "hour of the day", "zones by hour of the day", "given edges")
+EVERYTHING = ("mean of all", "fitted", "anomaly", "hour of the day", "zones by hour of the day", "given edges")
 """What a new slice changes as a whole."""
 
 
@@ -119,6 +126,8 @@ def test_updates_equal_computing_anew(tmp_path: Path, stamp: str) -> None:
             update, fresh = growing[name].update(), query.compute()
             assert update.snapshot == growing[name].snapshot == opened.snapshot
             same(growing[name].dataset(), fresh)
+            if name == "anomaly":
+                assert "what is normal" in update.why
             if name not in EVERYTHING:
                 assert update.why == ""
                 assert len(update.time_cells) < fresh.sizes["time"] / 2
@@ -169,6 +178,29 @@ def test_an_archive_that_begins_earlier_moves_what_is_known(tmp_path: Path) -> N
     update = growing.update()
     assert update.why == ""
     same(growing.dataset(), q5(hg.open(network.folder)).compute())
+
+
+def test_it_takes_the_memory_that_it_is_allowed(tmp_path: Path) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(0, 400)
+    grid = hg.grid(lon=7.177, lat=45.867, step="0.5arcsec", shape=(30, 30))
+
+    def asked() -> hg.Query:
+        aligned = hg.open(network.folder)["air_temperature"].aggregate("mean", time="4min", min_coverage=0)
+        mapped = aligned.interpolate("ordinary_kriging", grid=grid, variogram=MODEL)
+        return mapped.aggregate("max", time={"length": "12min", "step": "4min"}, min_coverage=0)
+
+    query = asked()
+    allowed = query.plan().projected_bytes * 3 // 4
+    with pytest.raises(TooLarge):
+        query.plan().check(allowed)
+    growing = hg.Growing(query, allowed_bytes=allowed)
+    same(growing.dataset(), query.compute())
+    network.add(400, 403)
+    assert growing.update().why == ""
+    fresh = asked()
+    same(growing.dataset(), fresh.compute())
+    assert growing.dataset().attrs["hypergrid_token"] == fresh.token
 
 
 def test_an_array_does_not_grow() -> None:

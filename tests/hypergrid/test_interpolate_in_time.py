@@ -94,7 +94,7 @@ def check(query: Query, feeds: dict[str, Feed]) -> None:
         reject()
     expected = answer(query.question, feeds)
     found = query.compute()
-    assert found["time"].to_numpy().astype(np.int64).tolist() == [start for start, _ in expected.times]
+    assert found["time"].to_numpy().astype(np.int64).tolist() == [cell.corner for cell in expected.times.cells]
     np.testing.assert_allclose(found["value"], expected.value, rtol=1e-9, atol=1e-7)
     np.testing.assert_array_equal(found["count"], expected.count)
     np.testing.assert_array_equal(found["count_possible"], expected.possible)
@@ -102,7 +102,8 @@ def check(query: Query, feeds: dict[str, Feed]) -> None:
     whole = list(run(make_plan(Surface(surface.perspective))))[-1].outcome.value
     corners = surface.perspective.topology.time.corners
     kept = np.isin(corners, found["time"].to_numpy().astype(np.int64))
-    np.testing.assert_array_equal(whole[kept], found["value"])
+    # Readings of fewer cells are added in another order: the last digit may differ.
+    np.testing.assert_allclose(whole[kept], found["value"], rtol=1e-13, atol=1e-13)
 
 
 slowly = settings(

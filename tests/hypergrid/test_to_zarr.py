@@ -1,5 +1,6 @@
 """Surfaces straight to Zarr: equal to what is computed in memory, in little memory, and never half a result unsaid."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,8 +36,8 @@ def network(slices: int, stations: int = 6, *, heights: bool = False) -> Query:
     return hg.base(array, layers=layers)
 
 
-def kriged(query: Query, shape: tuple[int, int] = (7, 11), **given: object) -> Query:
-    grid = hg.grid(x=0, y=0, step=2000 / max(shape), shape=shape)
+def kriged(query: Query, shape: tuple[int, int] = (7, 11), z: object = None, **given: object) -> Query:
+    grid = hg.grid(x=0, y=0, step=2000 / max(shape), shape=shape, z=z)
     return query.interpolate("ordinary_kriging", grid=grid, **{"variogram": MODEL, **given})
 
 
@@ -61,6 +62,10 @@ QUERIES: dict[str, Callable[[], Query]] = {
     "coarser": lambda: kriged(network(30), (12, 16)).aggregate("max", x="500m", y="500m"),
     "marked": lambda: network(10, heights=True).interpolate(
         "external_drift_kriging", grid=hg.grid(x=0, y=0, step=200, shape=(7, 9)), variogram=MODEL),
+    "levels": lambda: kriged(network(20, heights=True), (6, 11), trend="lapse_rate", z={"edges": [0, 90, 100, 400]}),
+    "levels with variance": lambda: network(10, heights=True).interpolate("external_drift_kriging", variogram=MODEL,
+        grid=hg.grid(x=0, y=0, step=200, shape=(5, 9), z={"start": 50, "step": 90, "count": 4})).with_variance(),
+    "bands": lambda: network(50, heights=True).aggregate("mean", time="1h", min_coverage=0).aggregate("max", z="60m"),
     "zones": lambda: kriged(network(30)).aggregate("mean", zones=zones()),
     "zones by hour of day": lambda: kriged(network(200)).aggregate("mean", time="hour_of_day", zones=zones()),
     "series": lambda: network(50).aggregate("mean", time="1h", min_coverage=0),
@@ -113,18 +118,19 @@ def test_an_archives_store_is_what_compute_gives(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 9), st.integers(1, 9), st.data())
-def test_a_range_of_cells_is_cut_into_rectangles(rows: int, width: int, data: st.DataObject) -> None:
-    first = data.draw(st.integers(0, rows * width - 1))
-    stop = data.draw(st.integers(first + 1, rows * width))
-    written = np.full((rows, width), -1)
-    parts = list(_rectangles(first, stop, width))
-    for down, along, part in parts:
-        written[down, along] = np.arange(first, stop)[part].reshape(written[down, along].shape)
-    expected = np.full(rows * width, -1)
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=3), st.data())
+def test_a_range_of_cells_is_cut_into_rectangles(sizes: list[int], data: st.DataObject) -> None:
+    shape = tuple(sizes)
+    written = np.full(shape, -1)
+    first = data.draw(st.integers(0, written.size - 1))
+    stop = data.draw(st.integers(first + 1, written.size))
+    parts = list(_rectangles(first, stop, shape))
+    for rectangle, part in parts:
+        written[rectangle] = np.arange(first, stop)[part].reshape(written[rectangle].shape)
+    expected = np.full(written.size, -1)
     expected[first:stop] = np.arange(first, stop)
     np.testing.assert_array_equal(written.ravel(), expected)
-    assert len(parts) <= 3
+    assert len(parts) <= 3 * math.prod(shape[:-2])
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -60,8 +60,8 @@ function bytes(text) {
 const floats = (text) => new Float64Array(bytes(text).buffer);
 
 /** `signal` lets the caller drop a request that is on its way. */
-export async function frame(id, time, signal) {
-  const body = await look(`queries/${id}/frame?time=${time}`, { signal });
+export async function frame(id, time, level, signal) {
+  const body = await look(`queries/${id}/frame?time=${time}&level=${level}`, { signal });
   return { ...body, values: floats(body.values), computed: bytes(body.computed), estimate: floats(body.estimate) };
 }
 

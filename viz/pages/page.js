@@ -8,6 +8,12 @@ const number = (value, digits = 2) => value.toLocaleString("en", { maximumFracti
 
 const FORMATS = [["netcdf", "NetCDF"], ["csv", "CSV"], ["png", "PNG"], ["zarr", "Zarr (zip)"]];
 
+/** Sliders of a map, and what each of their places is in words; a slider without two places is not shown. */
+const SLIDERS = {
+  time: (surface) => surface.times,
+  level: (surface) => (surface.z ?? []).map((height) => `${number(height)} m`),
+};
+
 let saved = {};
 let stations = { features: [] };
 /** What is asked now: id, surface, picture, range, table, frame; null before the first question. */
@@ -44,9 +50,10 @@ function sayCaption(frame) {
   const { variable, units } = question.surface;
   const range = pictures.spread(frame.values);
   const values = range ? `computed values from ${number(range[0])} to ${number(range[1])} ${units}` : "no value computed yet";
+  const height = frame.level_m === undefined ? "" : ` at ${number(frame.level_m)} m`;
   const rest = frame.computed.includes(0) ? " Paler cells are estimated from those around them." : "";
   part("caption").textContent =
-    `Map of ${variable} [${units}] from ${frame.time} on, ${frame.shape[1]} by ${frame.shape[0]} cells, ${number(100 * frame.fraction, 0)} % computed, ${values}.${rest} Circles are stations.`;
+    `Map of ${variable} [${units}] from ${frame.time} on${height}, ${frame.shape[1]} by ${frame.shape[0]} cells, ${number(100 * frame.fraction, 0)} % computed, ${values}.${rest} Circles are stations.`;
 }
 
 // Buttons
@@ -137,7 +144,7 @@ function begin(job) {
     },
     cancelled: (body) => {
       ended("cancelled", body);
-      part("time").disabled = true;
+      for (const name of Object.keys(SLIDERS)) part(name).disabled = true;
     },
     error: (problem) => {
       ended("failed");
@@ -156,17 +163,23 @@ function showPlan(mine, plan) {
   mine.surface = plan.surface;
   part("plan").textContent = `${number(plan.cells)} cells, at most ${number(plan.projected_bytes / 1e6, 1)} MB\n\n${plan.explanation}`;
   if (plan.surface.kind !== "map") return;
-  const times = plan.surface.times;
-  Object.assign(part("time"), { max: times.length - 1, value: 0, disabled: false });
-  part("time-part").hidden = times.length < 2;
-  part("time-text").textContent = times[0];
+  for (const name of Object.keys(SLIDERS)) {
+    const count = SLIDERS[name](plan.surface).length;
+    Object.assign(part(name), { max: Math.max(count - 1, 0), value: 0, disabled: false });
+    part(`${name}-part`).hidden = count < 2;
+    if (count) showChoice(name, plan.surface);
+  }
 }
 
-/** Fetch and draw the chosen time cell as it stands; one at a time, so that a slow line is not flooded. */
+function showChoice(name, surface) {
+  part(`${name}-text`).textContent = SLIDERS[name](surface)[Number(part(name).value)];
+}
+
+/** Fetch and draw the chosen time cell, and level, as it stands; one at a time, so that a slow line is not flooded. */
 async function sharpen(mine) {
   if (mine.surface?.kind !== "map" || mine.stopping.signal.aborted) return;
   mine.busy = (async () => {
-    const frame = await api.frame(mine.id, Number(part("time").value), mine.stopping.signal);
+    const frame = await api.frame(mine.id, Number(part("time").value), Number(part("level").value), mine.stopping.signal);
     if (question !== mine) return;
     mine.frame = frame;
     await showFrame(mine);
@@ -265,17 +278,19 @@ part("explain").addEventListener("click", () => {
 part("saved").addEventListener("change", () => {
   part("document").value = written(saved[part("saved").value]);
 });
-part("time").addEventListener("input", () => {
-  part("time-text").textContent = question.surface.times[Number(part("time").value)];
-  if (!question.busy) attempt(() => sharpen(question));
-});
-// The last place of a slider that moved while a frame was on its way.
-part("time").addEventListener("change", () =>
-  attempt(async () => {
-    await question.busy?.catch(() => {});
-    await sharpen(question);
-  }),
-);
+for (const name of Object.keys(SLIDERS)) {
+  part(name).addEventListener("input", () => {
+    showChoice(name, question.surface);
+    if (!question.busy) attempt(() => sharpen(question));
+  });
+  // The last place of a slider that moved while a frame was on its way.
+  part(name).addEventListener("change", () =>
+    attempt(async () => {
+      await question.busy?.catch(() => {});
+      await sharpen(question);
+    }),
+  );
+}
 part("only-computed").addEventListener("change", () => question?.frame && attempt(() => showFrame(question)));
 for (const choice of document.querySelectorAll("input[name=drawing]")) {
   choice.addEventListener("change", () => attempt(() => drawTable(question)));

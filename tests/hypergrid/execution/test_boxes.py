@@ -29,8 +29,8 @@ def test_a_box_holds_what_the_whole_does(name: str, *, pull: bool) -> None:
             assert (box.variance is None) == (whole.variance is None)
             if box.variance is not None and whole.variance is not None:
                 np.testing.assert_allclose(box.variance, whole.variance[index], rtol=1e-9, atol=1e-9)
-    assert evaluator.notes == reference.notes
+    assert evaluator.remarks.notes == reference.remarks.notes
     assert evaluator.left_out == reference.left_out
-    assert {grid: marks.tolist() for grid, marks in evaluator.extrapolated.items()} == {
-        grid: marks.tolist() for grid, marks in reference.extrapolated.items()
+    assert {grid: marks.tolist() for grid, marks in evaluator.remarks.extrapolated.items()} == {
+        grid: marks.tolist() for grid, marks in reference.remarks.extrapolated.items()
     }

@@ -100,7 +100,7 @@ def test_a_buffer_computes_what_it_does_not_hold() -> None:
     places = np.arange(3)
     buffer.take(places, np.array([2, 3, 5]), compute)
     assert buffer.take(places, np.array([1, 3, 4, 5]), compute).value[:, 0].tolist() == [1, 3, 4, 5]
-    buffer.keep(np.arange(8) > 3)
+    buffer.keep(np.arange(8), 3)
     assert buffer.held == 2 * 3
     assert buffer.take(places, np.array([3, 4]), compute).value[:, 0].tolist() == [3, 4]
     assert buffer.take(np.arange(2), np.array([4]), compute).value.shape == (1, 3)

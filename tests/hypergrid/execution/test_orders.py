@@ -205,9 +205,9 @@ def test_time_cells_of_readings_are_those_computed_whole_and_read_once(
     reads = []
     read = ArchiveSource.read
 
-    def counted(self: ArchiveSource, window: Window) -> Readings:
+    def counted(self: ArchiveSource, window: Window, unread: tuple[int, ...] = ()) -> Readings:
         reads.append(window)
-        return read(self, window)
+        return read(self, window, unread)
 
     monkeypatch.setattr(ArchiveSource, "read", counted)
     refinements = list(query.refine(order=order, walkers=2))

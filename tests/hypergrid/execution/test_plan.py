@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
-from hypergrid.errors import NotFound, TooLarge
-from hypergrid.execution import ORDERS
+from hypergrid.errors import InvalidQuery, NotFound, TooLarge
+from hypergrid.execution import ORDERS, make_plan
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.query import Query
 from hypergrid.testing.networks import random_archive
@@ -65,6 +65,10 @@ QUERIES = {
     "sampled series": lambda: network(20_000, 50).aggregate("sample", time="1h"),
     "difference of maps": lambda: on_grid(network(60, 24), 60).merge(
         "difference", on_grid(network(60, 24).convert("scale", factor=2.0), 60)),
+    "anomalies of maps": lambda: on_grid(network(60, 24), 60).merge(
+        "anomaly", on_grid(network(60, 24), 60).aggregate("mean", time="hour_of_day")),
+    "map of anomalies": lambda: on_grid(network(600, 24).aggregate("mean", time="20min").merge(
+        "anomaly", network(600, 24).aggregate("mean", time="hour_of_day")), 60),
 }  # fmt: skip
 
 
@@ -191,3 +195,38 @@ def test_explain_is_stable_text() -> None:
         .clip(time=("1970-01-01T12:00", "1970-01-02"), x=(0, 1000))
     )
     assert query.explain() + "\n" == (GOLDEN / "explain.txt").read_text()
+
+
+def test_explain_tells_the_plan_that_compute_takes() -> None:
+    query = on_grid(network(200, 12), 40, 5).aggregate("max", time="1h")
+    for strategy, words in (("top_down", "top-down: top-down, 2 of 2"), ("bottom_up", "bottom-up: bottom-up, 0 of 2")):
+        assert f"Plan ({words} perspectives materialised)" in query.explain(strategy=strategy)
+    assert "as asked: hybrid-1, 1 of 2 perspectives materialised" in query.explain(strategy=1)
+    with pytest.raises(InvalidQuery, match="strategy needs one of auto, top_down, bottom_up, or how many"):
+        query.explain(strategy=3)
+    projected = query.plan().projected_bytes
+    short = query.explain(strategy="bottom_up", allowed_bytes=projected // 2)
+    assert "places and " in short
+    assert "time cells" in short.splitlines()[-2]
+
+
+def test_a_result_s_token_is_that_of_its_query_whatever_was_rewritten(tmp_path: Path) -> None:
+    base = network(60, 12).convert("scale", factor=1.0)
+    query = on_grid(base, 10).aggregate("mean", time="1h").clip(time=("1970-01-01T02:00", "1970-01-01T06:00"))
+    assert query.plan().rewritten.surface.token != query.token
+    assert query.compute().attrs["hypergrid_token"] == query.token
+    assert list(query.refine())[-1].dataset().attrs["hypergrid_token"] == query.token
+    query.to_zarr(tmp_path / "out.zarr")
+    with xr.open_zarr(tmp_path / "out.zarr", consolidated=False) as kept:
+        assert kept.attrs["hypergrid_token"] == query.token
+
+
+@pytest.mark.parametrize("name", ["map of anomalies", "hourly maps"])
+def test_time_cells_that_are_too_many_to_list_project_no_less(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    surface = QUERIES[name]().surface()
+    listed = make_plan(surface, strategy="bottom_up")
+    short = make_plan(surface, strategy="bottom_up", allowed_bytes=listed.projected_bytes // 2)
+    assert short.block_times is not None
+    monkeypatch.setattr("hypergrid.execution.plan.MOST_LISTED", 1)
+    shared = make_plan(surface, strategy="bottom_up", allowed_bytes=listed.projected_bytes // 2)
+    assert (shared.block_times, shared.block_cells) <= (short.block_times, short.block_cells)

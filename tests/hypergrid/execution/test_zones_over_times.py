@@ -136,6 +136,18 @@ def test_two_steps_are_an_aggregate_of_aggregates(spec: str, first: str) -> None
             np.testing.assert_allclose(found["value"].to_numpy()[row, number], expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("function", ["first", "last", "sample"])
+def test_a_value_of_a_zone_can_be_chosen_in_time(function: str) -> None:
+    means = kriged().aggregate("mean", zones=zones(), min_coverage=0)
+    found = means.aggregate(function, time="4h", min_coverage=0).compute()["value"].to_numpy()
+    every = means.compute()["value"].to_numpy().reshape(len(found), -1, len(RECTANGLES))
+    for cell, zone in np.ndindex(found.shape):
+        held = every[cell, :, zone][np.isfinite(every[cell, :, zone])]
+        wanted = {"first": held[:1], "last": held[-1:], "sample": held}[function]
+        assert found[cell, zone] in wanted or (np.isnan(found[cell, zone]) and not len(held))
+    assert np.isfinite(found).any()
+
+
 def test_a_user_function_gets_the_cells_that_belong_and_coverage_is_by_area() -> None:
     def spread(values: Floats) -> Floats:
         return np.nanmax(values, axis=0) - np.nanmin(values, axis=0)
@@ -172,3 +184,25 @@ def test_merges_of_zones_need_the_same_zones(spec: str) -> None:
     other = kriged().aggregate("min", time=SPECS[spec], zones=fewer, min_coverage=0)
     with pytest.raises(InvalidQuery, match=r"5 zones \(inside, overlapping, .*4 zones"):
         high.merge("difference", other).compute()
+
+
+@pytest.mark.parametrize("function", ["first", "last", "sample"])
+def test_functions_that_choose_in_time_choose_among_the_values_of_a_zone(function: str) -> None:
+    slices_of = kriged().aggregate("mean", zones=zones(), min_coverage=0)
+    result = slices_of.aggregate(function, time="4h").compute()
+    found, values = result["value"], slices_of.compute()["value"]
+    for cell, slices in enumerate(members("regular", result)):
+        for zone in range(len(RECTANGLES)):
+            known = values.values[slices, zone]
+            known = known[np.isfinite(known)]
+            value = found.values[cell, zone]
+            if not len(known):
+                assert np.isnan(value)
+            elif function == "sample":
+                assert value in known
+            else:
+                assert value == known[0 if function == "first" else -1]
+    # What a sample is does not depend on which other zones are asked for.
+    alone = kriged().aggregate("mean", zones={"inside": zones()["inside"]}, min_coverage=0)
+    alone = alone.aggregate(function, time="4h").compute()
+    np.testing.assert_array_equal(alone["value"][:, 0], found.sel(zone="inside"))

@@ -11,6 +11,7 @@ from hypergrid.kriging.drift import Drift
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.local import LocalField
 from hypergrid.kriging.places import Stations, Targets
+from hypergrid.kriging.weights import WEIGHTS
 
 Floats = NDArray[np.float64]
 
@@ -40,10 +41,12 @@ DRIFTS = {
 }
 
 
-@pytest.fixture(params=["numpy", "compiled"])
+@pytest.fixture(params=["numpy", "compiled", "numpy, kept", "compiled, kept"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each of the two ways, whatever the size of the job."""
-    monkeypatch.setattr(local, "WORTH_COMPILED", np.inf if request.param == "numpy" else -1.0)
+    """Each of the ways, whatever the size of the job and the number of slices."""
+    WEIGHTS.clear()
+    monkeypatch.setattr(local, "WORTH_COMPILED", np.inf if "numpy" in request.param else -1.0)
+    monkeypatch.setattr(local, "FEW_SLICES", 10**9 if "kept" in request.param else 0)
     return str(request.param)
 
 
@@ -160,6 +163,7 @@ def test_many_masks_chunks_and_sets_do_not_change_an_estimate(monkeypatch: pytes
     whole = field.at(targets)
     estimates, _ = one_by_one(field, values, targets, 6)
     np.testing.assert_allclose(whole, estimates, atol=1e-10)
+    WEIGHTS.clear()
     monkeypatch.setattr(local, "POINTS_AT_ONCE", 37)
     # So small that the table of sets is emptied many times.
     monkeypatch.setattr(local, "FACTOR_BYTES", 1)

@@ -11,16 +11,19 @@ from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.local import LocalField
 from hypergrid.kriging.neighbourhood import side_by_side
 from hypergrid.kriging.places import Stations, Targets
+from hypergrid.kriging.weights import WEIGHTS
 from hypergrid.sphere import places_m
 
 Floats = NDArray[np.float64]
 MODEL = variogram("exponential", psill=1.5, range_m=400.0, nugget=0.1)
 
 
-@pytest.fixture(autouse=True, params=["numpy", "compiled"])
+@pytest.fixture(autouse=True, params=["numpy", "compiled", "numpy, kept", "compiled, kept"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of the two ways, whatever the size of the job."""
-    monkeypatch.setattr(local, "WORTH_COMPILED", np.inf if request.param == "numpy" else -1.0)
+    """Each of the ways, whatever the size of the job and the number of slices."""
+    WEIGHTS.clear()
+    monkeypatch.setattr(local, "WORTH_COMPILED", np.inf if "numpy" in request.param else -1.0)
+    monkeypatch.setattr(local, "FEW_SLICES", 10**9 if "kept" in request.param else 0)
 
 
 def network(seed: int, *, stations: int = 80, slices: int = 5, holes: float = 0.3) -> tuple[Stations, Floats, Targets]:

@@ -49,6 +49,17 @@ def test_one_large_array_does_not_drop_the_others() -> None:
     assert cache.statistics().held_bytes == cache.statistics().entries == 0
 
 
+def test_the_parts_of_one_large_job_do_not_drop_the_others() -> None:
+    cache = WeightCache(allowed_bytes=400)
+    cache.get(b"small", lambda: np.zeros(10))
+    for part in range(20):
+        assert len(cache.get(bytes([part]), lambda: np.zeros(5), job_bytes=800)) == 5
+    assert cache.peek(b"small") is not None
+    assert cache.statistics().entries == 1
+    assert cache.takes(100)
+    assert not cache.takes(101)
+
+
 def test_threads_get_the_same_and_the_books_are_right() -> None:
     cache = WeightCache(allowed_bytes=50 * 80)
 

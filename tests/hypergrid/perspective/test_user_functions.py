@@ -229,13 +229,18 @@ class TestAggregate:
             hg.forget_function("spread")
 
     @pytest.mark.parametrize("held", [1, 7, 50])
-    def test_in_parts_is_the_same_as_at_once(self, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        hg.aggregate_function("spread")(_spread)
+    @pytest.mark.parametrize("vectorised", [False, True])
+    def test_in_parts_is_the_same_as_at_once(
+        self, held: int, *, vectorised: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        body: Callable[..., Any] = (lambda v: np.nanmax(v, axis=0) - np.nanmin(v, axis=0)) if vectorised else _spread
+        hg.aggregate_function("spread", vectorised=vectorised)(body)
         rng = np.random.default_rng(5)
         maps = array(rng.normal(size=(12, 4))).interpolate("inverse_distance", grid=GRID)
         queries = [maps.aggregate("spread", time="40min", x="200 m"), maps.aggregate("spread", time="all")]
         whole = [found(query) for query in queries]
-        monkeypatch.setattr("hypergrid.execution.listed.LARGEST", held)
+        monkeypatch.setattr("hypergrid.perspective.calls.LARGEST", held)
+        monkeypatch.setattr("hypergrid.perspective.listing.LISTED_AT_ONCE", held)
         for query, expected in zip(queries, whole, strict=True):
             np.testing.assert_array_equal(found(query), expected)
 
@@ -329,6 +334,38 @@ class TestMerge:
             InvalidFunction, match=r"step 1 \(merge 'broken'\).*gave inf for 2, 0; .*2007-10-01T00:10Z at station '0'"
         ):
             query.compute()
+
+    def test_takes_parameters(self) -> None:
+        @hg.merge_function("mixed", unit="degC", takes=("degC", "degC"))
+        def mixed(one: Any, other: Any, share: Any = 0.5, *, beyond: Any = -100.0) -> Any:  # noqa: ANN401
+            """Made up."""
+            return np.where(one > beyond, share * one + (1 - share) * other, np.nan)
+
+        cold, warm = array([[0.0], [-20.0]]), array([[10.0], [10.0]])
+        np.testing.assert_allclose(found(cold.merge("mixed", warm)).ravel(), [5.0, -5.0])
+        query = cold.merge("mixed", warm, share="10 %", beyond=-10)
+        np.testing.assert_allclose(found(query).ravel(), [9.0, np.nan])
+        assert query.token != cold.merge("mixed", warm, beyond=-10).token
+        assert "merge mixed(beyond=-10, share=0.1)" in query.explain()
+        again = Query(question_from_json(json.loads(json.dumps(query.to_json()))), query.lookup)
+        assert again.token == query.token
+        with pytest.raises(NotFound, match=r"step 1 \(merge 'mixed'\): unknown parameter of mixed 'part'"):
+            cold.merge("mixed", warm, part=0.1).plan()
+        with pytest.raises(NotFound, match=r"step 1 \(merge 'difference'\): unknown parameter of difference 'share'"):
+            cold.merge("difference", warm, share=0.1).plan()
+
+    def test_takes_declared_parameters_in_the_first_source_s_unit(self) -> None:
+        limit = hg.Parameter("limit", "number", "where the second takes over", unit="variable")
+
+        @hg.merge_function("below", parameters=[limit])
+        def below(one: Any, other: Any, limit: Any) -> Any:  # noqa: ANN401
+            """Made up."""
+            return np.where(one < limit, one, other)
+
+        query = array([[5.0], [15.0]]).merge("below", array([[1.0], [2.0]]), limit="50 degF")
+        np.testing.assert_allclose(found(query).ravel(), [5.0, 2.0])
+        with pytest.raises(InvalidQuery, match="below needs the parameter 'limit'"):
+            array([[5.0]]).merge("below", array([[1.0]])).plan()
 
     @pytest.mark.parametrize("body", [lambda values: values, lambda one, other=1: one, lambda *many: many[0]])
     def test_needs_a_function_of_two_or_more_arrays(self, body: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ from matplotlib.collections import QuadMesh
 
 import hypergrid as hg
 from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.pictures import KINDS, picture_bytes, plot
+from hypergrid.pictures import KINDS, part_shown, picture_bytes, plot
 from hypergrid.streams.elements import Position, Station
 from hypergrid.times import SECOND_NS
 
@@ -38,6 +38,39 @@ STATIONS = [
     Station("a", "Col", (Position(None, 7.180, 45.870, 2400.0),)),
     Station("z", "Far", (Position(None, 0, 0, 0),)),
 ]
+
+
+def levels_result() -> xr.Dataset:
+    array = series_result(3)["value"].rename("air_temperature").assign_coords(elevation=("series", [0.0, 100.0, 250.0]))
+    model = hg.variogram("exponential", psill=1.2, range_m=250.0)
+    grid = hg.grid(lon="7:10:37", lat="45:52:01", step="1arcsec", shape=(4, 5), z={"edges": [0, 100, 300]})
+    given = {"variogram": model, "trend": {"lapse_rate": -6.5}}
+    return hg.base(array).interpolate("ordinary_kriging", grid=grid, **given).compute()
+
+
+def test_a_map_of_levels_draws_one_and_says_which() -> None:
+    dataset = levels_result()
+    for level, words in ((0, "0 to 100 m"), (1, "100 to 300 m")):
+        axes = plot(dataset, time=2, level=level).axes[0]
+        (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
+        np.testing.assert_array_equal(np.asarray(mesh.get_array()), dataset["value"].values[2, level])
+        assert f"Air temperature, {words}" in axes.get_title(loc="left")
+    with pytest.raises(InvalidQuery, match="level 2 does not exist; the result has 2"):
+        plot(dataset, level=2)
+    with pytest.raises(InvalidQuery, match="level 1 does not exist; the result has 1"):
+        plot(map_result(), level=1)
+    assert part_shown(dataset) == "the first of 3 time cells, the lowest of 2 levels"
+    assert part_shown(dataset.isel(time=[0], z=[1])) == ""
+
+
+def test_bands_are_lines_that_say_their_heights() -> None:
+    array = series_result(3)["value"].rename("air_temperature").assign_coords(elevation=("series", [0.0, 100.0, 250.0]))
+    bands = hg.base(array).aggregate("max", z={"edges": [0, 100, 300]}).compute()
+    axes = plot(bands).axes[0]
+    assert [line.get_label() for line in axes.get_lines()] == ["band 0 to 100 m", "band 100 to 300 m"]
+    np.testing.assert_array_equal(axes.get_lines()[1].get_ydata(), bands["value"].values[:, 1])
+    assert "2 bands" in axes.get_title(loc="left")
+    assert part_shown(bands) == ""
 
 
 def test_a_map_draws_every_cell_where_it_is_and_marks_the_stations_inside() -> None:

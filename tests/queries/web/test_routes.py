@@ -191,10 +191,47 @@ def test_zones_are_a_table_by_name(client: httpx.Client, gate: Gate, map_query: 
     assert table["stations"] == ["half"]
     assert np.isfinite(array(table["values"], "<f8", table["shape"])).all()
     of_a_file = {"op": "aggregate", "function": "mean", "zones": {"file": "/etc/x"}}
-    broken = {**asked, "steps": [*map_query["steps"], of_a_file]}
-    answer = client.post("/api/v1/queries", json=broken)
-    assert answer.status_code == 422
-    assert "a file can be named by hg.zones and in a query file only" in answer.json()["detail"]
+    # A file of the server's, however it is named.
+    for broken in (of_a_file, {**of_a_file, "zones": "/etc/hostname"}):
+        answer = client.post("/api/v1/queries", json={**asked, "steps": [*map_query["steps"], broken]})
+        assert answer.status_code == 422
+        assert "a file can be named by hg.zones and in a query file only" in answer.json()["detail"]
+
+
+def test_frames_of_levels_and_a_table_of_bands(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    before, interpolation = map_query["steps"][:-1], map_query["steps"][-1]
+    grid = {**interpolation["grid"], "z": {"edges": [2000, 2300, 2500]}}
+    params = {**interpolation["params"], "trend": {"lapse_rate": -6.5}}
+    job_id = ask(client, {**map_query, "steps": [*before, {**interpolation, "grid": grid, "params": params}]})
+    address = f"/api/v1/queries/{job_id}"
+    gate.let(3)
+    wait_until(lambda: client.get(address).json()["fraction"] > 0)
+    early = client.get(f"{address}/frame", params={"time": 1, "level": 1}).json()
+    assert early["shape"] == [10, 12]
+    gate.open()
+    finish(client, job_id, wait_until)
+    late = client.get(f"{address}/frame", params={"time": 1, "level": 1}).json()
+    dataset = xr.open_dataset(io.BytesIO(client.get(f"{address}/result").content), engine="h5netcdf")
+    assert late["z"] == [2150.0, 2400.0]
+    assert late["level_m"] == 2400.0
+    np.testing.assert_array_equal(array(late["values"], "<f8", late["shape"]), dataset["value"][1, 1])
+    computed = array(early["computed"], "u1", early["shape"]) == 1
+    np.testing.assert_array_equal(
+        array(early["values"], "<f8", early["shape"])[computed], dataset["value"].values[1, 1][computed]
+    )
+    beyond = client.get(f"{address}/frame", params={"level": 2})
+    assert beyond.status_code == 404
+    assert "levels 0 to 1; got 2" in beyond.json()["detail"]
+    bands = {"op": "aggregate", "function": "mean", "z": {"edges": [2300, 2400, 2500]}}
+    job_id = ask(client, {**map_query, "steps": [*before, bands]})
+    finish(client, job_id, wait_until)
+    table = client.get(f"/api/v1/queries/{job_id}/series").json()
+    assert table["stations"] == ["2300 to 2400 m", "2400 to 2500 m"]
+    values = array(table["values"], "<f8", table["shape"])
+    assert np.isnan(values[:, 0]).all()
+    assert np.isfinite(values[:, 1]).all()
 
 
 def test_series_of_a_map_are_refused(client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait) -> None:

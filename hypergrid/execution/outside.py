@@ -1,0 +1,43 @@
+"""What an aggregate over space leaves out, in words: zones beyond the grid, stations beyond the bands."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from hypergrid.topology import Bands, SeriesAxis, Space, ZoneCells
+
+_NAMED: Final = 20
+"""Names at most in a note."""
+
+
+def outside_of(target: Space) -> list[str]:
+    """Return notes for a reader of the result about what the new cells do not hold, or are not held by."""
+    if isinstance(target, ZoneCells):
+        held, zones = target.held, target.zones.names
+        found = {
+            "zones outside the grid": held == 0,
+            "zones partly outside the grid": (held > 0) & (held < 1),
+        }
+        return [
+            f"{what}: {_some([zones[i] for i in np.flatnonzero(which)])}"
+            for what, which in found.items()
+            if which.any()
+        ]
+    if not isinstance(target, Bands):
+        return []
+    unknown = np.isnan(target.heights_m)
+    found = {"without a known elevation": unknown, "with an elevation outside all bands": (target.band < 0) & ~unknown}
+    space = target.source
+    if not isinstance(space, SeriesAxis):
+        return [f"{which.sum():,} cells {what} are in no band" for what, which in found.items() if which.any()]
+    return [
+        f"stations {what} are in no band: {_some([space.series[i].station for i in np.flatnonzero(which)])}"
+        for what, which in found.items()
+        if which.any()
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
