@@ -1,4 +1,4 @@
-"""Figures 3.7 to 3.12 and table 5.4 of the thesis, and throughput: what the join of streams holds, gives and takes.
+"""Figures 3.7 to 3.15 and table 5.4 of the thesis, and throughput: what the join of streams holds, gives and takes.
 
 What a policy gives is counted against all results that there are, and what it holds against the optimum, which knows
 the future. Five loads a figure; each goal stands beside what was measured.
@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench import wo_join_accuracy, wo_join_buffers, wo_join_settings, wo_join_speed
+from tests.bench import wo_join_accuracy, wo_join_buffers, wo_join_settings, wo_join_speed, wo_join_strategies
 from tests.bench.kriging_figures import COLUMNS, Figure, Tell
 from tests.bench.wo_join_cases import Sizes
+from tests.bench.wo_join_strategies import spills
 
 Part = Callable[[Sizes, int, Tell], dict[str, Any]]
 Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
@@ -23,15 +24,17 @@ PARTS: Mapping[str, Part] = {
     "buffers": lambda sizes, _, tell: wo_join_buffers.measure(sizes, tell),
     "accuracy": lambda sizes, _, tell: wo_join_accuracy.accuracy(sizes, tell),
     "window": lambda sizes, _, tell: wo_join_accuracy.windows(sizes, tell),
+    **({"strategies": lambda sizes, _, tell: wo_join_strategies.measure(sizes, tell)} if spills() else {}),
     "table-5.4": lambda sizes, _, tell: wo_join_settings.measure(sizes, tell),
     "speed": wo_join_speed.measure,
 }
-"""What is measured, in the order of the thesis."""
+"""What is measured, in the order of the thesis; strategies where joins can spill to disk."""
 
 TITLES = {
     "buffers": "Figures 3.7 to 3.11: tuples of each input of a query's last join, means of {seeds} loads",
     "accuracy": "Share of the results, {seeds} loads",
     "window": "Figure 3.12: tuples held by all joins of a query, and by fixed windows of equal accuracy, {seeds} loads",
+    "strategies": "Figures 3.13 to 3.15: sorted first (msf), waiting on disk (dbf), or both, {seeds} loads",
     "table-5.4": "Table 5.4: tuples held by {stations} stations, {slices} slices, after the first {beginning} of each",
     "speed": "Throughput of push, one core, warm",
 }
@@ -41,8 +44,8 @@ CASES = (*PARTS, "all")
 
 SHOWN = {
     "table-5.4": (
-        "setting", "lag", "policy", "optimum", "held", "goal", "met", "share", "window", "saving", "saving, thesis",
-        "waited_s", "assembling_waited_s", "push_us",
+        "setting", "lag", "policy", "optimum", "held", "goal", "met", "share", "window", "saving", "thesis",
+        "waits [s]", "slice waits [s]", "push [us]",
     ),
 }  # fmt: skip
 """Columns of a table, where it does not show all."""
@@ -101,5 +104,7 @@ def _short(name: str, value: object) -> object:
     if isinstance(value, list):
         return " / ".join(str(_short(name, one)) for one in value)
     if isinstance(value, float):
-        return f"{value:.4%}" if name in ("share", "least", "greatest") else f"{value:.4g}"
+        if name in ("share", "least", "greatest"):
+            return f"{value:.2%}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return value

@@ -75,7 +75,11 @@ def accuracy(sizes: Sizes, tell: Tell) -> dict[str, Any]:
 
 
 def windows(sizes: Sizes, tell: Tell) -> dict[str, Any]:
-    """Return what all joins of each query hold, beside the smallest fixed windows that give as many results."""
+    """Return what all joins of each query hold, beside the smallest fixed windows that give as many results.
+
+    Windows of so many tuples of one size for all streams, with which the saving is reckoned, or each of its own, and of
+    one time; the share is that of the join that gives the least.
+    """
     rows: list[dict[str, Any]] = []
     for done, number in enumerate(NUMBERS):
         tell("fixed windows", done / len(NUMBERS))
@@ -95,9 +99,9 @@ def windows(sizes: Sizes, tell: Tell) -> dict[str, Any]:
                     "policy": policy,
                     "held": plain(held),
                     "optimum": plain(best),
-                    "window, one size": plain(count),
-                    "window, a size each": plain(count_each),
-                    "window of time": plain(age),
+                    "window": plain(count),
+                    "window each": plain(count_each),
+                    "window time": plain(age),
                     "share": share,
                     "saving": plain(1 - held / count),
                 }

@@ -51,25 +51,26 @@ class Followed:
 def follow(join: WoJoin, arrivals: Arrivals, every: int, results: int) -> Followed:
     """Push a load in parts of `every` tuples; `results` is how many there are."""
     held, waited, late, found = [], [], 0, 0
-    instants = _instants(arrivals)
+    instants = instants_of(arrivals)
     for start in range(0, len(arrivals), every):
         part = arrivals.take(slice(start, start + every))
         matches = pushed(join, part)
         if len(part) == every:
             held.append(join.statistics().held)
-        waited.append(_waited_s(matches, arrivals, instants))
+        waited.append(waited_s(matches, arrivals, instants))
         late, found = late + len(matches.late), found + len(matches)
     matches = join.finish()
     # What is left when the streams end waited for nobody.
     return Followed(np.array(held), (found + len(matches)) / results, np.concatenate(waited), late)
 
 
-def _instants(arrivals: Arrivals) -> list[Integers]:
+def instants_of(arrivals: Arrivals) -> list[Integers]:
     """Return the arrivals of each stream [ns]."""
     return [arrivals.arrival_ns[arrivals.stream == stream] for stream in range(arrivals.streams)]
 
 
-def _waited_s(matches: Matches, arrivals: Arrivals, instants: list[Integers]) -> Floats:
+def waited_s(matches: Matches, arrivals: Arrivals, instants: list[Integers]) -> Floats:
+    """Return the time of arrival from the last tuple that contributes to what brought each result about [s]."""
     last = np.full(len(matches), np.iinfo(np.int64).min)
     for stream, own in enumerate(instants):
         rows = matches.rows[:, stream]
@@ -91,7 +92,11 @@ def alone_us(join: WoJoin, arrivals: Arrivals, singles: int) -> tuple[float, flo
 
 
 def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
-    """Return a row for each setting, kind of lag and policy."""
+    """Return a row for each setting, kind of lag and policy.
+
+    Pairs of numbers are a median and the 99th percentile: of how long results wait after their last tuple, how long
+    slices do until they are closed, and how long a push of one tuple takes.
+    """
     cases = [(name, moving) for name in SETTINGS for moving in (False, True) if SETTINGS[name][1] > 0 or not moving]
     rows = []
     for done, (setting, moving) in enumerate(cases):
@@ -128,12 +133,12 @@ def _rows(setting: Setting, moving: bool, arrivals: Arrivals, sizes: Sizes) -> l
                 "over optimum": plain(held / max(float(held_best[begun:].mean()), 1e-9)),
                 "window": plain(window_held),
                 "saving": plain(1 - held / window_held),
-                "saving, thesis": PUBLISHED_SAVING.get(setting),
+                "thesis": PUBLISHED_SAVING.get(setting),
                 "share": found.share,
                 "late": found.late,
-                "waited_s": _quantiles(found.waited_s),
-                "assembling_waited_s": _quantiles(closed.waited_s),
-                "push_us": [plain(median_us), plain(p99_us)],
+                "waits [s]": _quantiles(found.waited_s),
+                "slice waits [s]": _quantiles(closed.waited_s),
+                "push [us]": [plain(median_us), plain(p99_us)],
                 "held_whole": plain(float(found.held.mean())),
                 "optimum_whole": plain(float(held_best.mean())),
                 "goal": plain(float(goal)) if aims else None,

@@ -1,0 +1,89 @@
+"""Figures 3.13 to 3.15: memory and latency where streams are sorted first, wait on disk, or both, and where not."""
+
+import inspect
+import time
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from hypergrid.streams import WoJoin
+from hypergrid.streams.arrivals import Arrivals
+from hypergrid.streams.optimum import count_results
+from tests.bench.kriging_figures import Tell
+from tests.bench.wo_join_cases import Number, Sizes, inputs, mean, plain, pushed, query_arrivals, seconds
+from tests.bench.wo_join_settings import instants_of, waited_s
+
+Strategy = Literal["msf", "dbf", "hybrid"]
+STRATEGIES: tuple[Strategy | None, ...] = (None, "msf", "dbf", "hybrid")
+NUMBERS: tuple[Number, ...] = (1, 2, 3)
+LEAST_SHARE = 0.992
+"""The thesis's least accuracy with monitored parameters."""
+
+
+def spills() -> bool:
+    """Return whether joins can spill to disk here."""
+    return "spill_folder" in inspect.signature(WoJoin).parameters
+
+
+def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+    """Return what the joins of each query hold in memory and on disk, and how long results wait, by strategy."""
+    rows = []
+    for strategy in STRATEGIES:
+        # Loops that are not compiled yet are compiled here, and not where pushes are timed.
+        followed(query_arrivals(1, 0, replace(sizes, until_s=2.0)), strategy)
+    for done, number in enumerate(NUMBERS):
+        tell("strategies", done / len(NUMBERS))
+        fed = [inputs(number, query_arrivals(number, seed, sizes)) for seed in range(sizes.seeds)]
+        for strategy in STRATEGIES:
+            each = [[followed(one, strategy) for one in joins.values()] for joins in fed]
+            # Memory is that of all joins of a query together, latency that of its last.
+            held = [sum(join["held_bytes"] for join in joins) for joins in each]
+            spilled = [sum(join["spilled"] for join in joins) for joins in each]
+            waited = np.array([joins[-1]["waited_s"] for joins in each])
+            share = min(join["share"] for joins in each for join in joins)
+            rows.append(
+                {
+                    "query": number,
+                    "strategy": strategy or "none",
+                    "held [bytes]": plain(mean(held)),
+                    "on disk [tuples]": plain(mean(spilled)),
+                    "waited, mean [s]": plain(float(waited[:, 0].mean())),
+                    "waited, median [s]": plain(float(waited[:, 1].mean())),
+                    "waited, p99 [s]": plain(float(waited[:, 2].mean())),
+                    "push [us a tuple]": plain(mean([joins[-1]["push_us"] for joins in each])),
+                    "share": share,
+                    "goal": LEAST_SHARE,
+                    "met": share >= LEAST_SHARE,
+                }
+            )
+    tell("strategies", 1.0)
+    return {"rows": rows, "seeds": sizes.seeds}
+
+
+def followed(arrivals: Arrivals, strategy: Strategy | None) -> dict[str, Any]:
+    """Push a load second by second; return means of what is held, how long results waited, and their share."""
+    join = WoJoin(arrivals.streams, strategy=strategy)
+    held, spilled, waited, taken_s = [], [], [], 0.0
+    instants, found = instants_of(arrivals), 0
+    for _, part in seconds(arrivals):
+        begun = time.perf_counter()
+        matches = pushed(join, part)
+        taken_s += time.perf_counter() - begun
+        told = join.statistics()
+        held.append(told.held_bytes)
+        spilled.append(sum(one.spilled for one in told.streams))
+        waited.append(waited_s(matches, arrivals, instants))
+        found += len(matches)
+    # What waits when the streams end waited for nobody.
+    at_end = len(join.finish())
+    found += at_end
+    # Where nothing came before the end, nothing is told of how long it took.
+    every = np.concatenate(waited) if found > at_end else np.array([np.nan])
+    return {
+        "held_bytes": mean(held),
+        "spilled": mean(spilled),
+        "waited_s": [float(every.mean()), *np.quantile(every, [0.5, 0.99]).tolist()],
+        "push_us": taken_s * 1e6 / len(arrivals),
+        "share": found / count_results(arrivals),
+    }
