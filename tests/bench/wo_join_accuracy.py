@@ -36,7 +36,7 @@ GOALS: dict[tuple[str, str], float] = {
     ("published", "monitored"): 0.992,
     ("progress", "monitored"): 0.992,
 }
-"""Shares of the results; monitored, the thesis's least of 99.2 to 99.6 %."""
+"""Shares of the results, means over the loads; monitored, the thesis's least of 99.2 to 99.6 %, which are means too."""
 
 
 def accuracy(sizes: Sizes, tell: Tell) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def accuracy(sizes: Sizes, tell: Tell) -> dict[str, Any]:
                 "least": min(each),
                 "greatest": max(each),
                 "goal": GOALS[policy, told],
-                "met": min(each) >= GOALS[policy, told],
+                "met": mean(each) >= GOALS[policy, told],
             }
             for (policy, told), each in shares.items()
         ]
