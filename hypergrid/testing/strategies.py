@@ -156,8 +156,10 @@ def documents(  # noqa: PLR0913 - what the questions may be about
         clip["z"] = draw(st.sampled_from([[2200, 2360], [2340, 2500], [2300, 2301]]))
     if clip:
         document["clip"] = clip
-    if merges and draw(st.integers(0, 7)) == 0:
-        _select(document, draw(st.sampled_from(["s1", ["s0", "s1"], ["s1", "s2"]])))
+    if (merges or not is_lonlat) and draw(st.integers(0, 7)) == 0:
+        # An array may have one station alone, of the number 0.
+        chosen = ["s1", ["s0", "s1"], ["s1", "s2"]] if is_lonlat else ["0", ["0", "2"]]
+        _select(document, draw(st.sampled_from(chosen)))
     if is_lonlat and draw(st.integers(0, 2)) == 0:
         document["accept_flags"] = draw(st.sampled_from([[1], [1, 2, 3], [2, 9]]))
     return document
