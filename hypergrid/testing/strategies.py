@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from hypergrid.testing.networks import PACES
 from hypergrid.testing.time_strategies import DURATIONS, Spec, again, durations, in_time, named
-from hypergrid.times import SECOND_NS, format_instant
+from hypergrid.times import SECOND_NS, format_instant, parse_duration
+from hypergrid.topology import CYCLES
 from hypergrid.units import KNOWN_VARIABLES
 
 Document = dict[str, Any]
@@ -468,5 +469,17 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
         _converts(_State(variable, state.pace, state.is_lonlat, own=False, merges=False, unit=state.unit))
     )
     # Either before or after the same steps, so that sources with counts of their own are met.
-    steps = [changed, *before] if draw(st.booleans()) else [*before, changed]
+    again = [_respelled(step) for step in before] if draw(st.booleans()) else before
+    steps = [changed, *again] if draw(st.booleans()) else [*again, changed]
     return {"op": "merge", "function": name, "with": [{"variable": variable, "steps": steps}]}
+
+
+def _respelled(step: Document) -> Document:
+    """Return an aggregate over the same cells that come again, written in another way; other steps as they are."""
+    cells = step.get("time")
+    if isinstance(cells, str) and cells in CYCLES:
+        return {**step, "time": {"periodic": cells, "zone": "UTC"}}
+    if isinstance(cells, dict) and "within" in cells:
+        longer = {name: f"{parse_duration(cells[name]) // SECOND_NS}s" for name in ("periodic", "within")}
+        return {**step, "time": {**cells, **longer}}
+    return step
