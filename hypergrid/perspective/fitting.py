@@ -1,12 +1,15 @@
 """Which aggregates fit which values and cells: refused before anything runs, by what a function's row says."""
 
+import numpy as np
+
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.operators import Base
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import Regular, SeriesAxis, TimeAxis
+from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
+from hypergrid.units import is_amount
 
 
 def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspective) -> None:
@@ -16,7 +19,7 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
     ------
     InvalidQuery
         Dimensions that the function cannot be taken over; a mean of maxima; a mean of directions; amounts of time over
-        values that stand for none; a counter that is none.
+        values that stand for none; a counter that is none, or a mean of one.
     """
     _refuse_dimensions(row, dimensions)
     kinds = [] if row.of_extremes else sorted(here.extremes)
@@ -28,7 +31,14 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
     if row.lasting:
         _refuse_unknown_lengths(row, here)
     if row.prepare is not None:
-        _refuse_totals(row, here)
+        _refuse_no_counter(row, here)
+    counters = [] if row.of_counters else sorted(here.counters)
+    if counters:
+        message = (
+            f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
+            "rain_accumulation first, or last; where they are amounts already, give the array another name"
+        )
+        raise InvalidQuery(message)
 
 
 def refuse_longer(time: TimeAxis, here: Perspective, min_coverage: float) -> None:
@@ -68,6 +78,19 @@ def _most_held(here: Perspective) -> tuple[int, int, int] | None:
         return None
     extent_ns, interval_ns = base.window.stop_ns - base.window.start_ns, round(shortest_s * SECOND_NS)
     return extent_ns, interval_ns, extent_ns // interval_ns + 1
+
+
+def longest_interval_ns(here: Perspective) -> int:
+    """Return how far values of the slowest series lie apart [ns]: of instants the median; 0 where it is not known."""
+    space, time = here.topology.space, here.topology.time
+    if here.holds_readings:
+        held = space.series if isinstance(space, SeriesAxis) else ()
+        return round(max((series.interval_s for series in held), default=0.0) * SECOND_NS)
+    if isinstance(time, Regular):
+        return time.step
+    if isinstance(time, Bins):
+        return int(time.lengths.max())
+    return round(np.median(np.diff(time.times_ns))) if isinstance(time, Instants) and time.count > 1 else 0
 
 
 def refuse_directions(what: str, here: Perspective, *, instead: str = "") -> None:
@@ -117,12 +140,17 @@ def _refuse_unknown_lengths(row: AggregateRow, here: Perspective) -> None:
         raise InvalidQuery(message)
 
 
-def _refuse_totals(row: AggregateRow, here: Perspective) -> None:
-    """Refuse totals as the readings of a counter: they are what it grew by already."""
-    space = here.bases()[0].topology.space
-    if isinstance(space, SeriesAxis) and any(series.statistic == "total" for series in space.series):
+def _refuse_no_counter(row: AggregateRow, here: Perspective) -> None:
+    """Refuse values that are no readings of a counter: what one grew by already, or no amounts."""
+    if here.is_accumulated:
         message = (
-            f"{row.name} needs the readings of an ever-growing counter; these series hold totals of their intervals: "
-            "use sum, or select another statistic"
+            f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
+            "a counter grew by: use sum, or select another statistic"
+        )
+        raise InvalidQuery(message)
+    if not is_amount(here.unit):
+        message = (
+            f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
+            f"{here.unit!r}, which cannot be amassed; use mean, or trend"
         )
         raise InvalidQuery(message)
