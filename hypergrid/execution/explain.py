@@ -3,6 +3,7 @@
 from hypergrid.execution.plan import Plan
 from hypergrid.execution.time_coordinates import readable_ns
 from hypergrid.perspective import Perspective, Surface
+from hypergrid.perspective.fitting import coverage_unknown
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
 from hypergrid.topology import Bands, Bins, Grid, Instants, Periodic, ZoneCells
@@ -32,7 +33,8 @@ def chain_lines(surface: Surface) -> list[str]:
 
 
 def _line(item: Perspective) -> str:
-    return f"{item.operator.describe()} -> {_cells(item)}"
+    unknown = coverage_unknown(item)
+    return f"{item.operator.describe()} -> {_cells(item)}" + (f"; {unknown}" if unknown else "")
 
 
 def _cells(item: Perspective) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.aggregates import AggregateRow
-from hypergrid.perspective.operators import Base
+from hypergrid.perspective.operators import Aggregate, Base
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
@@ -80,6 +80,26 @@ def _most_held(here: Perspective) -> tuple[int, int, int] | None:
     return extent_ns, interval_ns, extent_ns // interval_ns + 1
 
 
+def coverage_unknown(here: Perspective) -> str:
+    """Return why an aggregate cannot hold its values against `min_coverage`, in words; empty where it can."""
+    operator, source = here.operator, here.sources[0] if here.sources else None
+    if not isinstance(operator, Aggregate) or source is None or not operator.min_coverage or not source.holds_readings:
+        return ""
+    space = source.topology.space
+    held = space.series if isinstance(space, SeriesAxis) else ()
+    unknown = [series.station for series in held if not series.interval_s > 0]
+    if not unknown:
+        return ""
+    return (
+        f"the coverage of {len(unknown)} of {len(held)} series cannot be judged, and min_coverage="
+        f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_few(unknown)})"
+    )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
 def longest_interval_ns(here: Perspective) -> int:
     """Return how far values of the slowest series lie apart [ns]: of instants the median; 0 where it is not known."""
     space, time = here.topology.space, here.topology.time
@@ -132,10 +152,9 @@ def _refuse_unknown_lengths(row: AggregateRow, here: Perspective) -> None:
     held = space.series if isinstance(space, SeriesAxis) else ()
     unknown = [series.station for series in held if not series.interval_s > 0]
     if unknown:
-        names = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
         message = (
             f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
-            f"is not known ({names}); aggregate before it, for example aggregate('mean', time='1h')"
+            f"is not known ({_few(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
         )
         raise InvalidQuery(message)
 

@@ -136,6 +136,18 @@ def test_a_reading_that_two_sources_of_a_merge_leave_out_is_counted_once(make: M
     assert normal.compute().attrs["hypergrid_readings_left_out"] == "1 by flag 3, 1 by valid_range"
 
 
+def test_scaled_values_lose_the_name_of_what_they_were(make: Make) -> None:
+    """Twice a temperature is no temperature; one in another unit is, and so is one with a constant taken off."""
+    query = make((sensor("a"), [("00:00:00", 4.0)]))["air_temperature"]
+    for given, unit, standard_name in (
+        ({"factor": 2.0}, "degC", None),
+        ({"factor": 1.0, "offset": -0.3}, "degC", "air_temperature"),
+        ({"factor": 1.8, "offset": 32.0, "unit": "degF"}, "degF", None),
+    ):
+        found = query.convert("scale", **given).aggregate("mean", time="10min", min_coverage=0).compute()["value"]
+        assert (found.attrs["units"], found.attrs.get("standard_name")) == (unit, standard_name)
+
+
 def test_samples_and_means_are_read_unless_one_selects(make: Make) -> None:
     archive = make(
         (sensor("a"), [("00:00:00", 1.0)]),

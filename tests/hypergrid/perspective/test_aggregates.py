@@ -564,6 +564,23 @@ def test_readings_whose_interval_is_not_known_have_no_degree_days(tmp_path: Path
         query.aggregate("degree_days", base=5, time="1h").plan()
 
 
+def test_coverage_that_nobody_can_judge_is_said(tmp_path: Path) -> None:
+    """One reading of an hour is taken for all of it where nobody knows how often there should be one."""
+    rows = [(0.0, 1.0), (70.0, 2.0)]
+    query = archive_of(tmp_path / "a", rows, interval_s=0.0)["air_temperature"].aggregate("mean", time="1h")
+    assert values_of(query) == [1.0, 2.0]
+    said = "the coverage of 1 of 1 series cannot be judged, and min_coverage=0.8 is not asked of them: their interval "
+    said += "is unknown (a)"
+    assert said in query.explain()
+    assert query.compute().attrs["comment"] == said
+    for judged in (
+        archive_of(tmp_path / "b", rows)["air_temperature"].aggregate("mean", time="1h"),
+        archive_of(tmp_path / "c", rows, interval_s=0.0)["air_temperature"].aggregate("max", time="1h"),
+    ):
+        assert "cannot be judged" not in judged.explain()
+        assert "comment" not in judged.compute().attrs
+
+
 def test_totals_are_no_counter_and_maxima_have_no_median(tmp_path: Path) -> None:
     totals = archive_of(tmp_path / "a", [(0.0, 1.0)], variable="rain_meter", statistic="total")["rain_meter"]
     with pytest.raises(InvalidQuery, match="totals of their intervals, or what a counter grew by: use sum"):
