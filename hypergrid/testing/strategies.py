@@ -30,9 +30,11 @@ KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", "su
 GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest", "external_drift_kriging")
 METHODS: Final = (*GRID_METHODS, "linear", "spline")
 LEVELS: Final = (
-    {"start": 2300, "step": 50, "count": 3}, {"edges": [2200, 2350, 2360, 2500]}, {"edges": [2330, 2400]}
-)  # fmt: skip
-"""Of grids above the networks of `networks`."""
+    {"start": 2300, "step": 50, "count": 3},
+    {"start": 2330, "step": 70, "count": 1},
+    {"edges": [2200, 2350, 2360, 2500]},
+)
+"""Of grids above the networks of `networks`; those between edges differ in height, by which the oracle knows them."""
 COARSER: Final = (100, "all", {"edges": [2200, 2350, 2500]}, {"start": 2300, "step": 150, "count": 2})
 """What may be made of them, or of stations."""
 BANDS: Final = (*COARSER, {"edges": [2310, 2374, 2375, 2500]})
