@@ -57,8 +57,9 @@ OF_INSTANTS: Final = frozenset(
 """Steps after which a value may stand for an instant."""
 VANISHING: Final = frozenset(
     {"variance", "standard_deviation", "trend", "difference", "anomaly", "own_travel", "standardised_anomaly"}
+    | {"vapour_pressure_deficit"}
 )
-"""Steps that make 0 of equal values, but for rounding: nothing is to be divided by them."""
+"""Steps that make 0 of equal values, or in saturated air, but for rounding: nothing is to be divided by them."""
 ELEMENTWISE: Final = ("valid_range", "scale", "limit", "own_soft")
 FORMULAS: Final = {
     "vapour_pressure_deficit": ("air_temperature", "relative_humidity"),
