@@ -99,7 +99,10 @@ def _size(name: str, cell: Block) -> float:
 
 
 def _possible(axis: Sequence[Block], cell: Block) -> int:
-    """Return how many cells of an axis a cell could hold, also beyond the axis where its cells are all alike."""
+    """Return how many cells of an axis a cell could hold.
+
+    An axis goes on for ever where its cells are all alike; given edges, which make them differ, are all that there are.
+    """
     lengths = {end - start for start, end in axis}
     return sum(_within(part, cell) for part in axis) if len(lengths) > 1 else (cell[1] - cell[0]) // lengths.pop()
 

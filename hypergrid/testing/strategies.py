@@ -30,9 +30,11 @@ KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", "su
 GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest", "external_drift_kriging")
 METHODS: Final = (*GRID_METHODS, "linear", "spline")
 LEVELS: Final = (
-    {"start": 2300, "step": 50, "count": 3}, {"edges": [2200, 2350, 2360, 2500]}, {"edges": [2330, 2400]}
-)  # fmt: skip
-"""Of grids above the networks of `networks`."""
+    {"start": 2300, "step": 50, "count": 3},
+    {"start": 2330, "step": 70, "count": 1},
+    {"edges": [2200, 2350, 2360, 2500]},
+)
+"""Of grids above the networks of `networks`; those between edges differ in height, by which the oracle knows them."""
 COARSER: Final = (100, "all", {"edges": [2200, 2350, 2500]}, {"start": 2300, "step": 150, "count": 2})
 """What may be made of them, or of stations."""
 BANDS: Final = (*COARSER, {"edges": [2310, 2374, 2375, 2500]})
@@ -55,8 +57,9 @@ OF_INSTANTS: Final = frozenset(
 """Steps after which a value may stand for an instant."""
 VANISHING: Final = frozenset(
     {"variance", "standard_deviation", "trend", "difference", "anomaly", "own_travel", "standardised_anomaly"}
+    | {"vapour_pressure_deficit"}
 )
-"""Steps that make 0 of equal values, but for rounding: nothing is to be divided by them."""
+"""Steps that make 0 of equal values, or in saturated air, but for rounding: nothing is to be divided by them."""
 ELEMENTWISE: Final = ("valid_range", "scale", "limit", "own_soft")
 FORMULAS: Final = {
     "vapour_pressure_deficit": ("air_temperature", "relative_humidity"),
