@@ -28,7 +28,7 @@ from hypergrid.perspective.recipes import expanded
 from hypergrid.perspective.restrict import narrowed, readings_from
 from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
-from hypergrid.perspective.time_specs import is_periodic
+from hypergrid.perspective.time_specs import comes_as, is_periodic
 from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
 from hypergrid.topology import (
@@ -112,10 +112,10 @@ def _is_normal(other: Question, before: Question) -> bool:
     That is one over all of time, or over cells that come again, where what it is merged with has other cells, or where
     it has a clip of its own.
     """
-    cells = _time_cells(other)
+    cells, own = _time_cells(other), _time_cells(before)
     if cells != "all" and not is_periodic(cells):
         return False
-    return "time" in dict(other.clip) or cells != _time_cells(before)
+    return "time" in dict(other.clip) or not (cells == own or comes_as(cells, own))
 
 
 def _time_cells(question: Question) -> object:
@@ -125,7 +125,7 @@ def _time_cells(question: Question) -> object:
         if step.is_in_time:
             return None
         if cells is not None:
-            return cells["periodic"] if isinstance(cells, Mapping) and set(cells) == {"periodic"} else cells
+            return cells
     return None
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from hypergrid.testing.networks import PACES
 from hypergrid.testing.time_strategies import DURATIONS, Spec, again, durations, in_time, named
-from hypergrid.times import SECOND_NS, format_instant
+from hypergrid.times import SECOND_NS, format_instant, parse_duration
+from hypergrid.topology import CYCLES
 from hypergrid.units import KNOWN_VARIABLES
 
 Document = dict[str, Any]
@@ -159,8 +160,10 @@ def documents(  # noqa: PLR0913 - what the questions may be about
         clip["z"] = draw(st.sampled_from([[2200, 2360], [2340, 2500], [2300, 2301]]))
     if clip:
         document["clip"] = clip
-    if merges and draw(st.integers(0, 7)) == 0:
-        _select(document, draw(st.sampled_from(["s1", ["s0", "s1"], ["s1", "s2"]])))
+    if (merges or not is_lonlat) and draw(st.integers(0, 7)) == 0:
+        # An array may have one station alone, of the number 0.
+        chosen = ["s1", ["s0", "s1"], ["s1", "s2"]] if is_lonlat else ["0", ["0", "2"]]
+        _select(document, draw(st.sampled_from(chosen)))
     if is_lonlat and draw(st.integers(0, 2)) == 0:
         document["accept_flags"] = draw(st.sampled_from([[1], [1, 2, 3], [2, 9]]))
     return document
@@ -469,5 +472,17 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
         _converts(_State(variable, state.pace, state.is_lonlat, own=False, merges=False, unit=state.unit))
     )
     # Either before or after the same steps, so that sources with counts of their own are met.
-    steps = [changed, *before] if draw(st.booleans()) else [*before, changed]
+    again = [_respelled(step) for step in before] if draw(st.booleans()) else before
+    steps = [changed, *again] if draw(st.booleans()) else [*again, changed]
     return {"op": "merge", "function": name, "with": [{"variable": variable, "steps": steps}]}
+
+
+def _respelled(step: Document) -> Document:
+    """Return an aggregate over the same cells that come again, written in another way; other steps as they are."""
+    cells = step.get("time")
+    if isinstance(cells, str) and cells in CYCLES:
+        return {**step, "time": {"periodic": cells, "zone": "UTC"}}
+    if isinstance(cells, dict) and "within" in cells:
+        longer = {name: f"{parse_duration(cells[name]) // SECOND_NS}s" for name in ("periodic", "within")}
+        return {**step, "time": {**cells, **longer}}
+    return step
