@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
+from hypergrid.errors import InvalidUnit
 from hypergrid.pictures import plot
 from hypergrid.query import Query
 
@@ -63,6 +64,16 @@ def test_an_aggregate_names_what_it_makes_and_by_what(
     assert attributes["long_name"] == long_name
     assert "standard_name" not in attributes
     assert {name: attributes[f"{function}_{name}"] for name in parameters} == parameters
+
+
+def test_a_sum_of_temperatures_is_no_temperature() -> None:
+    daily = hourly().aggregate("sum", time="1day", min_coverage=0)
+    assert told(daily)["units"] == "K"
+    assert told(daily.aggregate("mean", time="all"))["long_name"] == "sum of Air temperature"
+    kelvin = hourly(unit="K").aggregate("sum", time="1day", min_coverage=0)
+    assert (told(kelvin)["units"], told(kelvin)["cell_methods"]) == ("K", "time: sum (comment: cells of 1day)")
+    with pytest.raises(InvalidUnit, match="a difference of temperatures is not a temperature"):
+        daily.merge("difference", hourly().aggregate("mean", time="1day")).compute()
 
 
 def test_the_axis_of_a_picture_says_so() -> None:
