@@ -31,6 +31,7 @@ from hypergrid.execution.interpolations import (
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.networks import Network, Networks
+from hypergrid.execution.outside import unlike
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
@@ -303,6 +304,8 @@ class Evaluator:
     ) -> Cells:
         operator = here.operator
         if isinstance(operator, Merge):
+            for note in unlike([source.topology.space for source in here.sources]):
+                self.remarks.say(note, note)
             return merged(here, operator, sources)
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} is not element-wise"

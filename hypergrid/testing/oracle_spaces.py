@@ -9,7 +9,7 @@ from typing import Any
 
 from hypergrid.testing.feeds import Sensor
 from hypergrid.testing.kriging_oracle import Estimate, Point, around, estimate, nearest, plane
-from hypergrid.testing.oracle_aggregates import WEIGHED
+from hypergrid.testing.oracle_aggregates import BY_AREA, WEIGHED
 from hypergrid.testing.oracle_times import Block
 from hypergrid.topology import quanta
 
@@ -112,7 +112,7 @@ def _within(part: Block, cell: Block) -> bool:
 
 
 def in_zone(geometry: Mapping[str, Any], places: Sequence[Place], function: str, *, is_lonlat: bool) -> Covered:
-    """Return what a zone takes of the cells of a grid: for a mean or a sum every piece, else those of half or more."""
+    """Return what a zone takes of the cells of a grid: for what weighs them every piece, else those of half or more."""
     unit = 3.6e9 if is_lonlat else 1e3
     pieces: dict[int, tuple[float, float]] = {}
     for number, (*_, row, column) in enumerate(places):
@@ -128,7 +128,7 @@ def in_zone(geometry: Mapping[str, Any], places: Sequence[Place], function: str,
         chosen = [number for number, (_, share) in pieces.items() if share >= 0.5]
         chosen = chosen or ([] if most is None else [most])
         return Covered(chosen, [1.0] * len(chosen), len(chosen), held, (1.0,) * len(chosen))
-    weights = [area if function == "mean" else share for area, share in pieces.values()]
+    weights = [area if function in BY_AREA else share for area, share in pieces.values()]
     return Covered(list(pieces), weights, len(pieces), held, tuple(area for area, _ in pieces.values()))
 
 

@@ -27,7 +27,7 @@ OF_ANY: Final = ("min", "max", "count", "exceedance")
 """Aggregates also of directions."""
 OF_NUMBERS: Final = ("mean", "mean", "sum", "median", "quantile", "variance", "standard_deviation")
 OWN: Final = ("own_travel", "own_power")
-KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", "sum", *CHOICES, *OWN})
+KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", *CHOICES, *OWN})
 GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest", "external_drift_kriging")
 METHODS: Final = (*GRID_METHODS, "linear", "spline")
 LEVELS: Final = (
@@ -446,7 +446,7 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
         plain = frozenset({*CHOICES, "min", "max", *ELEMENTWISE[:2]})
     if not set(state.names) <= plain or state.space == "zones":
         formulas = []
-    if VANISHING & set(state.names):
+    if VANISHING & set(state.names) or state.unit == "degC":
         simple.remove("ratio")
     if formulas and state.variable == "relative_humidity":
         formulas = ["dew_point"] * 3

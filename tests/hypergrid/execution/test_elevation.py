@@ -324,6 +324,27 @@ def test_bands_over_time_at_once_and_in_steps() -> None:
     assert (difference["value"] >= 0).any()
 
 
+def test_notes_on_bands_are_the_same_whichever_bands_are_clipped() -> None:
+    asked = network().aggregate("mean", z={"edges": [600, 1000, 1500]})
+    outside = [f"s{i}" for i, high in enumerate(HEIGHTS) if not 600 <= high < 1500]
+    assert outside
+    said = f"stations with an elevation outside all bands are in no band: {', '.join(outside)}"
+    assert said in asked.compute().attrs["comment"]
+    assert said in asked.clip(z=(1000, 1500)).compute().attrs["comment"]
+    inside = network().aggregate("mean", z=500).clip(z=(1000, 1500)).compute()
+    assert "in no band" not in inside.attrs.get("comment", "")
+
+
+def test_bands_of_different_stations_are_merged_with_a_note() -> None:
+    low, high = HEIGHTS.copy(), HEIGHTS.copy()
+    low[2], high[5] = np.nan, np.nan
+    levels = {"edges": [0, 3000]}
+    first, other = (network(heights).aggregate("mean", z=levels, min_coverage=0) for heights in (low, high))
+    said = "made of different stations: s5 in the first source alone, s2 in the other source alone"
+    assert said in first.merge("difference", other).compute().attrs["comment"]
+    assert "different" not in first.merge("difference", first).compute().attrs.get("comment", "")
+
+
 @pytest.mark.parametrize("lonlat", [False, True])
 def test_bands_of_a_map_hold_the_cells_of_the_terrain_at_their_heights(lonlat: bool) -> None:  # noqa: FBT001 - pytest
     # At 0, 500, … m from -500 m on, linear between.
