@@ -30,11 +30,10 @@ OWN: Final = ("own_travel", "own_power")
 KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", *CHOICES, *OWN})
 GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest", "external_drift_kriging")
 METHODS: Final = (*GRID_METHODS, "linear", "spline")
-LEVELS: Final = (
-    {"start": 2300, "step": 50, "count": 3},
-    {"start": 2330, "step": 70, "count": 1},
-    {"edges": [2200, 2350, 2360, 2500]},
-)
+LEVELS: Final[tuple[Any, ...]] = (
+    {"start": 2300, "step": 50, "count": 3}, {"start": 2330, "step": 70, "count": 1},
+    {"edges": [2200, 2350, 2360, 2500]}, [2325, 2375, 2425], [2340, 2350, 2500],
+)  # fmt: skip
 """Of grids above the networks of `networks`; those between edges differ in height, by which the oracle knows them."""
 COARSER: Final = (100, "all", {"edges": [2200, 2350, 2500]}, {"start": 2300, "step": 150, "count": 2})
 """What may be made of them, or of stations."""
@@ -260,8 +259,8 @@ def _grids(draw: st.DrawFn, state: _State) -> Document:
     if not state.is_lonlat:
         corner = {"x": -240, "y": 0, "step": 120}
     if draw(st.integers(0, 2)) == 0:
-        corner["z"] = draw(st.sampled_from(LEVELS))
-        state.levels = corner["z"].get("count") or len(corner["z"]["edges"]) - 1
+        said = corner["z"] = draw(st.sampled_from(LEVELS))
+        state.levels = len(said) if isinstance(said, list) else said.get("count") or len(said["edges"]) - 1
     knows_heights = state.levels > 0 or state.has_ground
     method = draw(st.sampled_from(("ordinary_kriging", *(GRID_METHODS if knows_heights else GRID_METHODS[:-1]))))
     params: Document = {"variogram": draw(VARIOGRAMS)} if "kriging" in method else {}
