@@ -5,28 +5,19 @@ OpenMP threads and those of BLAS hinder one another (up to 40 times slower on tw
 the process where two threads enter it at once, as those of a server do.
 
 numba takes half a second to import. Only what is worth it imports this module, inside a function.
-
-Machine code is kept on disk, by the content of all files that it was made from: numba itself looks at a function's own
-file only, and would run what an older version of its callees did.
 """
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
-
-# Should anyone's parallel loops run in this process, then not on OpenMP; set before numba reads it.
-os.environ.setdefault("NUMBA_THREADING_LAYER", "workqueue")
-
-import numba
+from typing import TypeVar
 
 from hypergrid.kriging.blas import one_thread
+from hypergrid.machine_code import Compiled, compile_into, kept_in
 
-Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 Piece = TypeVar("Piece")
 
 HERE = Path(__file__).parent
@@ -34,6 +25,7 @@ SOURCES = (
     *(HERE / f"{name}.py" for name in ("kernel_loops", "kernels", "local_kernels", "local_task", "neighbourhood")),
     *(HERE / f"{name}.py" for name in ("gap_loops", "small_systems", "threads")),
     HERE.parent / "sphere.py",
+    HERE.parent / "machine_code.py",
 )
 """What compiled functions are made of: their files, and those that their constants and records come from."""
 
@@ -41,15 +33,7 @@ SOURCES = (
 @cache
 def _kept_in() -> str:
     """Return the folder of the machine code of just these sources; empty where numba shall choose."""
-    root = os.environ.get("NUMBA_CACHE_DIR", "") or str(HERE / "__pycache__")
-    digest = hashlib.blake2b(b"".join(path.read_bytes() for path in SOURCES), digest_size=8).hexdigest()
-    folder = Path(root) / f"compiled-{digest}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        # Installed where this user may not write: numba has a folder for that.
-        return ""
-    return str(folder)
+    return kept_in(SOURCES)
 
 
 def compiled(*, fused: bool = True, reordered: bool = False) -> Callable[[Compiled], Compiled]:
@@ -62,19 +46,7 @@ def compiled(*, fused: bool = True, reordered: bool = False) -> Callable[[Compil
     reordered
         Whether sums may be taken in another order, so that they can be vectorised.
     """
-    allowed = {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted}
-
-    def decorate(function: Compiled) -> Compiled:
-        # Named at run time only, and without types.
-        config: Any = numba.config
-        before, config.CACHE_DIR = config.CACHE_DIR, _kept_in()
-        try:
-            # The folder is chosen here, once; other users of numba in this process keep theirs.
-            return cast(Compiled, numba.njit(cache=True, nogil=True, fastmath=allowed, error_model="numpy")(function))
-        finally:
-            config.CACHE_DIR = before
-
-    return decorate
+    return compile_into(_kept_in(), {name for name, wanted in (("contract", fused), ("reassoc", reordered)) if wanted})
 
 
 def cores() -> int:

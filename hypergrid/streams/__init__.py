@@ -1,1 +1,33 @@
-"""Streams: stations, series and readings, the elements that everything else is made of."""
+"""Streams: stations, series and readings, and the join of streams whose memory is driven by the data (WO-Join)."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hypergrid.streams.faults import BufferFull, KeysDoNotGrow
+    from hypergrid.streams.join import WoJoin
+    from hypergrid.streams.matches import Late, Matches
+    from hypergrid.streams.parameters import Known
+    from hypergrid.streams.statistics import Statistics, StreamStatistics
+
+__all__ = ["BufferFull", "KeysDoNotGrow", "Known", "Late", "Matches", "Statistics", "StreamStatistics", "WoJoin"]
+
+_PLACES = {
+    "BufferFull": "faults",
+    "KeysDoNotGrow": "faults",
+    "Known": "parameters",
+    "Late": "matches",
+    "Matches": "matches",
+    "Statistics": "statistics",
+    "StreamStatistics": "statistics",
+    "WoJoin": "join",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what a module gives
+    # The elements are needed everywhere, the join is not: it loads a compiler, which takes half a second.
+    if name not in _PLACES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module  # noqa: PLC0415
+
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -1,0 +1,395 @@
+"""WO-Join: a join of many streams on equality of keys, whose memory is driven by the data (thesis, chapter 3)."""
+
+import dataclasses
+import datetime
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.streams import kernel, state
+from hypergrid.streams.cost import admit, buffer_bounds
+from hypergrid.streams.faults import BufferFull, KeysDoNotGrow
+from hypergrid.streams.fields import (
+    CEILING,
+    DEADLINE,
+    DONE,
+    ENTRIES,
+    ENTRIES_FULL,
+    FIRST_KEY,
+    HELD_ALL,
+    IDLE,
+    LAST,
+    LATE_FULL,
+    LATE_WRITTEN,
+    LIMIT,
+    NEEDED,
+    OUTPUT_FULL,
+    RANKS_FULL,
+    RECORDS_SHORT,
+    RETUNE,
+    SLOTS_FULL,
+    STILL,
+    SWEPT_ALL,
+    WRITTEN,
+    Batch,
+)
+from hypergrid.streams.matches import LATE_ROWS, Matches, enlarged, matches_of, written
+from hypergrid.streams.parameters import RARE, SLOT_BYTES, Description, Form, Known, Policy
+from hypergrid.streams.statistics import STILL_TUPLES, Statistics, statistics_of
+from hypergrid.streams.table import number_rows
+
+Number = TypeVar("Number", np.int32, np.int64, np.float64)
+
+RANKS = 4096
+"""Sorted keys of each stream that there is room for at first, where lags are monitored."""
+KEYS_AT_ONCE = 4096
+"""The most keys that one reading may have."""
+TICK_NS = 1_000_000_000
+"""A tick of a join that is given no arrivals: one a tuple."""
+
+
+class WoJoin:
+    """A symmetric join of n streams on one key, fed in order of arrival.
+
+    Parameters
+    ----------
+    streams
+        How many; a tuple names its stream from 0 on.
+    policy
+        When a tuple is dropped. "window": after a number of later tuples of its stream, or a time. "published": when
+        its stream's buffer holds more than equation 3.8 asks for. "progress": when no other stream is believed to bring
+        its key any more, as each has come beyond it by more than its disorder; keys must grow in the long run.
+    form
+        "inner": each combination of tuples with one key, once, as soon as its last member is there. "assembling": each
+        key once no stream is believed to bring it any more, in order of keys, with what there is of it. Of a key that
+        comes several times in a stream there are several rows, the r-th with the r-th tuple of each stream.
+    allowed_bytes
+        Limit of what is held, as `statistics().held_bytes` counts it.
+    strategy
+        How to make do with less memory than the policy asks for; only None for now.
+    known
+        Parameters known beforehand; the others are monitored.
+    window
+        For policy "window": tuples of each stream, or a time.
+    idle_s
+        A stream that is silent for longer [s] is asleep: nobody waits for it until it comes again. None: never, so that
+        a stream which brings nothing keeps all others held.
+    jump
+        Key units by which a key may lie beyond all others, or below those of its stream, before its clock is taken to
+        have jumped; such tuples are told in `late`. None: judged by the keys so far (10,000 mean steps), once there
+        were 64 steps.
+    rare
+        Under "progress": of this many tuples of a stream, one may come later than reckoned with.
+
+    Raises
+    ------
+    InvalidQuery
+        Arguments that do not go together.
+    TooLarge
+        The limit is below one tuple a stream, or below what known parameters ask for: both numbers.
+
+    Notes
+    -----
+    All streams share one hash table, with an entry a key, so that one probe finds the partners in all streams; the
+    stream whose absence prevented the entry's last result is asked first. Results do not depend on how arrivals are cut
+    into pushes. What a wrong parameter loses from the results is told in `late`.
+
+    Examples
+    --------
+    >>> join = WoJoin(streams=2)
+    >>> matches = join.push(stream=[0, 0, 1], key=[7, 8, 7], payload=[0.5, 0.6, 20.0])
+    >>> matches.rows.tolist(), matches.payloads.tolist()
+    ([[0, 0]], [[0.5, 20.0]])
+    """
+
+    def __init__(
+        self,
+        streams: int,
+        *,
+        policy: Policy = "progress",
+        form: Form = "inner",
+        allowed_bytes: int | None = None,
+        strategy: Literal["msf", "dbf", "hybrid"] | None = None,
+        known: Known | None = None,
+        window: int | datetime.timedelta | None = None,
+        idle_s: float | None = None,
+        jump: int | None = None,
+        rare: int = RARE,
+    ) -> None:
+        if strategy is not None:
+            message = f"a join spills nothing to disk in this version; got strategy {strategy!r}: leave it out"
+            raise InvalidQuery(message)
+        about = Description(streams, policy, form, allowed_bytes, known, window, idle_s, jump, rare)
+        self._begin(about)
+        self._admit()
+        self._state = state.empty(
+            streams,
+            ranks=RANKS if policy == "published" and form == "inner" else 0,
+            scattered=not self._sweeping,
+            timed=about.slot_bytes > SLOT_BYTES,
+            jump=jump or 0,
+        )
+        about.tell(self._state.whole, self._state.seen.per)
+        self._ticking: bool | None = None
+        self._finished = False
+
+    def _begin(self, about: Description) -> None:
+        self._about = about
+        self._known = about.known_arrays()
+        self._sweeping = about.form == "assembling" or about.policy == "progress"
+        self._results = 0
+
+    def _admit(self) -> None:
+        about, known = self._about, self._about.known or Known()
+        if about.allowed_bytes is None:
+            return
+        who = f"a join of {about.streams} streams"
+        least = about.streams * about.slot_bytes + about.entry_bytes
+        admit(f"{who} with one tuple each", least, about.allowed_bytes)
+        if about.policy == "published" and known.scrambling_factor is not None and known.lag is not None:
+            rates = known.rate_hz or (1.0,) * about.streams
+            bounds = buffer_bounds(known.scrambling_factor, rates, known.lag)
+            # Under a limit a key need not have more than one tuple.
+            admit(who, float(bounds.sum()) * about.slot_bytes + bounds.max() * about.entry_bytes, about.allowed_bytes)
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are."""
+        return self._about.streams
+
+    def push(
+        self,
+        stream: ArrayLike,
+        key: ArrayLike,
+        payload: ArrayLike,
+        arrival: ArrayLike | None = None,
+        *,
+        key_high: ArrayLike | None = None,
+    ) -> Matches:
+        """Take tuples in order of arrival; return the results that they bring about.
+
+        Parameters
+        ----------
+        stream
+            Number of each tuple's stream, int32, shape (m,).
+        key
+            int64 below 2^61 either way, shape (m,).
+        payload
+            float64, shape (m,).
+        arrival
+            [ns], int64, shape (m,); an earlier one than before counts as the one before. None: one tick a tuple, which
+            counts as a second.
+        key_high
+            For readings of uncertain key: the last key that each may have, shape (m,). The reading is then held under
+            every key from `key` to it, and monitors and lines count it as `key`.
+
+        Raises
+        ------
+        InvalidQuery
+            Columns of different lengths, a stream out of range, a key out of range; nothing was taken.
+        KeysDoNotGrow
+            A stream has brought 100,000 tuples without a greater key.
+        BufferFull
+            More than `allowed_bytes` would have to be held.
+        """
+        if self._finished:
+            message = "a join that was finished takes no more tuples; make a new one"
+            raise InvalidQuery(message)
+        batch = self._batch(stream, key, payload, arrival, key_high)
+        if not len(batch.stream):
+            return self._run(batch)
+        whole, per = self._state.whole, self._state.seen.per
+        if whole[DEADLINE] == CEILING and whole[IDLE] < CEILING:
+            # Streams that have brought nothing yet are waited for from the first arrival on.
+            per[:, LAST] = batch.arrival[0]
+            whole[DEADLINE] = batch.arrival[0] + whole[IDLE]
+        if not self._state.rows.any():
+            whole[FIRST_KEY] = batch.key[0]
+        numbered = batch._replace(row=number_rows(batch.stream, self._state.rows))
+        return self._run(numbered if key_high is None else _echoed(numbered, np.asarray(key_high, np.int64)))
+
+    def advance(self, clock_ns: int) -> Matches:
+        """Let the clock go on without an arrival [ns]: streams may fall asleep, and slices close."""
+        kernel.pass_time(self._state.seen, self._state.held, self._state.whole, clock_ns)
+        return self._run(_nothing())
+
+    def finish(self) -> Matches:
+        """Return the last results: in the assembling form, all slices still open. Nothing can be pushed after it."""
+        self._finished = True
+        if self._about.form == "assembling" and self._state.whole[SWEPT_ALL] < CEILING:
+            held = self._state.held
+            table = (held.buckets, held.keys, held.heads, held.links, held.pending)
+            kernel.close(*table, self._state.whole, self._state.seen.per, CEILING)
+        return self._run(_nothing())
+
+    def statistics(self) -> Statistics:
+        """Return what is held, and what monitors say."""
+        return statistics_of(self._state, self._known, self._about.allowed_bytes)
+
+    def snapshot(self) -> bytes:
+        """Return all that the join remembers; `resume` goes on from it, equal to the last bit."""
+        about = dataclasses.asdict(self._about)
+        if isinstance(self._about.window, datetime.timedelta):
+            about["window"] = {"ns": self._about.window_number}
+        description = {
+            "about": about,
+            "timed": self._about.slot_bytes > SLOT_BYTES,
+            "ticking": self._ticking,
+            "finished": self._finished,
+        }
+        return state.to_bytes(self._state, description)
+
+    @classmethod
+    def resume(cls, data: bytes) -> Self:
+        """Return the join that `snapshot` kept.
+
+        Raises
+        ------
+        InvalidQuery
+            The bytes are no snapshot, were damaged, or were made by another version.
+        """
+        header, body = state.header_of(data)
+        description: dict[str, Any] = header["description"]  # type: ignore[assignment]
+        about = dict(description["about"])
+        if isinstance(about["window"], dict):
+            about["window"] = datetime.timedelta(microseconds=about["window"]["ns"] / 1000)
+        if about["known"] is not None:
+            about["known"] = Known(**{name: _tuples(value) for name, value in about["known"].items()})
+        join = cls.__new__(cls)
+        join._begin(Description(**about))
+        join._ticking, join._finished = description["ticking"], description["finished"]
+        join._state = state.from_bytes(header, body)
+        return join
+
+    def _batch(
+        self,
+        stream: ArrayLike,
+        key: ArrayLike,
+        payload: ArrayLike,
+        arrival: ArrayLike | None,
+        key_high: ArrayLike | None,
+    ) -> Batch:
+        """Return columns that the loop can take."""
+        streams = _column(stream, np.int32)
+        keys = _column(key, np.int64)
+        payloads = _column(payload, np.float64)
+        n = len(streams)
+        ticking = arrival is None
+        if self._ticking is not None and n and ticking != self._ticking:
+            message = "a join needs arrivals with every push, or with none; got both"
+            raise InvalidQuery(message)
+        if arrival is None:
+            first = int(self._state.rows.sum())
+            arrivals = np.arange(first, first + n, dtype=np.int64) * TICK_NS
+        else:
+            arrivals = _column(arrival, np.int64)
+        high = keys if key_high is None else np.asarray(key_high, np.int64)
+        if any(column.shape != (n,) for column in (streams, keys, payloads, arrivals, high)):
+            message = (
+                f"a push needs columns of one length; got {streams.shape}, {keys.shape}, {payloads.shape} and "
+                f"{arrivals.shape}"
+            )
+            raise InvalidQuery(message)
+        if n:
+            least, greatest = int(streams.min()), int(streams.max())
+            if least < 0 or greatest >= self.streams:
+                wrong = least if least < 0 else greatest
+                message = f"a join of {self.streams} streams needs streams 0 to {self.streams - 1}; got {wrong}"
+                raise InvalidQuery(message)
+            if int(keys.min()) < -(2**61) or int(high.max()) > 2**61:
+                message = f"keys need to lie within 2^61 of zero; got {keys.min()} to {high.max()}"
+                raise InvalidQuery(message)
+            if key_high is not None and not 0 <= int((high - keys).min()) <= int((high - keys).max()) < KEYS_AT_ONCE:
+                message = (
+                    f"key_high needs to be from key to key + {KEYS_AT_ONCE - 1}; got {(high - keys).min()} to "
+                    f"{(high - keys).max()} more: give keys in whole slices"
+                )
+                raise InvalidQuery(message)
+            self._ticking = ticking
+        return Batch(streams, np.empty(0, np.int64), keys, payloads, arrivals)
+
+    def _run(self, batch: Batch) -> Matches:
+        """Run the loop over a batch, with more room each time that it asks for it."""
+        here = self._state
+        out = written(max(1024, self._results + self._results // 4), self.streams)
+        here.whole[WRITTEN] = here.whole[LATE_WRITTEN] = 0
+        start = 0
+        while True:
+            code, start = kernel.run(here.seen, here.held, self._known, here.whole, here.steps, batch, out, start)
+            if code in (DONE, LIMIT):
+                break
+            if code == OUTPUT_FULL:
+                out = enlarged(out, 2 * len(out.key) + int(here.whole[NEEDED]), len(out.late))
+            elif code == LATE_FULL:
+                out = enlarged(out, len(out.key), 2 * len(out.late) + LATE_ROWS)
+            else:
+                self._grow(code)
+        self._results = int(here.whole[WRITTEN])
+        matches = matches_of(out, self._results, int(here.whole[LATE_WRITTEN]))
+        if code == LIMIT:
+            about, taken = self._about, int(np.count_nonzero(batch.row[:start] >= 0))
+            # The tuples that were not taken come again.
+            here.rows -= np.bincount(batch.stream[start:][batch.row[start:] >= 0], minlength=self.streams)
+            held, entries = int(here.whole[HELD_ALL]) + 1, int(here.whole[ENTRIES]) + 1
+            needed = held * about.slot_bytes + entries * about.entry_bytes
+            who = f"a join of {self.streams} streams"
+            raise BufferFull(who, needed, float(about.allowed_bytes or 0), matches, taken)
+        self._check_growth(matches)
+        return matches
+
+    def _grow(self, code: int) -> None:
+        here = self._state
+        if code == SLOTS_FULL:
+            state.grow_slots(here, 2 * len(here.held.rows))
+        elif code == ENTRIES_FULL:
+            state.grow_entries(here, 2 * len(here.held.keys))
+        elif code == RECORDS_SHORT:
+            state.grow_records(here, 2 * here.seen.records.shape[1])
+        elif code == RANKS_FULL:
+            state.grow_ranks(here, 2 * here.seen.ranks.shape[1])
+        elif code == RETUNE:
+            state.retune(here)
+
+    def _check_growth(self, matches: Matches) -> None:
+        if self._about.policy == "window" and self._about.form == "inner":
+            return
+        still = np.flatnonzero(self._state.seen.per[:, STILL] > STILL_TUPLES)
+        if len(still):
+            message = (
+                f"a join by policy {self._about.policy!r} needs keys that grow in the long run; stream {still[0]} has "
+                f"brought {STILL_TUPLES:,} tuples without a greater key, so that no bound of its memory exists: join "
+                "on a key that grows with time, leave the stream out, or use policy 'window'"
+            )
+            raise KeysDoNotGrow(message, matches)
+
+
+def _column(values: ArrayLike, kind: type[Number]) -> np.ndarray[tuple[int], np.dtype[Number]]:
+    """Return values as the loop was compiled for: it would be compiled anew for an array that cannot be written to."""
+    column = np.ascontiguousarray(values, kind)
+    return column if column.flags.writeable and column.flags.aligned else column.copy()
+
+
+def _nothing() -> Batch:
+    integers = np.empty(0, np.int64)
+    return Batch(np.empty(0, np.int32), integers, integers, np.empty(0), integers)
+
+
+def _echoed(batch: Batch, high: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Batch:
+    """Return a batch in which each reading comes once for every key that it may have; all but the first are echoes."""
+    times = high - batch.key + 1
+    ends = np.cumsum(times)
+    offset = np.arange(ends[-1]) - np.repeat(ends - times, times)
+    row = np.repeat(batch.row, times)
+    return Batch(
+        np.repeat(batch.stream, times),
+        np.where(offset > 0, ~row, row),
+        np.repeat(batch.key, times) + offset,
+        np.repeat(batch.payload, times),
+        np.repeat(batch.arrival, times),
+    )
+
+
+def _tuples(value: object) -> Any:  # noqa: ANN401 - lists of JSON, at any depth
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

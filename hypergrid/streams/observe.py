@@ -1,0 +1,181 @@
+"""Monitors of single streams, brought up to date at every arrival (thesis 3.2.2).
+
+The physical index of a tuple is its number in its stream. Its displacement is how far it came behind the first tuple
+with a key as great as its own; the scrambling factor is the greatest displacement. Only running maxima can be that
+first tuple, so that it is found among them by bisection. Disorder is the same in key units: the greatest key so far
+less the tuple's own.
+"""
+
+import numpy as np
+
+from hypergrid.streams.compiled import compiled
+from hypergrid.streams.fields import (
+    ABOVE,
+    BUCKETS,
+    COUNT,
+    COUNTED,
+    DISPLACED,
+    DISPLACED_BEFORE,
+    END_RECORD,
+    EPOCH,
+    FINE,
+    FIRST_RECORD,
+    GREATEST,
+    KNOWN_DISPLACED,
+    LAST,
+    LEFT,
+    QUANTILE,
+    RATED,
+    REPEATED,
+    REPEATED_BEFORE,
+    SHORT,
+    STILL,
+    WORST,
+    WORST_BEFORE,
+    Floats,
+    Ints,
+    Narrow,
+)
+
+
+@compiled
+def bucket_of(disorder: int) -> int:
+    """Return the histogram's bucket of a disorder of zero or more: exact below 64, then to 1/32."""
+    if disorder < 2 << FINE:
+        return disorder
+    shift = (int(np.float64(disorder).view(np.int64)) >> 52) - 1023 - FINE
+    return (shift << FINE) + min(disorder >> shift, (2 << FINE) - 1)
+
+
+@compiled
+def upper_of(bucket: int) -> int:
+    """Return the greatest disorder of a bucket."""
+    if bucket < 2 << FINE:
+        return bucket
+    shift = (bucket >> FINE) - 1
+    return (((bucket & ((1 << FINE) - 1)) + (1 << FINE) + 1) << shift) - 1
+
+
+@compiled
+def first_as_great(per: Ints, records: Ints, stream: int, key: int) -> int:
+    """Return the place of the first running maximum of at least the key, which there must be."""
+    mask = records.shape[1] - 1
+    first, high = per[stream, FIRST_RECORD], per[stream, END_RECORD] - 1
+    step = 1
+    # From the newest backwards: what is out of order is seldom far out.
+    low = high - step
+    while low >= first and records[stream, low & mask, 1] >= key:
+        high = low
+        step *= 2
+        low = high - step
+    low = max(low, first - 1)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if records[stream, middle & mask, 1] >= key:
+            high = middle
+        else:
+            low = middle
+    return int(high)
+
+
+@compiled
+def turn_epoch(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
+    """Forget the epoch before; this one becomes it."""
+    per[stream, DISPLACED_BEFORE], per[stream, DISPLACED] = per[stream, DISPLACED], 0
+    per[stream, REPEATED_BEFORE], per[stream, REPEATED] = per[stream, REPEATED], 0
+    per[stream, WORST_BEFORE], per[stream, WORST] = per[stream, WORST], 0
+    total = 0
+    for bucket in range(BUCKETS):
+        spread[stream, 0, bucket] = spread[stream, 1, bucket]
+        spread[stream, 1, bucket] = 0
+        total += spread[stream, 0, bucket]
+    per[stream, COUNTED], per[stream, ABOVE], per[stream, QUANTILE] = total, 0, BUCKETS - 1
+    settle(per, spread, stream, rare)
+    per[stream, LEFT] = EPOCH
+
+
+@compiled
+def settle(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
+    """Move the quantile to the least bucket that at most one in `rare` tuples lies above."""
+    allowed = per[stream, COUNTED] // rare
+    bucket, above = per[stream, QUANTILE], per[stream, ABOVE]
+    while above > allowed:
+        bucket += 1
+        above -= spread[stream, 0, bucket]
+    while bucket > 0 and above + spread[stream, 0, bucket] <= allowed:
+        above += spread[stream, 0, bucket]
+        bucket -= 1
+    per[stream, QUANTILE], per[stream, ABOVE] = bucket, above
+
+
+@compiled
+def observe(
+    per: Ints, records: Ints, rates: Ints, spread: Narrow, stream: int, key: int, arrival: int, rare: int
+) -> int:
+    """Take note of an arrival; return its displacement [tuples], 0 for a key greater than all before.
+
+    Parameters
+    ----------
+    rare
+        Of this many tuples, one may lie above the quantile of disorder.
+    """
+    if per[stream, LEFT] == 0:
+        turn_epoch(per, spread, stream, rare)
+    per[stream, LEFT] -= 1
+    count = per[stream, COUNT] + 1
+    per[stream, COUNT] = count
+    per[stream, LAST] = arrival
+    rates[stream, count & (RATED - 1)] = arrival
+    per[stream, COUNTED] += 1
+    if per[stream, END_RECORD] == per[stream, FIRST_RECORD] or key > per[stream, GREATEST]:
+        end = per[stream, END_RECORD]
+        place = end & (records.shape[1] - 1)
+        records[stream, place, 0] = count
+        records[stream, place, 1] = key
+        records[stream, place, 2] = arrival
+        per[stream, END_RECORD] = end + 1
+        if end + 1 - per[stream, FIRST_RECORD] > records.shape[1]:
+            per[stream, FIRST_RECORD] += 1
+        per[stream, GREATEST] = key
+        per[stream, STILL] = 0
+        spread[stream, 0, 0] += 1
+        spread[stream, 1, 0] += 1
+        if per[stream, QUANTILE] > 0:
+            settle(per, spread, stream, rare)
+        return 0
+    disorder = per[stream, GREATEST] - key
+    per[stream, STILL] += 1
+    place = first_as_great(per, records, stream, key)
+    if place == per[stream, FIRST_RECORD] and place > 0:
+        per[stream, SHORT] = 1
+    displacement = count - records[stream, place & (records.shape[1] - 1), 0]
+    per[stream, DISPLACED] = max(per[stream, DISPLACED], displacement)
+    per[stream, WORST] = max(per[stream, WORST], disorder)
+    bucket = bucket_of(disorder)
+    spread[stream, 0, bucket] += 1
+    spread[stream, 1, bucket] += 1
+    if bucket > per[stream, QUANTILE]:
+        per[stream, ABOVE] += 1
+    settle(per, spread, stream, rare)
+    return int(displacement)
+
+
+@compiled
+def scrambling(per: Ints, stream: int) -> int:
+    """Return the scrambling factor [tuples]: the known one, or the greatest displacement of one to two epochs."""
+    if per[stream, KNOWN_DISPLACED] >= 0:
+        return int(per[stream, KNOWN_DISPLACED])
+    return int(max(per[stream, DISPLACED], per[stream, DISPLACED_BEFORE]))
+
+
+@compiled
+def rate_of(per: Ints, rates: Ints, known: Floats, stream: int, clock: int) -> float:
+    """Return the rate [Hz]: the known one, or that of the last tuples until now; NaN where there is none yet."""
+    if known[stream] == known[stream]:
+        return float(known[stream])
+    count = per[stream, COUNT]
+    several = min(count, RATED) - 1
+    if several < 1:
+        return np.nan
+    elapsed = clock - rates[stream, (count - several) & (RATED - 1)]
+    return several * 1e9 / elapsed if elapsed > 0 else np.nan

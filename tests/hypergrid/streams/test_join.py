@@ -1,0 +1,171 @@
+"""The join gives what a slow join of all that came gives, by every policy, however arrivals are cut."""
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hypergrid.streams import WoJoin
+from hypergrid.streams.parameters import Form
+from tests.hypergrid.streams.workloads import Workload, known, late_of, least_window, pushed, together, workload
+
+
+def settings(load: Workload) -> dict[str, dict[str, Any]]:
+    span = int(load.arrival[-1] - load.arrival[0]) // 1000 + 1000
+    return {
+        "progress": {"policy": "progress", "known": known(load)},
+        "published": {"policy": "published", "known": known(load)},
+        "window": {"policy": "window", "window": least_window(load)},
+        "time": {"policy": "window", "window": datetime.timedelta(microseconds=span)},
+    }
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_with_known_parameters_each_result_comes_once(seed: int) -> None:
+    load = workload(seed)
+    wanted = load.joined()
+    for name, arguments in settings(load).items():
+        found = pushed(WoJoin(load.streams, **arguments), load, cuts=1 + seed % 5)
+        rows, payloads, key, at = together(found)
+        assert sorted(map(tuple, rows.tolist())) == wanted, name
+        assert not late_of(found), name
+        # Each column is that of the tuple, and a result comes with its last member.
+        for stream in range(load.streams):
+            places = np.flatnonzero(load.stream == stream)[rows[:, stream]]
+            assert np.array_equal(load.payload[places], payloads[:, stream])
+            assert np.array_equal(load.key[places], key)
+            assert np.all(places <= at)
+        assert np.all(np.diff(at) >= 0)
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_a_result_is_there_with_its_last_tuple(seed: int) -> None:
+    load = workload(seed)
+    _, _, _, at = together(pushed(WoJoin(load.streams, known=known(load)), load, cuts=3))
+    places = [np.flatnonzero(load.stream == i) for i in range(load.streams)]
+    last = sorted(max(places[i][row] for i, row in enumerate(combination)) for combination in load.joined())
+    assert at.tolist() == last
+
+
+@pytest.mark.parametrize("form", ["inner", "assembling"])
+@pytest.mark.parametrize("policy", ["progress", "published", "window", "time"])
+def test_cutting_into_pushes_changes_nothing(policy: str, form: Form) -> None:
+    for seed in range(90, 96):
+        # Monitored, so that there is something to get wrong.
+        load = workload(seed, keys=300)
+        arguments = {**settings(load)[policy], "known": None, "idle_s": 6.0}
+        if "window" in arguments:
+            arguments["window"] = 9 if policy == "window" else datetime.timedelta(seconds=7)
+        found = [pushed(WoJoin(load.streams, form=form, **arguments), load, cuts) for cuts in (1, 2, 40)]
+        for other in found[1:]:
+            for one, another in zip(together(found[0]), together(other), strict=True):
+                assert np.array_equal(one, another, equal_nan=True)
+            assert late_of(found[0]) == late_of(other)
+
+
+@pytest.mark.parametrize("policy", ["progress", "published", "window", "time"])
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_assembling_equals_grouping_by_key(seed: int, policy: str) -> None:
+    load = workload(seed)
+    arguments = settings(load)[policy]
+    if policy == "window":
+        arguments["window"] = max(known(load).scrambling_factor or ())
+    elif policy == "time":
+        arguments["window"] = datetime.timedelta(seconds=13)
+    found = pushed(WoJoin(load.streams, form="assembling", **arguments), load, cuts=4)
+    rows, payloads, key, _ = together(found)
+    assert not late_of(found)
+    assert np.all(np.diff(key) >= 0)
+    groups = load.by_key()
+    assert sorted(set(key.tolist())) == sorted(groups)
+    for one, members in groups.items():
+        own = rows[key == one]
+        assert len(own) == max(map(len, members))
+        for stream, wanted in enumerate(members):
+            assert own[:, stream].tolist() == wanted + [-1] * (len(own) - len(wanted))
+    assert np.array_equal(np.isnan(payloads), rows < 0)
+
+
+def test_a_slice_closes_when_no_stream_can_contribute() -> None:
+    # Known to be in order: a slice closes with the first later key of the last stream.
+    join = WoJoin(2, form="assembling", known=known(workload(1, streams=2)), policy="published")
+    assert len(join.push([0], [1], [0.5])) == 0
+    in_order = known(Workload(2, np.array([0, 1]), np.array([1, 1]), np.zeros(2), np.zeros(2, np.int64)))
+    for policy in ("published", "progress"):
+        join = WoJoin(2, form="assembling", known=in_order, policy=policy)
+        sizes = [
+            len(join.push([stream], [key], [0.0])) for stream, key in ((0, 1), (1, 1), (0, 2), (1, 2), (1, 3), (0, 3))
+        ]
+        # By its scrambling factor of 0 a stream has no second tuple of a key; by its disorder of 0 it may.
+        assert sizes == ([0, 1, 0, 1, 0, 1] if policy == "published" else [0, 0, 0, 1, 0, 1])
+
+
+def test_late_tuples_are_told_and_take_no_part() -> None:
+    join = WoJoin(
+        2, form="assembling", known=known(Workload(2, np.array([0, 1]), np.array([1, 1]), *[np.zeros(2)] * 2))
+    )
+    keys = [1, 1, 5, 5, 2, 6, 6]
+    matches = join.push([0, 1, 0, 1, 1, 0, 1], keys, np.arange(7.0))
+    assert matches.key.tolist() == [1, 5]
+    assert (matches.late.stream.tolist(), matches.late.row.tolist(), matches.late.key.tolist()) == ([1], [2], [2])
+    assert matches.late.payload.tolist() == [4.0]
+    assert matches.late.reason.tolist() == [matches.late.CLOSED]
+    assert join.statistics().streams[1].late == 1
+
+
+def test_monitored_parameters_lose_little_and_tell_what() -> None:
+    rng = np.random.default_rng(5)
+    keys = np.repeat(np.arange(20_000), 3)
+    order = np.argsort(keys + rng.uniform(0, 100, len(keys)), kind="stable")
+    streams = np.tile(np.arange(3), 20_000)[order].astype(np.int32)
+    for policy in ("progress", "published"):
+        join = WoJoin(3, policy=policy)
+        matches = join.push(streams, keys[order], np.zeros(len(keys)))
+        assert len(matches) > 0.995 * 20_000
+        missing = set(range(20_000)) - set(matches.key.tolist())
+        assert missing <= set(matches.late.key.tolist())
+        # Not by keeping everything.
+        assert join.statistics().held_peak < 1500
+
+
+def test_uncertain_readings_hold_every_slice_they_may_fall_into() -> None:
+    exact = known(Workload(2, np.array([0, 1]), np.array([1, 1]), *[np.zeros(2)] * 2))
+    join = WoJoin(2, form="assembling", known=exact)
+    found = [join.push([0, 1, 1], [3, 3, 4], [1.0, 2.0, 3.0], key_high=[5, 3, 4])]
+    # The reading may still be of 4 or 5, but its stream is known to have come to 3 only.
+    assert join.statistics().streams[0].arrived == 1
+    found += [join.push([0, 1], [6, 6], [4.0, 5.0], key_high=[6, 6]), join.finish()]
+    rows, _, key, _ = together(found)
+    assert key.tolist() == [3, 4, 5, 6]
+    assert rows.tolist() == [[0, 0], [0, 1], [0, -1], [1, 2]]
+
+
+def test_silent_streams_hold_nothing_once_they_sleep() -> None:
+    n, keys = 3, np.arange(400)
+    stream, key = np.tile([0, 1], 400), np.repeat(keys, 2)
+    arrival = key * 10**9
+    waiting = WoJoin(n, form="assembling")
+    assert len(waiting.push(stream, key, np.zeros(800), arrival)) == 0
+    told = waiting.statistics()
+    assert told.streams[2].activity == "silent"
+    assert told.held == 800
+    join = WoJoin(n, form="assembling", idle_s=30.0)
+    matches = join.push(stream, key, np.zeros(800), arrival)
+    assert matches.key.tolist() == list(range(399))
+    assert np.all(matches.rows[:, 2] == -1)
+    assert join.statistics().streams[2].activity == "asleep"
+    # It wakes: what it brings of closed slices is late, what is open it takes part in.
+    matches = join.push([2, 2], [100, 399], [7.0, 8.0], [400 * 10**9] * 2)
+    assert matches.late.key.tolist() == [100]
+    assert join.statistics().streams[2].activity == "awake"
+    assert join.finish().rows.tolist() == [[399, 399, 1]]
+
+
+def test_time_alone_closes_slices_when_all_are_silent() -> None:
+    join = WoJoin(2, form="assembling", idle_s=10.0)
+    join.push([0, 1, 0], [1, 1, 2], [1.0, 2.0, 3.0], [0, 1, 2])
+    assert len(join.advance(5 * 10**9)) == 0
+    matches = join.advance(20 * 10**9)
+    assert matches.rows.tolist() == [[0, 0], [1, -1]]
+    assert join.statistics().held == 0

@@ -1,0 +1,70 @@
+"""A join that was kept as bytes and resumed goes on equal to the last bit."""
+
+import datetime
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.streams import WoJoin
+from hypergrid.streams.state import MAGIC
+from tests.hypergrid.streams.workloads import known, late_of, pushed, together, workload
+
+WAYS: list[dict[str, Any]] = [
+    {"policy": "progress"},
+    {"policy": "progress", "form": "assembling", "idle_s": 5.0},
+    {"policy": "published"},
+    {"policy": "published", "form": "assembling"},
+    {"policy": "window", "window": 30},
+    {"policy": "window", "window": datetime.timedelta(seconds=9)},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())))
+@pytest.mark.parametrize("seed", range(4))
+def test_resumed_equals_never_stopped(way: dict[str, Any], seed: int) -> None:
+    load = workload(seed, keys=1200)
+    if seed == 3 and way["policy"] != "window":
+        way = {**way, "known": known(workload(seed, keys=60))}
+    whole = pushed(WoJoin(load.streams, **way), load, 1)
+    join = WoJoin(load.streams, **way)
+    found = []
+    for start, stop in itertools.pairwise(np.linspace(0, len(load.key), 8).astype(int)):
+        found.append(join.push(*(c[start:stop] for c in (load.stream, load.key, load.payload, load.arrival))))
+        kept = join.snapshot()
+        before = join.statistics()
+        join = WoJoin.resume(kept)
+        assert join.snapshot() == kept
+        after = join.statistics()
+        assert repr(after.streams) == repr(before.streams)
+        assert (after.held, after.held_peak, after.held_bytes) == (before.held, before.held_peak, before.held_bytes)
+    found.append(join.finish())
+    for one, other in zip(together(whole), together(found), strict=True):
+        assert np.array_equal(one, other, equal_nan=True)
+    assert late_of(whole) == late_of(found)
+    with pytest.raises(InvalidQuery, match="finished"):
+        WoJoin.resume(join.snapshot()).push([0], [0], [0.0], [0])
+
+
+def test_a_snapshot_is_compact() -> None:
+    stream, key = np.tile(np.arange(23), 3000), np.repeat(np.arange(3000) * 60 * 10**9, 23)
+    order = np.argsort(np.repeat(np.arange(3000), 23) + np.random.default_rng(0).uniform(0, 30, len(key)))
+    join = WoJoin(23)
+    join.push(stream[order], key[order], np.zeros(len(key)))
+    assert len(join.snapshot()) < 300_000 < join.statistics().allocated_bytes / 3
+
+
+def test_other_bytes_are_refused() -> None:
+    join = WoJoin(2)
+    join.push([0, 1], [1, 1], [1.0, 2.0])
+    kept = join.snapshot()
+    with pytest.raises(InvalidQuery, match="begin with b'hello'"):
+        WoJoin.resume(b"hello")
+    newer = kept[: len(MAGIC)] + b"\x09\x00" + kept[len(MAGIC) + 2 :]
+    with pytest.raises(InvalidQuery, match="version 1; got version 9"):
+        WoJoin.resume(newer)
+    for damaged in (kept[:-1], kept[:-9] + b"x" + kept[-8:]):
+        with pytest.raises(InvalidQuery, match="check sum"):
+            WoJoin.resume(damaged)
