@@ -3,13 +3,23 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hypergrid.streams.faults import BufferFull, KeysDoNotGrow
+    from hypergrid.streams.faults import BufferFull, KeysDoNotGrow, SpillFailed
     from hypergrid.streams.join import WoJoin
     from hypergrid.streams.matches import Late, Matches
     from hypergrid.streams.parameters import Known
     from hypergrid.streams.statistics import Statistics, StreamStatistics
 
-__all__ = ["BufferFull", "KeysDoNotGrow", "Known", "Late", "Matches", "Statistics", "StreamStatistics", "WoJoin"]
+__all__ = [
+    "BufferFull",
+    "KeysDoNotGrow",
+    "Known",
+    "Late",
+    "Matches",
+    "SpillFailed",
+    "Statistics",
+    "StreamStatistics",
+    "WoJoin",
+]
 
 _PLACES = {
     "BufferFull": "faults",
@@ -17,6 +27,7 @@ _PLACES = {
     "Known": "parameters",
     "Late": "matches",
     "Matches": "matches",
+    "SpillFailed": "faults",
     "Statistics": "statistics",
     "StreamStatistics": "statistics",
     "WoJoin": "join",
