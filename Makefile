@@ -14,12 +14,13 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@touch $@
 	@# An archive of Spark's classes shortens each later start; nobody waits for it.
 	@nohup $(BIN)/python -m ingest.spark.archive >.venv/archive.log 2>&1 </dev/null &
-	@# Compiled loops of kriging, so that no large query waits for the compiler.
-	@nohup $(BIN)/python -m hypergrid.kriging.warm >.venv/warm.log 2>&1 </dev/null &
+	@# Compiled loops of kriging and of joins, so that no large query and no stream waits for the compiler.
+	@nohup sh -c "$(BIN)/python -m hypergrid.kriging.warm; $(BIN)/python -m hypergrid.streams.warm" >.venv/warm.log 2>&1 </dev/null &
 
 setup: $(STAMP) ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
 	@$(BIN)/python -m ingest.spark.archive
 	@$(BIN)/python -m hypergrid.kriging.warm
+	@$(BIN)/python -m hypergrid.streams.warm
 
 demo: $(STAMP) ## the whole way once: sample data, ingest, a map, the page (ARGS=--no-serve ends instead)
 	$(BIN)/hypergrid demo $(ARGS)

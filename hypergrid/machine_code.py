@@ -38,7 +38,9 @@ def kept_in(sources: Sequence[Path]) -> str:
     return str(folder)
 
 
-def compile_into(folder: str, fastmath: set[str], *, counted: bool = True) -> Callable[[Compiled], Compiled]:
+def compile_into(
+    folder: str, fastmath: set[str], *, counted: bool = True, within: bool = False
+) -> Callable[[Compiled], Compiled]:
     """Return what compiles a function at its first call, keeps the code in a folder, and runs it without Python's lock.
 
     Parameters
@@ -50,6 +52,8 @@ def compile_into(folder: str, fastmath: set[str], *, counted: bool = True) -> Ca
     counted
         Whether references to arrays are counted. Without, no array can be made in it, and a call of one such function
         by another costs nothing for each array that is handed over.
+    within
+        Whether it becomes part of each function that calls it.
     """
 
     def decorate(function: Compiled) -> Compiled:
@@ -61,6 +65,8 @@ def compile_into(folder: str, fastmath: set[str], *, counted: bool = True) -> Ca
             options: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": fastmath, "error_model": "numpy"}
             if not counted:
                 options["_nrt"] = False
+            if within:
+                options["forceinline"] = True
             return cast(Compiled, numba.njit(**options)(function))
         finally:
             config.CACHE_DIR = before

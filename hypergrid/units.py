@@ -13,6 +13,8 @@ from hypergrid.errors import InvalidUnit
 
 _REGISTRY: "Final[pint.UnitRegistry[float]]" = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
 _REGISTRY.define("percent_ = 0.01 = %")
+# To pint a decade is ten times a frequency, on a logarithmic scale.
+_REGISTRY.define("decade_ = 10 * year")
 
 DIMENSIONLESS_TEXT: Final = ("", "1", "unknown")
 """Unit texts that mean: no unit is known; such values are taken as they are."""
@@ -57,7 +59,7 @@ KNOWN_VARIABLES: Final = {
 @lru_cache(maxsize=512)
 def _parse(unit: str) -> pint.Unit:
     # CF writes powers as "m-2"; pint wants "m**-2".
-    text = " ".join(_power(word) for word in unit.replace("%", "percent_").split())
+    text = " ".join(_power(word) for word in unit.replace("%", "percent_").replace("decade", "decade_").split())
     try:
         if len(unit) > _LONGEST or _COSTLY.search(unit):
             raise ValueError(unit)

@@ -313,7 +313,7 @@ class Evaluator:
             if note:
                 self.remarks.say(note, note)
             if times is not None:
-                where = replace(where, start_ns=where.start_ns[times])
+                where = where.at(times)
         return replace(sources[0], value=converted(operator, sources[0].value, where))
 
     def _interpolate(
@@ -461,10 +461,12 @@ class Evaluator:
             if left_out:
                 self.remarks.say(what, f"stations {what} are not used: {', '.join(left_out)}")
         used = np.flatnonzero(placing.near & heard & known)
+        network_m = None
         if ELEVATION in covariates:
             self.remarks.stations_lie(key, covariates[ELEVATION][used])
+            network_m = covariates[ELEVATION][placing.near & known]
         metres = placing.metres
-        prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used])
+        prepared = prepare(operator, stations_of(axis, used, metres, covariates), values[:, used], network_m)
         for note in (*placing.notes, *(of_what(here.source) + note for note in prepared.notes)):
             self.remarks.say(note, note)
         field = prepared.field

@@ -25,6 +25,7 @@ from hypergrid.perspective.aggregate_formulas import States
 from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import Listing, pieces
 from hypergrid.perspective.operators import Aggregate
+from hypergrid.tokens import token
 from hypergrid.topology import (
     PER_UNIT,
     Bands,
@@ -39,6 +40,7 @@ from hypergrid.topology import (
     ZoneCells,
     bins_over,
     blocks_of,
+    cells_inside,
     cover,
     per_cell,
 )
@@ -401,20 +403,16 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.
         start, stop = min(source.origin, target.origin), max(source.stop, target.stop)
         source = bins_over(source.calendar, start, stop)
-    return cover(source, target).sizes[:, None]
+    return cells_inside(source, target).sizes[:, None]
 
 
 def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return a key of each cell of a space from its corner alone, shape (cells,)."""
+    """Return a key of each cell of a space from its corner, or a zone's name, alone; shape (cells,)."""
     if isinstance(space, SeriesAxis):
         return series_keys(space)[cells]
     if isinstance(space, ZoneCells):
-        return np.array([int(space.zones.select(name).token()[:16], 16) for name in space.zones.names], np.uint64)[
-            cells
-        ]
-    if isinstance(space, Bands):
-        return space.z.corners.view(np.uint64)[cells]
-    keys = space.x.corners.view(np.uint64)
+        return np.array([int(token(space.zones.names[cell])[:16], 16) for cell in cells], dtype=np.uint64)
+    keys = space.axes[-1].corners.view(np.uint64)
     for axis in space.axes[-2::-1]:
         keys = cell_hashes(axis.corners, keys).ravel()
     return keys[cells]

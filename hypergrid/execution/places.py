@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.kriging import Field, Stations, Targets, Variogram
 from hypergrid.kriging.conditioning import conditioning_note, models_of
 from hypergrid.kriging.selection import PARAMETERS, treat_coincident
-from hypergrid.kriging.trend import ELEVATION
+from hypergrid.kriging.trend import ELEVATION, NETWORK_M, trend_of
 from hypergrid.kriging.validity import check_validity
 from hypergrid.kriging.weights import WEIGHTS, key_of
 from hypergrid.perspective import Interpolate
@@ -56,8 +56,17 @@ class Prepared:
     notes: tuple[str, ...]
 
 
-def prepare(operator: Interpolate, stations: Stations, values: Floats) -> Prepared:
+def prepare(operator: Interpolate, stations: Stations, values: Floats, network_m: Floats | None = None) -> Prepared:
     """Return the field of values (slices, stations), what is in one place treated as the step asks.
+
+    Parameters
+    ----------
+    operator
+        The interpolation.
+    stations, values
+        Those that report, and what.
+    network_m
+        Where there is a trend, the elevations of all stations that could report [m], shape (could report,).
 
     Raises
     ------
@@ -71,6 +80,8 @@ def prepare(operator: Interpolate, stations: Stations, values: Floats) -> Prepar
         # Before anything is solved: the remedy of a system that cannot be is another one.
         notes += check_validity(who, model, used.positions_m)
     own = {name: value for name, value in given.items() if name not in {item.name for item in PARAMETERS}}
+    if trend_of(given) is not None:
+        own[NETWORK_M] = network_m
     field = operator.row.prepare(used, values, own)
     notes += tuple(getattr(field, "notes", ()))
     models = models_of(field)

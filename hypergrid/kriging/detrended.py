@@ -12,7 +12,7 @@ from hypergrid.errors import InvalidQuery
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.methods import Field, Method
 from hypergrid.kriging.places import Stations, Targets
-from hypergrid.kriging.trend import ELEVATION, PARAMETER, FittedTrend, Trend, less, parse_trend, trend_of
+from hypergrid.kriging.trend import ELEVATION, NETWORK_M, PARAMETER, FittedTrend, Trend, less, parse_trend, trend_of
 
 Floats = NDArray[np.float64]
 
@@ -142,10 +142,10 @@ def with_trend(method: Method) -> Method:
 
     def prepare(stations: Stations, values: Floats, given: Mapping[str, Any]) -> Field:
         trend = trend_of(given)
-        rest = {name: value for name, value in given.items() if name != PARAMETER.name}
+        rest = {name: value for name, value in given.items() if name not in (PARAMETER.name, NETWORK_M)}
         if trend is None or not stations.count:
             return method.prepare(stations, values, rest)
-        fitted = FittedTrend(trend, stations.covariates[ELEVATION], values)
+        fitted = FittedTrend(trend, stations.covariates[ELEVATION], values, given.get(NETWORK_M))
         inner = method.prepare(stations, less(values, fitted.at_stations()), rest)
         return DetrendedKriging(inner, fitted) if isinstance(inner, KrigingField) else Detrended(inner, fitted)
 

@@ -53,6 +53,10 @@ PARAMETER: Final = Parameter(
 )
 
 
+NETWORK_M: Final = "elevations_of_network"
+"""What a method is given beside its parameters: elevations of all stations of a network [m], heard or not."""
+
+
 @dataclass(frozen=True)
 class Trend:
     """Which trend is wanted."""
@@ -102,7 +106,7 @@ def trend_of(given: Mapping[str, Any]) -> Trend | None:
 class FittedTrend:
     """A trend fitted to every slice of a network.
 
-    It is nothing at the mean elevation of the stations, so that the level of a slice stays with what is interpolated.
+    It is nothing at the mean elevation of the network, so that the level of a slice stays with what is interpolated.
 
     Parameters
     ----------
@@ -112,13 +116,17 @@ class FittedTrend:
         Of the stations [m], shape (stations,); no NaN.
     values
         Shape (slices, stations), NaN where missing.
+    network_m
+        Elevations of all stations of the network [m], also of those without any value, so that what is made of a slice
+        does not depend on which other slices there are; absent: those of the stations.
     """
 
-    def __init__(self, trend: Trend, elevation_m: Floats, values: Floats) -> None:
+    def __init__(self, trend: Trend, elevation_m: Floats, values: Floats, network_m: Floats | None = None) -> None:
+        network_m = elevation_m if network_m is None else network_m
         self.trend = trend
         self._elevation_m = elevation_m
-        self._knots_m = _knots(elevation_m, trend.kind)
-        self._reference_m = float(elevation_m.mean())
+        self._knots_m = _knots(network_m, trend.kind)
+        self._reference_m = float(network_m.mean())
         present = np.isfinite(values)
         self.coefficients = np.zeros((len(values), len(self._knots_m) + 2))
         """Value at each knot, slope below the first and above the last; shape (slices, knots + 2)."""
@@ -137,7 +145,7 @@ class FittedTrend:
     @property
     def range_m(self) -> tuple[float, float]:
         """Lowest and highest elevation of the stations [m]."""
-        return float(self._knots_m[0]), float(self._knots_m[-1])
+        return float(self._elevation_m.min()), float(self._elevation_m.max())
 
     @property
     def notes(self) -> tuple[str, ...]:

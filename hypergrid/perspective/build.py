@@ -318,6 +318,9 @@ def _parameters_of(step: Step, row: AggregateRow, here: Perspective) -> tuple[ob
 def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells | Bands:
     if "z" in along and (isinstance(space, SeriesAxis) or (isinstance(space, Grid) and space.z is None)):
         return bands_of(along, variable)
+    if isinstance(space, Bands):
+        message = "its source is made of bands already; make the bands that are wanted of what these hold"
+        raise InvalidQuery(message)
     if not isinstance(space, Grid) or variable.holds_readings:
         message = f"an aggregate over {', '.join(along)} needs a grid; interpolate before it"
         raise InvalidQuery(message)
@@ -380,7 +383,8 @@ def _refuse_short(time: TimeAxis, here: Perspective) -> None:
 def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memory) -> Perspective:
     stations = here.topology.space
     if not isinstance(stations, SeriesAxis):
-        message = "its source is no longer at stations; interpolate once, from these"
+        kind = "made of bands" if isinstance(stations, Bands) else "a grid"
+        message = f"its source is {kind} already; interpolate once, from the stations"
         raise InvalidQuery(message)
     refuse_alike(stations)
     if here.unit == "degree":

@@ -108,7 +108,12 @@ def _widened(source: TimeAxis, whole: Window) -> tuple[int, int]:
         return start, stop
     if not isinstance(source, Regular):
         return start, stop
-    start = source.origin + (start - source.origin) // source.step * source.step
+    begin, end = ((edge - source.origin) % source.step for edge in (start, stop))
+    if source.length <= source.step:
+        # What lies between two cells, or two instants, belongs to none of them.
+        start -= begin if begin < source.length else 0
+        return start, stop - end + source.length if 0 < end < source.length else stop
+    start -= begin
     steps = max(-(-(stop - start - source.length) // source.step), 0)
     return start, start + steps * source.step + source.length
 

@@ -4,7 +4,7 @@ An executor knows no function by name; it loops over what a row gives. Rows of a
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,11 @@ class Where:
     """Latitude of the places [degree], shape (places,)."""
     elevation_m: Floats
     """Elevation of the places [m], shape (places,); no NaN."""
+
+    def at(self, times: NDArray[np.intp]) -> "Where":
+        """Return the same places in some of the time cells."""
+        length = self.length_ns if isinstance(self.length_ns, int) else self.length_ns[times]
+        return replace(self, start_ns=self.start_ns[times], length_ns=length)
 
 
 @dataclass(frozen=True)

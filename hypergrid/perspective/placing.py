@@ -126,7 +126,7 @@ def in_reach(axis: SeriesAxis, grid: Grid, operator: Interpolate) -> NDArray[np.
     given = operator.given
     radius_m, merges = given.get("radius_m"), given.get("coincident") == "merge" or "merge_within_m" in given
     fixed = isinstance(given.get("variogram"), Variogram) or not operator.row.has_variance
-    learns = not fixed or given.get("trend") is not None or "degree" in given or operator.layers
+    learns = not fixed or given.get("trend") is not None or "degree" in given or operator.covariates
     if radius_m is None or merges or learns or not near.any():
         return near
     distance, diagonal = _from_grid(np.stack([axis.x[near], axis.y[near]], axis=1), grid)

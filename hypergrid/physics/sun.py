@@ -114,14 +114,20 @@ def clear_sky_of_cells(
     turbidity
         Linke turbidity.
     """
-    steps = int(np.clip(-(-np.max(length_ns) // (LONGEST_STEP_S * 10**9)), 1, MOST_STEPS))
-    whole, rest = length_ns // (2 * steps), length_ns % (2 * steps)
-    total = np.zeros((len(start_ns), len(lon)))
-    for step in range(steps):
-        # In two parts, so that years times steps stay whole numbers of 64 bits.
-        now = sun(start_ns + whole * (2 * step + 1) + rest * (2 * step + 1) // (2 * steps))
-        total += clear_sky(now.sine(lon, lat), elevation_m, now.irradiance_w_m2, turbidity=turbidity)
-    return total / steps
+    lengths = np.broadcast_to(length_ns, start_ns.shape)
+    # By each cell's own length, so that a cell is the same whichever are asked for with it.
+    steps = np.clip(-(-lengths // (LONGEST_STEP_S * 10**9)), 1, MOST_STEPS)
+    means = np.zeros((len(start_ns), len(lon)))
+    for count in np.unique(steps).tolist():
+        cells = np.flatnonzero(steps == count)
+        whole, rest = np.divmod(lengths[cells], 2 * count)
+        total = np.zeros((len(cells), len(lon)))
+        for step in range(count):
+            # In two parts, so that years times steps stay whole numbers of 64 bits.
+            now = sun(start_ns[cells] + whole * (2 * step + 1) + rest * (2 * step + 1) // (2 * count))
+            total += clear_sky(now.sine(lon, lat), elevation_m, now.irradiance_w_m2, turbidity=turbidity)
+        means[cells] = total / count
+    return means
 
 
 DAMPING_W_M2: Final = 30.0
@@ -137,6 +143,6 @@ def clear_sky_index(radiation_w_m2: Floats, clear_w_m2: Floats) -> Floats:
 
 
 def from_clear_sky_index(index: Floats, clear_w_m2: Floats) -> Floats:
-    """Return the irradiance [W m-2] of a damped clear-sky index: 0 at night, never below; NaN stays NaN."""
+    """Return the irradiance [W m-2] of a damped clear-sky index: 0 at night, never below; NaN where either is."""
     day = np.maximum(index * (clear_w_m2 + DAMPING_W_M2) - DAMPING_W_M2, 0.0)
-    return np.where((clear_w_m2 > 0) | np.isnan(index), day, 0.0)
+    return np.where((clear_w_m2 == 0) & ~np.isnan(index), 0.0, day)

@@ -6,16 +6,22 @@ if TYPE_CHECKING:
     from hypergrid.streams.faults import BufferFull, KeysDoNotGrow, SpillFailed
     from hypergrid.streams.join import WoJoin
     from hypergrid.streams.matches import Late, Matches
+    from hypergrid.streams.monitors import DependentMonitor, Monitors
     from hypergrid.streams.parameters import Known
+    from hypergrid.streams.pipeline import Pipeline, Stage
     from hypergrid.streams.statistics import Statistics, StreamStatistics
 
 __all__ = [
     "BufferFull",
+    "DependentMonitor",
     "KeysDoNotGrow",
     "Known",
     "Late",
     "Matches",
+    "Monitors",
+    "Pipeline",
     "SpillFailed",
+    "Stage",
     "Statistics",
     "StreamStatistics",
     "WoJoin",
@@ -23,11 +29,15 @@ __all__ = [
 
 _PLACES = {
     "BufferFull": "faults",
+    "DependentMonitor": "monitors",
     "KeysDoNotGrow": "faults",
     "Known": "parameters",
     "Late": "matches",
     "Matches": "matches",
+    "Monitors": "monitors",
+    "Pipeline": "pipeline",
     "SpillFailed": "faults",
+    "Stage": "pipeline",
     "Statistics": "statistics",
     "StreamStatistics": "statistics",
     "WoJoin": "join",

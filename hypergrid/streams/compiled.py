@@ -18,6 +18,11 @@ def compiled(function: Compiled) -> Compiled:
     return compile_into(_FOLDER, set(), counted=False)(function)
 
 
+def compiled_within(function: Compiled) -> Compiled:
+    """Compile a function that makes no array into those that call it: for what is done for every tuple."""
+    return compile_into(_FOLDER, set(), counted=False, within=True)(function)
+
+
 def compiled_maker(function: Compiled) -> Compiled:
     """Compile a function that makes arrays; it is not to be called from within loops."""
     return compile_into(_FOLDER, set())(function)

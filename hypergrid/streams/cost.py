@@ -113,7 +113,7 @@ def shares(needed_bytes: Sequence[float], least_bytes: Sequence[float], allowed_
     Examples
     --------
     >>> shares([100.0, 300.0], [10.0, 10.0], 220.0)
-    [76, 143]
+    [57, 162]
     """
     admit(f"{len(needed_bytes)} joins together", sum(least_bytes), allowed_bytes)
     beyond = [max(0.0, need - least) for need, least in zip(needed_bytes, least_bytes, strict=True)]

@@ -54,7 +54,10 @@ RETURNS = 30
 
 KNOWN_DISPLACED, KNOWN_DISORDER = 32, 33
 """Scrambling factor [tuples] and greatest disorder [key units] known beforehand, -1 where monitored."""
-COLUMNS = 34
+GUARD, TURN, GUARDED = 31, 34, 35
+"""The key above which no tuple is displaced further than any of this epoch; the number of tuples at which one more may
+lie above the quantile; the number of tuples until which GUARD holds."""
+COLUMNS = 36
 
 # Columns of an entry …
 AFTER, SIZE, WATCH, TAILS = 0, 1, 2, 3
@@ -70,8 +73,8 @@ CLOCK, FREE_SLOT, FREE_ENTRY, HELD_ALL, ENTRIES, GREATEST_ALL, SWEPT_ALL, DEADLI
 LEAST_LINE, NEXT_LINE, LAST_STREAM, PEAK_ALL, TAKEN = 8, 9, 10, 11, 12
 """Least line of all awake streams, the least but one, the stream of the first; peak of tuples held; tuples taken."""
 WRITTEN, LATE_WRITTEN, PENDING, PENDING_DONE, SHIFT = 13, 14, 15, 16, 17
-VISITS, DROPS, ADVANCES, NEEDED, BEGAN, TOP_SWEPT = 18, 19, 20, 21, 22, 23
-CREATED, FIRST_KEY, REACH = 24, 25, 26
+VISITS, DROPS, ADVANCES, NEEDED, TOP_SWEPT = 18, 19, 20, 21, 22
+CREATED, FIRST_KEY, REACH = 23, 24, 25
 # How the join decides, in the same row: the window in tuples or ns, the silence after which a stream is asleep [ns], of
 # how many tuples one may come later than reckoned with, the key units that a clock may jump (0: judged), and bytes:
 # allowed, of a tuple, of a key.
@@ -101,6 +104,10 @@ class Monitored(NamedTuple):
     """Histograms of disorder: all that is remembered, and this epoch's; shape (n, 2, BUCKETS)."""
     ranks: Ints
     """The greatest keys of each stream in order, shape (n, capacity); capacity 0 where nobody asks for lags."""
+    lags: Floats
+    """From each stream to each other at the last arrival of either [tuples], shape (n, n)."""
+    rates_now: Floats
+    """Rate of each stream at the last arrival [Hz], shape (n,)."""
 
 
 class Held(NamedTuple):

@@ -41,7 +41,7 @@ def watch(seen: Monitored, whole: Ints, steps: Floats, batch: Batch, ordered: in
         Written: after each tuple the key that all streams have come to, that all but the last have, the last stream,
         the key that the tuple's own stream has come to, and 1 where its clock must have jumped; shape (5, m).
     """
-    per, records, rates, spread, _ = seen
+    per, records, rates, spread = seen[:4]
     batch_stream, batch_row, batch_key, _, batch_arrival = batch
     for t in range(start, len(batch_stream)):
         stream, key, echo = int(batch_stream[t]), batch_key[t], batch_row[t] < 0
@@ -67,9 +67,11 @@ def watch(seen: Monitored, whole: Ints, steps: Floats, batch: Batch, ordered: in
                 per[stream, ASLEEP] = 0
                 whole[DEADLINE] = min(whole[DEADLINE], clock + whole[IDLE])
             line = line_of(per, whole, records, stream, clock) if ordered else per[stream, GREATEST]
-            if woken or line != per[stream, LINE]:
+            before = per[stream, LINE]
+            if woken or line != before:
                 per[stream, LINE] = line
-                lowest(per, whole)
+                if woken or min(line, before) <= whole[NEXT_LINE] or stream == whole[LAST_STREAM]:
+                    lowest(per, whole)
             if clock > whole[DEADLINE]:
                 doze(per, whole, whole[IDLE], clock)
         passed[0, t], passed[1, t], passed[2, t] = whole[LEAST_LINE], whole[NEXT_LINE], whole[LAST_STREAM]

@@ -5,13 +5,14 @@ import dataclasses
 import datetime
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.streams import kernel, state
+from hypergrid.streams.batches import batch_of, echoed, nothing, ticks
 from hypergrid.streams.cost import admit, buffer_bounds
 from hypergrid.streams.faults import BufferFull, KeysDoNotGrow, SpillFailed
 from hypergrid.streams.fields import (
@@ -55,21 +56,15 @@ from hypergrid.streams.parameters import (
     Strategy,
 )
 from hypergrid.streams.progress import lowest
-from hypergrid.streams.statistics import STILL_TUPLES, Statistics, statistics_of
-from hypergrid.streams.table import number_rows
+from hypergrid.streams.statistics import STILL_TUPLES, Statistics, as_arrived, lags_of, statistics_of
+from hypergrid.streams.table import gather, number_rows
 from hypergrid.streams.waiting import PIECE, Waiting, tell_join
 
 if TYPE_CHECKING:
     from hypergrid.streams.segments import Segments
 
-Number = TypeVar("Number", np.int32, np.int64, np.float64)
-
 RANKS = 4096
 """Sorted keys of each stream that there is room for at first, where lags are monitored."""
-KEYS_AT_ONCE = 4096
-"""The most keys that one reading may have."""
-TICK_NS = 1_000_000_000
-"""A tick of a join that is given no arrivals: one a tuple."""
 
 
 class WoJoin:
@@ -177,7 +172,7 @@ class WoJoin:
         if about.allowed_bytes is None:
             return
         who = f"a join of {about.streams} streams"
-        least = about.streams * about.slot_bytes + about.entry_bytes
+        least = self.least_bytes
         admit(f"{who} with one tuple each", least, about.allowed_bytes)
         if about.strategy == "msf" and about.policy == "published" and known.scrambling_factor is not None:
             least += sum(known.scrambling_factor) * ROW_BYTES
@@ -248,28 +243,28 @@ class WoJoin:
         if not self._state.rows.any():
             whole[FIRST_KEY] = batch.key[0]
         numbered = batch._replace(row=number_rows(batch.stream, self._state.rows))
-        whole_batch = numbered if key_high is None else _echoed(numbered, np.asarray(key_high, np.int64))
+        whole_batch = numbered if key_high is None else echoed(numbered, np.asarray(key_high, np.int64))
         return self._run(whole_batch) if self._waiting is None else self._through(whole_batch)
 
     def advance(self, clock_ns: int) -> Matches:
         """Let the clock go on without an arrival [ns]: streams may fall asleep, and slices close."""
         if self._waiting is not None:
             self._waiting.advance(clock_ns)
-            return self._through(_nothing())
+            return self._through(nothing())
         kernel.pass_time(self._state.seen, self._state.held, self._state.whole, clock_ns)
-        return self._run(_nothing())
+        return self._run(nothing())
 
     def finish(self) -> Matches:
         """Return the last results: in the assembling form, all slices still open. Nothing can be pushed after it."""
         if self._waiting is not None:
-            matches = self._through(_nothing(), last=True)
+            matches = self._through(nothing(), last=True)
             self._finished = True
             if self._waiting.segments is not None:
                 self._waiting.segments.close()
             return matches
         self._finished = True
         self._close(CEILING)
-        return self._run(_nothing())
+        return self._run(nothing())
 
     def _close(self, stop: int) -> None:
         """Close the slices below a key, in the assembling form."""
@@ -281,6 +276,43 @@ class WoJoin:
     def statistics(self) -> Statistics:
         """Return what is held, and what monitors say."""
         return statistics_of(self._state, self._known, self._about.allowed_bytes, self._waiting)
+
+    def lags(self) -> NDArray[np.float64]:
+        """Return the lag from each stream (row) to each other (column) [tuples], shape (n, n), 0 on the diagonal.
+
+        Under policy "published" they are monitored at every arrival; else they are told by the greatest keys.
+        """
+        waiting = self._waiting
+        return lags_of(self._state if waiting is None else as_arrived(self._state, waiting.monitors), self._known)
+
+    def allow(self, allowed_bytes: int) -> None:
+        """Change the limit of what is held.
+
+        Raises
+        ------
+        TooLarge
+            It is below one tuple a stream.
+        """
+        self._about = dataclasses.replace(self._about, allowed_bytes=allowed_bytes)
+        self._admit()
+        if self._waiting is None:
+            self._about.tell(self._state.whole, self._state.seen.per)
+        else:
+            self._waiting.allow(self._about)
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes of one tuple of each stream, below which no limit goes."""
+        return self._about.streams * self._about.slot_bytes + self._about.entry_bytes
+
+    def least_row(self, stream: int) -> int | None:
+        """Return the least row of a stream that is held or waits, None where there is nothing of it."""
+        held = self._state.held
+        slots, owners = gather(held.heads, held.links, int(self._state.whole[HELD_ALL]))
+        mine = slots[owners == stream]
+        rows = [int(held.rows[mine].min())] if len(mine) else []
+        rows += [] if self._waiting is None else [run.oldest for run in self._waiting.queues[stream].runs]
+        return min(rows, default=None)
 
     def snapshot(self) -> bytes:
         """Return all that the join remembers; `resume` goes on from it, equal to the last bit.
@@ -340,43 +372,15 @@ class WoJoin:
         key_high: ArrayLike | None,
     ) -> Batch:
         """Return columns that the loop can take."""
-        streams = _column(stream, np.int32)
-        keys = _column(key, np.int64)
-        payloads = _column(payload, np.float64)
-        n = len(streams)
         ticking = arrival is None
-        if self._ticking is not None and n and ticking != self._ticking:
+        if self._ticking is not None and ticking != self._ticking and np.size(stream):
             message = "a join needs arrivals with every push, or with none; got both"
             raise InvalidQuery(message)
-        if arrival is None:
-            first = int(self._state.rows.sum())
-            arrivals = np.arange(first, first + n, dtype=np.int64) * TICK_NS
-        else:
-            arrivals = _column(arrival, np.int64)
-        high = keys if key_high is None else np.asarray(key_high, np.int64)
-        if any(column.shape != (n,) for column in (streams, keys, payloads, arrivals, high)):
-            message = (
-                f"a push needs columns of one length; got {streams.shape}, {keys.shape}, {payloads.shape} and "
-                f"{arrivals.shape}"
-            )
-            raise InvalidQuery(message)
-        if n:
-            least, greatest = int(streams.min()), int(streams.max())
-            if least < 0 or greatest >= self.streams:
-                wrong = least if least < 0 else greatest
-                message = f"a join of {self.streams} streams needs streams 0 to {self.streams - 1}; got {wrong}"
-                raise InvalidQuery(message)
-            if int(keys.min()) < -(2**61) or int(high.max()) > 2**61:
-                message = f"keys need to lie within 2^61 of zero; got {keys.min()} to {high.max()}"
-                raise InvalidQuery(message)
-            if key_high is not None and not 0 <= int((high - keys).min()) <= int((high - keys).max()) < KEYS_AT_ONCE:
-                message = (
-                    f"key_high needs to be from key to key + {KEYS_AT_ONCE - 1}; got {(high - keys).min()} to "
-                    f"{(high - keys).max()} more: give keys in whole slices"
-                )
-                raise InvalidQuery(message)
+        arrivals = ticks(int(self._state.rows.sum()), np.size(stream)) if arrival is None else arrival
+        batch = batch_of(self.streams, stream, key, payload, arrivals, key_high)
+        if len(batch.stream):
             self._ticking = ticking
-        return Batch(streams, np.empty(0, np.int64), keys, payloads, arrivals)
+        return batch
 
     def _run(self, batch: Batch) -> Matches:
         """Take a batch."""
@@ -487,7 +491,7 @@ class WoJoin:
     def _now(self, found: list[Matches]) -> None:
         """Take the slices that were closed, as results of the last arrival."""
         assert self._waiting is not None
-        matches, _, _ = self._loop(_nothing(), 0)
+        matches, _, _ = self._loop(nothing(), 0)
         last = np.full(len(matches), self._waiting.monitors.whole[TAKEN] - 1)
         found.append(dataclasses.replace(matches, at=last))
 
@@ -526,37 +530,11 @@ class WoJoin:
             raise KeysDoNotGrow(message, matches)
 
 
-def _column(values: ArrayLike, kind: type[Number]) -> np.ndarray[tuple[int], np.dtype[Number]]:
-    """Return values as the loop was compiled for: it would be compiled anew for an array that cannot be written to."""
-    column = np.ascontiguousarray(values, kind)
-    return column if column.flags.writeable and column.flags.aligned else column.copy()
-
-
 def _segments(folder: str | None) -> "Segments":
     # Only who writes to disk waits for pyarrow.
     from hypergrid.streams.segments import Segments  # noqa: PLC0415
 
     return Segments(folder)
-
-
-def _nothing() -> Batch:
-    integers = np.empty(0, np.int64)
-    return Batch(np.empty(0, np.int32), integers, integers, np.empty(0), integers)
-
-
-def _echoed(batch: Batch, high: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Batch:
-    """Return a batch in which each reading comes once for every key that it may have; all but the first are echoes."""
-    times = high - batch.key + 1
-    ends = np.cumsum(times)
-    offset = np.arange(ends[-1]) - np.repeat(ends - times, times)
-    row = np.repeat(batch.row, times)
-    return Batch(
-        np.repeat(batch.stream, times),
-        np.where(offset > 0, ~row, row),
-        np.repeat(batch.key, times) + offset,
-        np.repeat(batch.payload, times),
-        np.repeat(batch.arrival, times),
-    )
 
 
 def _tuples(value: object) -> Any:  # noqa: ANN401 - lists of JSON, at any depth

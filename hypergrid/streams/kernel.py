@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.streams.compiled import compiled
+from hypergrid.streams.compiled import compiled, compiled_within
 from hypergrid.streams.fields import (
     ALLOWED,
     ASLEEP,
@@ -96,7 +96,7 @@ VISITS_ALLOWED = 65536
 """Buckets that sweeps may visit in vain before buckets are cut anew."""
 
 
-@compiled
+@compiled_within
 def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
     """Tell whether all other streams have a tuple in the entry; the one whose absence was seen last is asked first."""
     n = heads.shape[1] - TAILS
@@ -109,7 +109,7 @@ def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
     return True
 
 
-@compiled
+@compiled_within
 def combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
     """Return how many results a tuple of a stream has in a complete entry."""
     product = 1
@@ -125,7 +125,7 @@ def combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
     return product
 
 
-@compiled
+@compiled_within
 def write_combinations(
     keys: Ints,
     heads: Narrow,
@@ -260,7 +260,7 @@ def sift(keys: Ints, pending: Narrow, root: int, end: int) -> None:
         root = child
 
 
-@compiled
+@compiled_within
 def drop_passed(
     buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, pending: Narrow, whole: Ints, per: Ints
 ) -> None:
@@ -299,7 +299,7 @@ def drop_passed(
         whole[TOP_SWEPT] = max(whole[TOP_SWEPT], following)
 
 
-@compiled
+@compiled_within
 def missed_some(whole: Ints, per: Ints, stream: int, key: int) -> bool:
     """Tell whether tuples that the key would have met were dropped on purpose before."""
     if key < whole[SWEPT_ALL]:
@@ -334,7 +334,7 @@ def note_late(
     per[stream, LATE] += 1
 
 
-@compiled
+@compiled_within
 def lacks_room(per: Ints, whole: Ints, ranks: Ints, late: Ints, stream: int) -> int:
     """Return what is needed before a tuple of a stream can be taken, DONE where there is enough of all."""
     if whole[FREE_SLOT] == NONE:
@@ -362,7 +362,7 @@ def run(
 ) -> tuple[int, int]:
     """Take the tuples of a batch from `start` on; return a code, and the first tuple that was not taken."""
     # Arrays by names of their own: to take one from a record counts references, which costs more than the loop.
-    per, records, rates, spread, ranks = seen
+    per, records, rates, spread, ranks, lags, rates_now = seen
     buckets, keys, heads, links, rows, payloads, arrivals, pending = held
     known_rate, known_lag = known
     batch_stream, batch_row, batch_key, batch_payload, batch_arrival = batch
@@ -458,7 +458,7 @@ def run(
             while per[stream, HELD] > window:
                 drop_oldest(buckets, keys, heads, links, whole, per, stream)
         elif policy == PUBLISHED:
-            bound_all(per, rates, ranks, known_rate, known_lag, clock)
+            bound_all(per, rates, ranks, lags, rates_now, known_rate, known_lag, stream, clock)
             for other in range(len(per)):
                 while per[other, HELD] > per[other, BOUND]:
                     drop_oldest(buckets, keys, heads, links, whole, per, other)
@@ -468,7 +468,7 @@ def run(
 @compiled
 def pass_time(seen: Monitored, held: Held, whole: Ints, clock: int) -> None:
     """Let the clock go on without an arrival: streams may fall asleep, windows end."""
-    per, records, _, _, _ = seen
+    per, records, _, _, _, _, _ = seen
     buckets, keys, heads, links, _, _, arrivals, pending = held
     clock = max(whole[CLOCK], clock)
     whole[CLOCK] = clock

@@ -5,6 +5,8 @@ stream with keys beyond the greatest of the lagging one, which is exact for what
 lags, the tuples that it lacks are those of the other beyond its own greatest key, at its own rate.
 """
 
+from typing import Any
+
 import numpy as np
 
 from hypergrid.streams.compiled import compiled
@@ -14,15 +16,21 @@ from hypergrid.streams.fields import (
     BOUND,
     CEILING,
     COUNT,
+    DONE,
     GREATEST,
     KNOWN_DISPLACED,
     RANKED,
+    RANKS_FULL,
+    RECORDS_SHORT,
     REPEATED,
+    SHORT,
     WARM,
     Floats,
     Ints,
+    Monitored,
+    Narrow,
 )
-from hypergrid.streams.observe import rate_of, scrambling
+from hypergrid.streams.observe import observe, rate_of, scrambling
 
 MARGIN = 1024
 """Keys kept below those that lags need, so that ranks of late tuples are exact."""
@@ -113,27 +121,83 @@ def lag_of(
 
 
 @compiled
-def bound_of(per: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, stream: int, clock: int) -> int:
-    """Return the tuples of a stream that may have to be held (equations 3.7 and 3.8)."""
-    if per[stream, COUNT] < WARM and per[stream, KNOWN_DISPLACED] < 0:
-        return CEILING
-    most = 0.0
-    own = scrambling(per, stream)
-    for other in range(len(per)):
-        if other == stream or per[other, ASLEEP]:
-            continue
-        if per[other, COUNT] < WARM and per[other, KNOWN_DISPLACED] < 0:
-            return CEILING
-        delay = 0.0
-        displaced = scrambling(per, other)
-        if displaced > 0:
-            delay = displaced * ratio_of(per, rates, rate, stream, other, clock)
-        most = max(most, own + delay + lag_of(per, rates, ranks, rate, lag, stream, other, clock))
-    return max(1, int(np.ceil(most - 1e-9)))
+def bound_all(
+    per: Ints,
+    rates: Ints,
+    ranks: Ints,
+    lags: Floats,
+    rates_now: Floats,
+    rate: Floats,
+    lag: Floats,
+    stream: int,
+    clock: int,
+) -> None:
+    """Bring the bounds of all streams up to date after an arrival of one (equations 3.7 and 3.8).
+
+    Lags change between that stream and the others only, so that the others' are kept in `lags`.
+    """
+    n = len(per)
+    for other in range(n):
+        rates_now[other] = rate_of(per, rates, rate, other, clock)
+        if other != stream:
+            lags[stream, other] = lag_of(per, rates, ranks, rate, lag, stream, other, clock)
+            lags[other, stream] = lag_of(per, rates, ranks, rate, lag, other, stream, clock)
+    is_unknown = False
+    for i in range(n):
+        is_unknown |= per[i, COUNT] < WARM and per[i, KNOWN_DISPLACED] < 0 and not per[i, ASLEEP]
+    for i in range(n):
+        most = -np.inf
+        for j in range(n):
+            if j != i and not per[j, ASLEEP]:
+                delay: float = scrambling(per, j)
+                if delay > 0.0:
+                    ratio = rates_now[i] / rates_now[j]
+                    # 1 where either is unknown.
+                    delay *= ratio if ratio == ratio else 1.0
+                most = max(most, delay + lags[i, j])
+        # At least one, also where all others sleep.
+        bound = max(1.0, np.ceil(scrambling(per, i) + most - 1e-9))
+        per[i, BOUND] = CEILING if is_unknown else int(bound)
 
 
 @compiled
-def bound_all(per: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, clock: int) -> None:
-    """Bring the bounds of all streams up to date."""
-    for stream in range(len(per)):
-        per[stream, BOUND] = bound_of(per, rates, ranks, rate, lag, stream, clock)
+def watch(seen: Monitored, stream: Narrow, key: Ints, arrival: Ints, rare: int, start: int) -> tuple[int, int]:
+    """Observe tuples without joining them; return a code, and the first tuple that was not taken."""
+    per, records, rates, spread, ranks, _, _ = seen
+    for t in range(start, len(stream)):
+        i: Any = np.int64(stream[t])
+        if per[i, SHORT]:
+            return RECORDS_SHORT, t
+        if per[i, RANKED] == ranks.shape[1] and not make_room(per, ranks, i):
+            return RANKS_FULL, t
+        observe(per, records, rates, spread, i, key[t], arrival[t], rare)
+        rank_in(per, ranks, i, key[t])
+    return DONE, len(stream)
+
+
+@compiled
+def sort_along(
+    seen: Monitored, waiting: Ints, ends: Ints, first_key: Ints, second_key: Ints, slack: int, rare: int, start: int
+) -> tuple[int, int]:
+    """Sort tuples on their first key within a buffer of `slack`, and observe the second keys in that order.
+
+    `waiting` holds both keys of what waits, shape (capacity, 2), between the two `ends`.
+    """
+    per, records, rates, spread, _, _, _ = seen
+    for t in range(start, len(first_key)):
+        if per[0, SHORT]:
+            return RECORDS_SHORT, t
+        if ends[1] == len(waiting):
+            for place in range(ends[1] - ends[0]):
+                waiting[place, 0], waiting[place, 1] = waiting[ends[0] + place, 0], waiting[ends[0] + place, 1]
+            ends[0], ends[1] = 0, ends[1] - ends[0]
+        place = ends[1]
+        while place > ends[0] and waiting[place - 1, 0] > first_key[t]:
+            waiting[place, 0], waiting[place, 1] = waiting[place - 1, 0], waiting[place - 1, 1]
+            place -= 1
+        waiting[place, 0], waiting[place, 1] = first_key[t], second_key[t]
+        ends[1] += 1
+        if ends[1] - ends[0] > slack:
+            observe(per, records, rates, spread, 0, waiting[ends[0], 1], per[0, COUNT], rare)
+            ends[0] += 1
+    return DONE, len(first_key)

@@ -8,7 +8,7 @@ less the tuple's own.
 
 import numpy as np
 
-from hypergrid.streams.compiled import compiled
+from hypergrid.streams.compiled import compiled, compiled_within
 from hypergrid.streams.fields import (
     ABOVE,
     BUCKETS,
@@ -20,7 +20,10 @@ from hypergrid.streams.fields import (
     EPOCH,
     FINE,
     FIRST_RECORD,
+    FLOOR,
     GREATEST,
+    GUARD,
+    GUARDED,
     KNOWN_DISPLACED,
     LAST,
     LEFT,
@@ -30,6 +33,7 @@ from hypergrid.streams.fields import (
     REPEATED_BEFORE,
     SHORT,
     STILL,
+    TURN,
     WORST,
     WORST_BEFORE,
     Floats,
@@ -38,7 +42,7 @@ from hypergrid.streams.fields import (
 )
 
 
-@compiled
+@compiled_within
 def bucket_of(disorder: int) -> int:
     """Return the histogram's bucket of a disorder of zero or more: exact below 64, then to 1/32."""
     if disorder < 2 << FINE:
@@ -47,7 +51,7 @@ def bucket_of(disorder: int) -> int:
     return (shift << FINE) + min(disorder >> shift, (2 << FINE) - 1)
 
 
-@compiled
+@compiled_within
 def upper_of(bucket: int) -> int:
     """Return the greatest disorder of a bucket."""
     if bucket < 2 << FINE:
@@ -56,7 +60,7 @@ def upper_of(bucket: int) -> int:
     return (((bucket & ((1 << FINE) - 1)) + (1 << FINE) + 1) << shift) - 1
 
 
-@compiled
+@compiled_within
 def first_as_great(per: Ints, records: Ints, stream: int, key: int) -> int:
     """Return the place of the first running maximum of at least the key, which there must be."""
     mask = records.shape[1] - 1
@@ -79,6 +83,28 @@ def first_as_great(per: Ints, records: Ints, stream: int, key: int) -> int:
 
 
 @compiled
+def set_guard(per: Ints, records: Ints, stream: int) -> None:
+    """Note the key above which no tuple can be displaced further than any of this epoch, for some arrivals to come.
+
+    A tuple is, where the running maximum of more than the greatest displacement ago is as great as its key. That
+    maximum only grows, so the one of some arrivals on serves until then, and hardly any tuple needs a search.
+    """
+    mask = records.shape[1] - 1
+    first, low, high = per[stream, FIRST_RECORD], per[stream, FIRST_RECORD], per[stream, END_RECORD] - 1
+    displaced = per[stream, DISPLACED]
+    per[stream, GUARDED] = per[stream, COUNT] + displaced // 4
+    before = per[stream, GUARDED] - displaced
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if records[stream, middle & mask, 0] < before:
+            low = middle
+        else:
+            high = middle - 1
+    reaches = records[stream, low & mask, 0] < before or first > 0
+    per[stream, GUARD] = records[stream, low & mask, 1] if reaches else FLOOR
+
+
+@compiled
 def turn_epoch(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
     """Forget the epoch before; this one becomes it."""
     per[stream, DISPLACED_BEFORE], per[stream, DISPLACED] = per[stream, DISPLACED], 0
@@ -92,12 +118,14 @@ def turn_epoch(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
     per[stream, COUNTED], per[stream, ABOVE], per[stream, QUANTILE] = total, 0, BUCKETS - 1
     settle(per, spread, stream, rare)
     per[stream, LEFT] = EPOCH
+    per[stream, GUARDED] = 0
 
 
-@compiled
+@compiled_within
 def settle(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
     """Move the quantile to the least bucket that at most one in `rare` tuples lies above."""
     allowed = per[stream, COUNTED] // rare
+    per[stream, TURN] = (allowed + 1) * rare
     bucket, above = per[stream, QUANTILE], per[stream, ABOVE]
     while above > allowed:
         bucket += 1
@@ -108,11 +136,11 @@ def settle(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
     per[stream, QUANTILE], per[stream, ABOVE] = bucket, above
 
 
-@compiled
+@compiled_within
 def observe(
     per: Ints, records: Ints, rates: Ints, spread: Narrow, stream: int, key: int, arrival: int, rare: int
 ) -> int:
-    """Take note of an arrival; return its displacement [tuples], 0 for a key greater than all before.
+    """Take note of an arrival; return its displacement [tuples] where none in this epoch was greater, else 0.
 
     Parameters
     ----------
@@ -127,12 +155,12 @@ def observe(
     per[stream, LAST] = arrival
     rates[stream, count & (RATED - 1)] = arrival
     per[stream, COUNTED] += 1
+    mask = records.shape[1] - 1
     if per[stream, END_RECORD] == per[stream, FIRST_RECORD] or key > per[stream, GREATEST]:
         end = per[stream, END_RECORD]
-        place = end & (records.shape[1] - 1)
-        records[stream, place, 0] = count
-        records[stream, place, 1] = key
-        records[stream, place, 2] = arrival
+        records[stream, end & mask, 0] = count
+        records[stream, end & mask, 1] = key
+        records[stream, end & mask, 2] = arrival
         per[stream, END_RECORD] = end + 1
         if end + 1 - per[stream, FIRST_RECORD] > records.shape[1]:
             per[stream, FIRST_RECORD] += 1
@@ -140,27 +168,35 @@ def observe(
         per[stream, STILL] = 0
         spread[stream, 0, 0] += 1
         spread[stream, 1, 0] += 1
-        if per[stream, QUANTILE] > 0:
+        if per[stream, COUNTED] >= per[stream, TURN]:
             settle(per, spread, stream, rare)
         return 0
     disorder = per[stream, GREATEST] - key
     per[stream, STILL] += 1
-    place = first_as_great(per, records, stream, key)
-    if place == per[stream, FIRST_RECORD] and place > 0:
-        per[stream, SHORT] = 1
-    displacement = count - records[stream, place & (records.shape[1] - 1), 0]
-    per[stream, DISPLACED] = max(per[stream, DISPLACED], displacement)
     per[stream, WORST] = max(per[stream, WORST], disorder)
     bucket = bucket_of(disorder)
     spread[stream, 0, bucket] += 1
     spread[stream, 1, bucket] += 1
     if bucket > per[stream, QUANTILE]:
         per[stream, ABOVE] += 1
-    settle(per, spread, stream, rare)
+        settle(per, spread, stream, rare)
+    elif per[stream, COUNTED] >= per[stream, TURN]:
+        settle(per, spread, stream, rare)
+    if count > per[stream, GUARDED]:
+        set_guard(per, records, stream)
+    if key > per[stream, GUARD]:
+        return 0
+    place = first_as_great(per, records, stream, key)
+    if place == per[stream, FIRST_RECORD] and place > 0 and per[stream, END_RECORD] - place == records.shape[1]:
+        per[stream, SHORT] = 1
+    displacement = count - records[stream, place & mask, 0]
+    if displacement <= per[stream, DISPLACED]:
+        return 0
+    per[stream, DISPLACED] = displacement
     return int(displacement)
 
 
-@compiled
+@compiled_within
 def scrambling(per: Ints, stream: int) -> int:
     """Return the scrambling factor [tuples]: the known one, or the greatest displacement of one to two epochs."""
     if per[stream, KNOWN_DISPLACED] >= 0:

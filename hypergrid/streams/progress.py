@@ -7,7 +7,7 @@ in the place of k.
 
 import numpy as np
 
-from hypergrid.streams.compiled import compiled
+from hypergrid.streams.compiled import compiled, compiled_within
 from hypergrid.streams.fields import (
     ADVANCES,
     ASLEEP,
@@ -20,6 +20,7 @@ from hypergrid.streams.fields import (
     FLOOR,
     GREATEST,
     GREATEST_ALL,
+    GUARDED,
     KNOWN_DISORDER,
     KNOWN_DISPLACED,
     LAST,
@@ -56,7 +57,7 @@ RETURNS_BELIEVED = 8
 """Tuples in a row from far behind after which a stream's clock is believed to be there."""
 
 
-@compiled
+@compiled_within
 def line_of(per: Ints, whole: Ints, records: Ints, stream: int, clock: int) -> int:
     """Return the key below which a stream is believed to bring nothing more; FLOOR where nothing is known."""
     if per[stream, COUNT] == 0:
@@ -74,7 +75,8 @@ def line_of(per: Ints, whole: Ints, records: Ints, stream: int, clock: int) -> i
     line, mask = per[stream, LINE], records.shape[1] - 1
     if per[stream, REACHED] < per[stream, FIRST_RECORD]:
         per[stream, REACHED] = per[stream, FIRST_RECORD]
-        per[stream, SHORT] = 1
+        if per[stream, END_RECORD] - per[stream, FIRST_RECORD] == records.shape[1]:
+            per[stream, SHORT] = 1
     while per[stream, REACHED] < per[stream, END_RECORD]:
         place = per[stream, REACHED] & mask
         by_time = whole[POLICY] == WINDOW_TIME
@@ -86,7 +88,7 @@ def line_of(per: Ints, whole: Ints, records: Ints, stream: int, clock: int) -> i
     return int(line)
 
 
-@compiled
+@compiled_within
 def lowest(per: Ints, whole: Ints) -> None:
     """Find the two least lines of the streams that are awake; at most one beyond the greatest key of all."""
     least, following, which = CEILING, CEILING, NONE
@@ -115,7 +117,7 @@ def doze(per: Ints, whole: Ints, idle: int, clock: int) -> None:
     lowest(per, whole)
 
 
-@compiled
+@compiled_within
 def advance(whole: Ints, steps: Floats, key: int, jump: int) -> None:
     """Take note of a key greater than all before, and of what would be a jump from here."""
     if whole[GREATEST_ALL] > FLOOR and key - whole[GREATEST_ALL] <= whole[REACH]:
@@ -131,7 +133,7 @@ def astray(per: Ints, whole: Ints, stream: int, key: int, jump: int) -> bool:
     """Judge a key beyond reach: True where its clock must have jumped.
 
     It is believed where more than half of the streams jump to the same time (the network was silent), or where a
-    stream stays far behind what it said before (what it said before was wrong).
+    stream comes back to where another is, and stays there (what it said before was wrong).
     """
     reach = whole[REACH]
     if jump == 0:
@@ -152,10 +154,15 @@ def astray(per: Ints, whole: Ints, stream: int, key: int, jump: int) -> bool:
         return False
     per[stream, RETURNS] = per[stream, RETURNS] + 1 if abs(per[stream, AWAY] - key) <= reach else 1
     per[stream, AWAY] = key
-    if per[stream, RETURNS] < RETURNS_BELIEVED:
+    is_alone = True
+    for other in range(len(per)):
+        is_alone &= other == stream or abs(per[other, GREATEST] - key) > reach
+    # A clock set back to its beginning would hold everything for ever.
+    if per[stream, RETURNS] < RETURNS_BELIEVED or is_alone:
         return True
     per[stream, RETURNS], per[stream, AWAY] = 0, FLOOR
     per[stream, FIRST_RECORD] = per[stream, END_RECORD]
+    per[stream, GUARDED] = 0
     per[stream, GREATEST] = FLOOR
     whole[GREATEST_ALL] = key
     for other in range(len(per)):

@@ -27,6 +27,11 @@ class Columns(NamedTuple):
         return Columns(self.key[rows], self.row[rows], self.payload[rows])
 
     @property
+    def oldest(self) -> int:
+        """Least number of a tuple in the stream."""
+        return int(np.where(self.row < 0, ~self.row, self.row).min())
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all columns."""
         return self.key.nbytes + self.row.nbytes + self.payload.nbytes
@@ -46,6 +51,8 @@ class Run:
     low: int
     """Key of the first tuple that has not gone."""
     size: int
+    oldest: int
+    """Least number of a tuple in the stream, of all that the run was made of."""
     taken: int = 0
     segment: str | None = None
 
@@ -76,7 +83,7 @@ class Run:
 
 def run_of(columns: Columns) -> Run:
     """Return a run in memory."""
-    return Run(columns, int(columns.key[0]), len(columns.key))
+    return Run(columns, int(columns.key[0]), len(columns.key), columns.oldest)
 
 
 @dataclass(eq=False)
@@ -158,7 +165,7 @@ class Queue:
             count = min(rows, due)
             part = whole.upto(upto).part(slice(count))
             name = segments.write(part)
-            self.runs.insert(-1, Run(None, int(part.key[0]), count, 0, name))
+            self.runs.insert(-1, Run(None, int(part.key[0]), count, part.oldest, 0, name))
             whole.go(count)
             due -= count
         self.runs = [run for run in self.runs if len(run)]

@@ -97,6 +97,8 @@ def monitored(streams: int, ranks: int) -> Monitored:
         rates=np.zeros((streams, RATED), np.int64),
         spread=np.zeros((streams, 2, BUCKETS), np.int32),
         ranks=np.zeros((streams, ranks), np.int64),
+        lags=np.zeros((streams, streams)),
+        rates_now=np.zeros(streams),
     )
 
 
@@ -230,6 +232,7 @@ def to_bytes(state: State, description: dict[str, object], more: Mapping[str, np
         "marks": np.ravel_multi_index(marks, seen.spread.shape),
         "spread": seen.spread[marks],
         "ranks": np.concatenate([seen.ranks[stream, : seen.per[stream, RANKED]] for stream in range(streams)]),
+        "lags": seen.lags,
         "owner": owners,
         "row": held.rows[slots],
         "key": held.keys[held.links[slots, OWNER]],
@@ -325,7 +328,7 @@ def from_columns(header: dict[str, object], columns: dict[str, np.ndarray]) -> S
         records[stream, places & (records.shape[1] - 1)] = ring
     for stream, keys in enumerate(np.split(columns["ranks"], np.cumsum(per[:, RANKED])[:-1])):
         state.seen.ranks[stream, : len(keys)] = keys
-    state.seen = state.seen._replace(records=records, rates=columns["rates"])
+    state.seen = state.seen._replace(records=records, rates=columns["rates"], lags=columns["lags"])
     state.rows, state.steps = columns["rows"], columns["steps"]
     state.whole[SHIFT] = whole[SHIFT]
     _hold_again(state, columns, queued=queued)

@@ -150,7 +150,7 @@ def statistics_of(
 ) -> Statistics:
     """Return a record of a join's state, and of what waits before it."""
     if waiting is not None:
-        state = _as_arrived(state, waiting.monitors)
+        state = as_arrived(state, waiting.monitors)
     per, whole, n = state.seen.per, state.whole, len(state.seen.per)
     clock = int(whole[CLOCK])
     in_memory, on_disk = (
@@ -204,7 +204,7 @@ def _disk_of(waiting: "Waiting | None", spilled: int) -> Disk:
     return Disk(spilled, len(segments), segments.disk_bytes, segments.written, segments.io_s)
 
 
-def _as_arrived(state: State, monitors: State) -> State:
+def as_arrived(state: State, monitors: State) -> State:
     """Return a state with what monitors before the join have seen."""
     per, whole = monitors.seen.per.copy(), state.whole.copy()
     per[:, [HELD, PEAK]] = state.seen.per[:, [HELD, PEAK]]

@@ -6,7 +6,7 @@ meets each entry once; `SHIFT` is how many low bits of a key a bucket spans. Els
 
 import numpy as np
 
-from hypergrid.streams.compiled import compiled, compiled_maker
+from hypergrid.streams.compiled import compiled, compiled_maker, compiled_within
 from hypergrid.streams.fields import (
     AFTER,
     CREATED,
@@ -40,7 +40,7 @@ SCATTER = -7046029254386353131
 """2^64 over the golden ratio (Knuth's multiplicative hashing)."""
 
 
-@compiled
+@compiled_within
 def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
     """Return the bucket of a key."""
     if shift >= 0:
@@ -48,7 +48,7 @@ def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
     return ((key * SCATTER) >> 20) & (len(buckets) - 1)
 
 
-@compiled
+@compiled_within
 def find(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, key: int) -> int:
     """Return the entry of a key, or NONE."""
     entry = buckets[bucket_at(buckets, whole[SHIFT], key)]
@@ -57,7 +57,7 @@ def find(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, key: int) -> i
     return int(entry)
 
 
-@compiled
+@compiled_within
 def enter(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, key: int) -> int:
     """Return a new entry for a key that has none; there must be a free one."""
     entry = whole[FREE_ENTRY]
@@ -76,7 +76,7 @@ def enter(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, key: int) -> 
     return int(entry)
 
 
-@compiled
+@compiled_within
 def insert(
     heads: Narrow,
     links: Narrow,
@@ -121,7 +121,7 @@ def insert(
     return ordinal
 
 
-@compiled
+@compiled_within
 def drop_chain(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int, stream: int) -> None:
     """Drop all tuples of one stream from an entry, which may be left empty."""
     tail = heads[entry, TAILS + stream]
@@ -152,7 +152,7 @@ def unlink(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, entry: int) 
     heads[before, AFTER] = heads[entry, AFTER]
 
 
-@compiled
+@compiled_within
 def free(heads: Narrow, whole: Ints, entry: int) -> None:
     """Give back an entry that is empty and in no bucket."""
     heads[entry, AFTER] = whole[FREE_ENTRY]
@@ -184,7 +184,7 @@ def drop_oldest(buckets: Narrow, keys: Ints, heads: Narrow, links: Narrow, whole
         free(heads, whole, entry)
 
 
-@compiled
+@compiled_within
 def sweep(
     buckets: Narrow,
     keys: Ints,

@@ -26,6 +26,8 @@ from hypergrid.streams.fields import (
     CEILING,
     CLOCK,
     DEADLINE,
+    END_RECORD,
+    FIRST_RECORD,
     GREATEST,
     IDLE,
     JUMP,
@@ -43,7 +45,6 @@ from hypergrid.streams.fields import (
     Ints,
 )
 from hypergrid.streams.matches import Late, Matches
-from hypergrid.streams.observe import first_as_great
 from hypergrid.streams.parameters import ROW_BYTES, Description
 from hypergrid.streams.progress import doze
 from hypergrid.streams.runs import ROWS_ON_DISK, Columns, Queue, Run, run_of, sorted_columns
@@ -75,7 +76,6 @@ class Waiting:
     """
 
     def __init__(self, about: Description, segments: "Segments | None") -> None:
-        self._about = about
         self.segments = segments
         self._sorting = about.strategy != "dbf"
         self._together = about.strategy == "hybrid"
@@ -83,10 +83,15 @@ class Waiting:
         self.monitors = state.empty(n, ranks=0, scattered=False, timed=False, jump=about.jump or 0)
         about.tell(self.monitors.whole, self.monitors.seen.per)
         self.queues = [Queue() for _ in range(n)]
-        allowed = math.inf if about.allowed_bytes is None else about.allowed_bytes
-        self._rows = int(min(ROWS_ON_DISK, max(16, allowed // (16 * n * ROW_BYTES))))
-        self._ahead = min(AHEAD, self._rows // 4)
         self._first_bytes = self.monitors.seen.records.nbytes
+        self.allow(about)
+
+    def allow(self, about: Description) -> None:
+        """Change the limit to that of `about`, and cut segments from now on so that several of each stream fit."""
+        self._about = about
+        allowed = math.inf if about.allowed_bytes is None else about.allowed_bytes
+        self._rows = int(min(ROWS_ON_DISK, max(16, allowed // (16 * about.streams * ROW_BYTES))))
+        self._ahead = min(AHEAD, self._rows // 4)
 
     @property
     def memory_bytes(self) -> int:
@@ -334,8 +339,8 @@ class Waiting:
         passed = int(whole[LEAST_LINE])
         if per[stream, GREATEST] <= passed:
             return 0.0
-        place = first_as_great(per, records, stream, passed + 1)
-        return float(whole[CLOCK] - records[stream, place & (records.shape[1] - 1), 2]) / 1e9
+        ring = records[stream, np.arange(*per[stream, [FIRST_RECORD, END_RECORD]]) & (records.shape[1] - 1)]
+        return float(whole[CLOCK] - ring[np.searchsorted(ring[:, 1], passed, side="right"), 2]) / 1e9
 
     def columns(self) -> dict[str, "np.ndarray[Any, Any]"]:
         """Return monitors and what waits in memory alone, as columns of a snapshot."""
@@ -361,7 +366,10 @@ class Waiting:
         """Return the folder and the segments of each stream, for a snapshot; None where nothing is on disk."""
         if self.segments is None:
             return None
-        runs = [[[run.segment, run.low, run.size, run.taken] for run in q.runs if run.segment] for q in self.queues]
+        runs = [
+            [[run.segment, run.low, run.size, run.oldest, run.taken] for run in q.runs if run.segment]
+            for q in self.queues
+        ]
         self.segments.name()
         return {"folder": str(self.segments.folder), "runs": runs}
 
@@ -372,7 +380,7 @@ class Waiting:
         names = ("per", "records", "rates", "spread")
         here.seen = here.seen._replace(**{name: columns[f"waiting.{name}"] for name in names})
         for queue, runs in zip(self.queues, named["runs"] if named else [], strict=False):
-            queue.runs = [Run(None, low, size, taken, name) for name, low, size, taken in runs]
+            queue.runs = [Run(None, low, size, oldest, taken, name) for name, low, size, oldest, taken in runs]
         start = 0
         for stream, size in columns["waiting.runs"].tolist():
             parts = (columns[f"waiting.{name}"][start : start + size] for name in Columns._fields)

@@ -34,6 +34,17 @@ def hourly() -> Query:
     return network(576).aggregate("mean", time="1h", min_coverage=0)
 
 
+def sunny() -> Query:
+    """Return radiation of each hour of four days, at stations with longitude and latitude."""
+    rng = np.random.default_rng(5)
+    times = (np.arange(96) * 3600 * SECOND_NS).view("datetime64[ns]")
+    places = {"lon": ("station", rng.uniform(7.0, 7.1, 5)), "lat": ("station", rng.uniform(46.0, 46.1, 5))}
+    values = np.where(rng.random((96, 5)) < 0.2, np.nan, rng.uniform(0, 800, (96, 5)))
+    coords = {"time": times, **places, "elevation": ("station", np.linspace(0, 900, 5))}
+    array = xr.DataArray(values, coords, ("time", "station"), "solar_radiation", {"units": "W m-2"})
+    return hg.base(array)
+
+
 def on_grid(method: str = "ordinary_kriging", *, grid: Grid = GRID, **given: object) -> Query:
     """Return the network on 8 x 8 cells, or another grid."""
     return network().interpolate(method, grid=grid, **given)
@@ -90,6 +101,7 @@ CHAINS: dict[str, Callable[[], Query]] = {
         "max", time=SPELLS, min_coverage=0),
     "means of spells": lambda: hourly().interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
         "mean", time=SPELLS, min_coverage=0),
+    "clear sky of spells": lambda: sunny().aggregate("mean", time=SPELLS, min_coverage=0).convert("clear_sky_index"),
     "hours of day": lambda: hourly().aggregate("sum", time="hour_of_day", min_coverage=0),
     "maps of hours of day": lambda: hourly().interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
         "trend", time="hour_of_day", min_coverage=0),

@@ -1,62 +1,95 @@
 """A slow, obvious evaluation of a question: Python loops over cells and readings, one solve a slice.
 
-It shares no code with the executor or with kriging, so that an error would have to be made twice.
+It shares no code with the executor or with kriging, so that an error would have to be made twice. What makes time cells
+is in `oracle_times.py`, how a cell's values become one in `oracle_aggregates.py`, converts and merges in
+`oracle_formulas.py`, grids, zones and interpolation in space in `oracle_spaces.py`.
 """
 
-import itertools
 import math
-import operator
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import product
+from typing import Any, TypeVar
 
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.testing.feeds import Feed, Row, Sensor
 from hypergrid.testing.in_time_oracle import in_time
-from hypergrid.testing.kriging_oracle import krige, plane
+from hypergrid.testing.oracle_aggregates import (
+    DAY_NS,
+    MIN_COVERAGE,
+    WEIGHED,
+    Member,
+    aggregated,
+    cell_hash,
+    increments,
+    is_enough,
+)
+from hypergrid.testing.oracle_formulas import COUNTED_BY_FIRST, converted, merged
+from hypergrid.testing.oracle_spaces import (
+    Covered,
+    Place,
+    axis_cells,
+    coarser,
+    in_band,
+    in_zone,
+    interpolated,
+    levels,
+    quantum,
+)
+from hypergrid.testing.oracle_times import PERIODIC, Block, TimeCell, Times, even, instants, time_cells
+from hypergrid.testing.sun_oracle import clear_sky
 from hypergrid.times import parse_duration, parse_instant
 from hypergrid.tokens import token
 from hypergrid.topology import grid, quanta
 
-Cell = tuple[int, int]
-"""Start and end of a cell along one dimension [quantum]; equal for an instant."""
-Place = tuple[Cell, ...]
-Params = tuple[tuple[str, Any], ...]
-"""Parameters of a step."""
+Placed = TypeVar("Placed")
 
-WORD = 2**64
-
-MIN_COVERAGE = {"mean": 0.8, "sum": 1.0, "median": 0.8, "quantile": 0.8, "variance": 0.8, "exceedance": 0.8}
+COUNTER = "rain_accumulation"
+PLACED = ("clear_sky_index", "from_clear_sky_index")
+"""Converts that depend on where and when a value is."""
+ON_EQUAL_STATIONS = ("difference", "ratio", "anomaly", "standardised_anomaly", "occurring")
+"""Merges that do not look for the stations that their sources have in common."""
 
 
 @dataclass
 class Answer:
     """Cells with their values; a table is a list over time of lists over places."""
 
-    times: list[Cell]
-    step_ns: int | None
-    """From time cell to time cell [ns]; None for instants."""
+    times: Times
     sensors: Sequence[Sensor]
-    """Who the places are, where there is no grid."""
-    axes: dict[str, list[Cell]] = field(default_factory=dict)
-    """Cells along the axes of a grid, or of bands, by their names, slowest first; empty at stations."""
+    """Who the places are, where there is no grid, no band and no zone."""
+    axes: dict[str, list[Block]] = field(default_factory=dict)
+    """Cells along the axes of a grid, slowest first, or of bands along z alone; empty for stations and zones."""
+    zones: list[str] = field(default_factory=list)
     value: list[list[float]] = field(default_factory=list)
     count: list[list[int]] = field(default_factory=list)
     possible: list[list[int]] = field(default_factory=list)
+    variance: list[list[float]] = field(default_factory=list)
+    """Of estimates by kriging, where nothing was done with them since."""
     readings: list[Row] | None = None
     """Readings not yet in cells."""
+    unit: str = ""
+    """Unit of temperatures that were converted to another; empty where they were not."""
+    since_ns: int = 0
+    """Readings before are in no cell; a counter looks back at them."""
 
     @property
     def grid_places(self) -> list[Place]:
         """Cells along the axes that each place of a grid or of bands has."""
-        return list(itertools.product(*self.axes.values())) if self.axes else []
+        return list(product(*self.axes.values())) if self.axes else []
 
     @property
     def places(self) -> Sequence[Place | int]:
-        """The same, or else the number of the place's sensor."""
-        return self.grid_places or list(range(len(self.sensors)))
+        """The same, or else the number of the place's zone or sensor."""
+        return self.grid_places or list(range(len(self.zones or self.sensors)))
+
+    def put(self, line: Sequence[tuple[float, int, int]]) -> None:
+        """Add value, count and what is possible of each place of a time cell."""
+        self.value.append([value for value, _, _ in line])
+        self.count.append([count for _, count, _ in line])
+        self.possible.append([possible for _, _, possible in line])
 
 
 def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
@@ -70,369 +103,326 @@ def answer(question: Question, feeds: Mapping[str, Feed]) -> Answer:
         Readings by variable.
     """
     clip = dict(question.clip)
-    window = None
-    if "time" in clip:
-        window = parse_instant(clip["time"][0]), parse_instant(clip["time"][1])
+    window = _window(question)
     bounded = _ends_over_all(question)
     here = _chain(question, feeds, window, bounded=bounded)
     here = _in_cells(here, feeds[question.variable])
-    keep_times = [i for i, (start, _) in enumerate(here.times) if _inside(start, None if bounded else window)]
+    keep_times = [i for i, cell in enumerate(here.times.cells) if bounded or _inside(cell.corner, window)]
     keep = list(range(len(here.places)))
     if here.axes:
-        bounds = {name: [quanta(edge, _quantum(name), name) for edge in clip[name]] for name in clip if name != "time"}
+        bounds = {name: [quanta(edge, quantum(name), name) for edge in clip[name]] for name in clip if name != "time"}
         keep = [
             i
             for i, place in enumerate(here.grid_places)
             if all(_inside(cell[0], bounds.get(name)) for name, cell in zip(here.axes, place, strict=True))
         ]
         here.axes = {n: [cell for cell in axis if _inside(cell[0], bounds.get(n))] for n, axis in here.axes.items()}
-    here.times = [here.times[i] for i in keep_times]
-    here.value = [[here.value[i][j] for j in keep] for i in keep_times]
-    here.count = [[here.count[i][j] for j in keep] for i in keep_times]
-    here.possible = [[here.possible[i][j] for j in keep] for i in keep_times]
+    here.times = here.times.only([here.times.cells[i] for i in keep_times])
+    for name in ("value", "count", "possible", "variance"):
+        table = getattr(here, name)
+        setattr(here, name, [[table[i][j] for j in keep] for i in keep_times if table])
     return here
+
+
+def _selected(question: Question, feeds: Mapping[str, Feed]) -> Feed:
+    stations, feed = dict(question.select).get("station"), feeds[question.variable]
+    return feed if stations is None else feed.at((stations,) if isinstance(stations, str) else stations)
 
 
 def _inside(corner: int, bounds: Sequence[int] | None) -> bool:
     return bounds is None or bounds[0] <= corner < bounds[1]
 
 
-def _quantum(name: str) -> Any:  # noqa: ANN401 - one of three texts
-    return "uas" if name in ("lat", "lon") else "mm"
-
-
 def _ends_over_all(question: Question) -> bool:
     for number in range(len(question.steps) - 1, -1, -1):
         step = question.steps[number]
         if step.op == "aggregate" and "time" in dict(step.cells):
-            return bool(dict(step.cells)["time"] == "all")
+            return _is_of_all(dict(step.cells)["time"])
         if step.op == "merge":
             before = Question(question.variable, question.steps[:number])
-            return _ends_over_all(before) and all(_ends_over_all(other) for other in step.others)
+            alike = [other for other in step.others if not _is_normal(other, before)]
+            return all(map(_ends_over_all, [before, *alike]))
     return False
 
 
-def _chain(question: Question, feeds: Mapping[str, Feed], window: Cell | None, *, bounded: bool) -> Answer:
-    feed = feeds[question.variable]
+def _is_of_all(spec: object) -> bool:
+    return spec == "all" or spec in PERIODIC or (isinstance(spec, Mapping) and "periodic" in spec)
+
+
+def _last_time_cells(question: Question) -> object:
+    for step in reversed(question.steps):
+        if _in_time_cells(step) or (step.op == "aggregate" and "time" in dict(step.cells)):
+            return None if _in_time_cells(step) else dict(step.cells)["time"]
+    return None
+
+
+def _is_normal(other: Question, before: Question) -> bool:
+    """Return whether a source of a merge is a climatology: over all of time, or cells that come again, as it alone."""
+    cells = _last_time_cells(other)
+    return _is_of_all(cells) and ("time" in dict(other.clip) or cells != _last_time_cells(before))
+
+
+def _window(question: Question) -> Block | None:
+    clip = dict(question.clip)
+    return (parse_instant(clip["time"][0]), parse_instant(clip["time"][1])) if "time" in clip else None
+
+
+def _looks_back_at_cells(question: Question, feed: Feed) -> bool:
+    """Return whether a counter is taken of cells: then also those before the clip are made."""
+    changing = [step for step in question.steps if step.op in ("aggregate", "interpolate")]
+    return any(step.name == COUNTER for step in (changing if feed.slice_ns is None else changing[1:]))
+
+
+def _chain(question: Question, feeds: Mapping[str, Feed], window: Block | None, *, bounded: bool) -> Answer:
+    feed = _selected(question, feeds)
     start, stop = feed.extent
     last_in_time = max((number for number, step in enumerate(question.steps) if _in_time_cells(step)), default=-1)
-    if bounded and window and last_in_time < 0:
+    if bounded and window and last_in_time < 0 and not _looks_back_at_cells(question, feed):
         start, stop = max(start, window[0]), min(stop, window[1])
     whole = window if bounded and window else (start, stop)
     readings = [
         row
         for row in feed.rows
-        if row.flag in question.accept_flags and math.isfinite(row.value) and start <= row.start_ns < stop
+        if row.flag in question.accept_flags and math.isfinite(row.value) and row.start_ns < stop
     ]
-    here = Answer([], feed.slice_ns, feed.sensors, readings=readings)
     if feed.slice_ns is None:
-        here.times = [(t, t) for t in feed.times_ns if start <= t < stop]
-        here = _in_cells(here, feed)
+        times = instants([t for t in feed.times_ns if start <= t < stop])
+        here = _in_cells(Answer(times, feed.sensors, readings=readings, since_ns=start), feed)
     else:
-        here.times = [(i * feed.slice_ns, (i + 1) * feed.slice_ns) for i in _slices(start, stop, feed.slice_ns)]
+        # From the slice in which the time begins to the one in which it ends.
+        starts = range(start // feed.slice_ns * feed.slice_ns, stop, feed.slice_ns)
+        here = Answer(even(starts, feed.slice_ns), feed.sensors, readings=readings, since_ns=start)
     for number, step in enumerate(question.steps):
+        inside = bounded and number > last_in_time
         if _in_time_cells(step):
             here = _interpolate_in_time(step, here, window if bounded and number == last_in_time else None)
         elif step.op == "convert":
-            here = _convert(step, here)
+            here = _convert(step, here, feed)
         elif step.op == "aggregate":
-            here = _aggregate(step, here, whole, intervals=feed.slice_ns is not None)
+            since = window[0] if inside and window and step.name == COUNTER else None
+            here = _aggregate(step, here, whole, since, feed)
         elif step.op == "interpolate":
-            here = _interpolate(step, _in_cells(here, feed), is_lonlat=feed.is_lonlat)
+            here = _interpolate(step, _in_cells(here, feed), feed)
         else:
-            here = _merge(step, here, _chain(step.others[0], feeds, window, bounded=bounded and number > last_in_time))
+            here, before = _in_cells(here, feed), Question(question.variable, question.steps[:number])
+            others = []
+            for other in step.others:
+                is_normal, own = _is_normal(other, before), _window(other)
+                found = _chain(other, feeds, own, bounded=own is not None) if is_normal else (
+                    _chain(other, feeds, window, bounded=inside))  # fmt: skip
+                found = _in_cells(found, feeds[other.variable])
+                others.append(_recurring(found, here.times) if is_normal else found)
+            here = _merge(step, [here, *others])
             if not (bounded and window):
-                (begin, _), (last, end) = here.times[0], here.times[-1]
-                whole = (begin, max(end, last + 1))
+                whole = here.times.start, here.times.stop
     return here
-
-
-def _slices(start: int, stop: int, step: int) -> range:
-    return range(start // step, (stop + step - 1) // step)
 
 
 def _in_cells(here: Answer, feed: Feed) -> Answer:
     """Return readings as cells: the first one of each slice, or the one of each instant."""
     if here.readings is None:
         return here
-    if feed.slice_ns is None:
-        by_place = {(row.start_ns, row.sensor): row.value for row in here.readings}
-        places = range(len(here.sensors))
-        here.value = [[by_place.get((t, i), math.nan) for i in places] for t, _ in here.times]
-        here.count = [[int((t, i) in by_place) for i in places] for t, _ in here.times]
-        here.possible = [[1 for _ in places] for _ in here.times]
-        here.readings = None
-        return here
-    return _aggregate_readings("first", here, here.times, feed.slice_ns, 0.0)
+    if feed.slice_ns is not None:
+        return _aggregate_readings("first", here, here.times, 0.0, {})
+    by_place = {(row.start_ns, row.sensor): row.value for row in here.readings}
+    for cell in here.times.cells:
+        found = [by_place.get((cell.corner, i), math.nan) for i in range(len(here.sensors))]
+        here.put([(value, int(math.isfinite(value)), 1) for value in found])
+    here.readings = None
+    return here
 
 
-def _apply(step: Step, value: float) -> float:
+def _convert(step: Step, here: Answer, feed: Feed) -> Answer:
     given = dict(step.params)
-    if step.name == "valid_range":
-        return value if given["low"] <= value <= given["high"] else math.nan
-    return value * float(given["factor"]) + float(given.get("offset", 0.0))
-
-
-def _convert(step: Step, here: Answer) -> Answer:
+    here.unit, here.variance = given.get("unit", here.unit), []
+    if step.name in PLACED:
+        return _by_the_sun(step.name, float(given.get("turbidity", 3.0)), here, feed)
     if here.readings is None:
-        here.value = [[_apply(step, value) for value in line] for line in here.value]
+        here.value = [[converted(step.name, value, given) for value in line] for line in here.value]
         return here
-    changed = [Row(r.sensor, r.start_ns, r.stamp_ns, _apply(step, r.value), r.flag) for r in here.readings]
+    changed = [Row(r.sensor, r.start_ns, r.stamp_ns, converted(step.name, r.value, given), r.flag)
+               for r in here.readings]  # fmt: skip
     here.readings = [row for row in changed if not math.isnan(row.value)]
     return here
 
 
-def _time_cells(spec: Any, here: Answer, whole: Cell) -> tuple[list[Cell], int]:  # noqa: ANN401 - a step's cells are JSON
-    source_start, source_stop = here.times[0][0], max(end for _, end in here.times)
-    if here.step_ns is None:
-        source_stop += 1
-    if spec != "all":
-        step = parse_duration(spec["step"] if isinstance(spec, Mapping) else spec)
-        length = parse_duration(spec["length"]) if isinstance(spec, Mapping) else step
-        starts = range(source_start // step * step, source_stop, step)
-        return [(start, start + length) for start in starts], step
-    start, stop = whole
-    if here.readings is None and here.step_ns is not None:
-        # Whole source cells only: the cells at the edge are partial.
-        length = here.times[0][1] - here.times[0][0]
-        lattice = here.times[0][0] % here.step_ns
-        edges = [(start - lattice) % here.step_ns, (stop - lattice) % here.step_ns]
-        fits = all(edge == 0 or edge >= length for edge in edges)
-        if length > here.step_ns:
-            fits = edges[0] == 0 and stop - start >= length and (stop - start - length) % here.step_ns == 0
-        if not fits:
-            while (start - lattice) % here.step_ns:
-                start -= 1_000_000_000
-            end = start + length
-            while end < stop:
-                end += here.step_ns
-            stop = end
-    return [(start, stop)], stop - start
-
-
-def _hash(key: int) -> int:
-    key = (key + 0x9E3779B97F4A7C15) % WORD
-    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 % WORD
-    key = (key ^ (key >> 27)) * 0x94D049BB133111EB % WORD
-    return key ^ (key >> 31)
-
-
-def _cell_hash(first: int, second: int) -> int:
-    return _hash((_hash(first % WORD) + 0x9E3779B97F4A7C15 * second) % WORD)
+def _by_the_sun(name: str, turbidity: float, here: Answer, feed: Feed) -> Answer:
+    """Return radiation as a damped share of the clear sky, or back, at stations and grids in longitude and latitude."""
+    known = [sensor.elevation_m for sensor in feed.sensors if math.isfinite(sensor.elevation_m)]
+    # What is not known is taken to be as high as the stations in the mean.
+    middle = math.fsum(known) / len(known) if known else 0.0
+    places = [(s.x, s.y, s.elevation_m if math.isfinite(s.elevation_m) else middle) for s in here.sensors]
+    if here.axes:
+        places = [(sum(column) / 7.2e9, sum(row) / 7.2e9, sum(level[0]) / 2e3 if level else middle)
+                  for *level, row, column in here.grid_places]  # fmt: skip
+    for cell, line in zip(here.times.cells, here.value, strict=True):
+        ((start, end),) = cell.blocks
+        clear = [clear_sky(start, end - start, (lon, lat), height, turbidity) for lon, lat, height in places]
+        if name == "clear_sky_index":
+            line[:] = [(value + 30) / (most + 30) for value, most in zip(line, clear, strict=True)]
+        else:
+            back = [value * (most + 30) - 30 for value, most in zip(line, clear, strict=True)]
+            line[:] = [max(value, 0.0) * (most > 0) if math.isfinite(value) else math.nan
+                       for value, most in zip(back, clear, strict=True)]  # fmt: skip
+    return here
 
 
 def _place_key(here: Answer, place: Place | int) -> int:
-    if isinstance(place, int):
-        return int(token(here.sensors[place].series)[:16], 16)
-    key = place[-1][0] % WORD
-    for cell in place[-2::-1]:
-        key = _cell_hash(cell[0], key)
-    return key
-
-
-def _reduce(
-    name: str, values: list[float], cell: int, params: Params = (), weights: list[float] | None = None
-) -> float:
-    """Return the aggregate of values in order of time; `cell` is the cell's hash; a mean weighs values by weights."""
-    given = dict(params)
-    if name == "count":
-        return float(len(values))
-    if not values or (name == "variance" and len(values) < 2):
-        return math.nan
-    if name == "variance":
-        return float(statistics.variance(values))
-    if name == "median":
-        return float(statistics.median(values))
-    if name == "quantile":
-        return _quantile(sorted(values), given["q"])
-    if name == "exceedance":
-        return sum(value > float(given["threshold"]) for value in values) / len(values)
-    total = math.fsum(values)
-    mean = total / len(values)
-    if weights is not None:
-        mean = math.fsum(map(operator.mul, weights, values)) / math.fsum(weights)
-    return {
-        "mean": mean, "sum": total, "min": min(values), "max": max(values), "first": values[0],
-        "last": values[-1], "sample": values[cell % len(values)],
-    }[name]  # fmt: skip
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    above = ordered[min(low + 1, len(ordered) - 1)]
-    return ordered[low] + (place - low) * (above - ordered[low])
-
-
-def _enough(count: int, possible: int, share: float) -> bool:
-    return Fraction(count) >= Fraction(str(share)) * possible
+    if not isinstance(place, int):
+        *before, last = (cell[0] for cell in place)
+        return reduce(lambda key, corner: cell_hash(corner, key), before[::-1], last % 2**64)
+    return int(token(here.zones[place] if here.zones else here.sensors[place].series)[:16], 16)
 
 
 def _aggregate_readings(
-    name: str, here: Answer, cells: list[Cell], step: int, share: float, params: Params = ()
+    name: str, here: Answer, times: Times, share: float, given: Mapping[str, Any], since: int | None = None
 ) -> Answer:
-    result = Answer(cells, step, here.sensors)
-    by_sensor: list[list[Row]] = [[] for _ in here.sensors]
-    for row in sorted(here.readings or [], key=lambda row: row.start_ns):
-        by_sensor[row.sensor].append(row)
-    for start, stop in cells:
-        lines: tuple[list[float], list[int], list[int]] = ([], [], [])
-        for number, rows in enumerate(by_sensor):
-            values = [row.value for row in rows if start <= row.start_ns < stop]
+    result = Answer(times, here.sensors, unit=here.unit)
+    by_sensor: list[list[tuple[int, Member]]] = [[] for _ in here.sensors]
+    for number, sensor in enumerate(here.sensors):
+        rows = [row for row in here.readings or [] if row.sensor == number]
+        rows.sort(key=lambda row: row.stamp_ns)
+        values = {i: row.value for i, row in enumerate(rows)}
+        if name == COUNTER:
+            values = increments([(r.stamp_ns, r.value) for r in rows], parse_duration(given.get("max_gap", "1h")))
+        days = sensor.series.interval_s / 86_400 or math.nan
+        by_sensor[number] = [
+            (rows[i].start_ns, Member(value, _stands(rows[i], sensor), days))
+            for i, value in values.items()
+            if rows[i].start_ns >= (here.since_ns if since is None else since)
+        ]
+    for cell in times.cells:
+        line = []
+        for number, pairs in enumerate(by_sensor):
+            members = [member for _, member in _in_blocks(pairs, cell)]
             interval = round(here.sensors[number].series.interval_s * 1e9)
-            possible = max((stop - start) // interval, 1) if interval else 0
-            value = _reduce(name, values, _cell_hash(start, _place_key(here, number)), params)
-            lines[0].append(value if _enough(len(values), possible, share) else math.nan)
-            lines[1].append(len(values))
-            lines[2].append(possible)
-        result.value.append(lines[0])
-        result.count.append(lines[1])
-        result.possible.append(lines[2])
+            possible = 0
+            if interval and cell.blocks:
+                possible = max(sum((stop - start) // interval for start, stop in cell.blocks), 1)
+            value = aggregated(name, members, given, cell_hash(cell.corner, _place_key(here, number)))
+            value = value if is_enough(len(members), possible, share) else math.nan
+            line.append((value, len(members), possible))
+        result.put(line)
     return result
 
 
-def _aggregate(step: Step, here: Answer, whole: Cell, *, intervals: bool) -> Answer:
-    cells = dict(step.cells)
-    default = MIN_COVERAGE.get(step.name, 0.0) if intervals else 0.0
-    share = float(dict(step.params).get("min_coverage", default))
-    times, time_step = _time_cells(cells["time"], here, whole) if "time" in cells else (here.times, here.step_ns)
+def _aggregate(step: Step, here: Answer, whole: Block, since: int | None, feed: Feed) -> Answer:
+    cells, given = dict(step.cells), dict(step.params)
+    share = float(given.pop("min_coverage", MIN_COVERAGE.get(step.name, 0.0) if feed.slice_ns is not None else 0.0))
+    times = here.times
+    if "time" in cells:
+        longitudes = [sensor.x for sensor in here.sensors]
+        exact = here.readings is not None
+        times = time_cells(cells["time"], here.times, whole, exact=exact, longitudes=longitudes)
     if here.readings is not None:
-        assert time_step is not None
-        return _aggregate_readings(step.name, here, times, time_step, share, step.params)
-    axes = {name: _space_cells(name, cells.get(name), axis) for name, axis in here.axes.items()}
-    heights = [round(sensor.elevation_m * 1000) for sensor in here.sensors if math.isfinite(sensor.elevation_m)]
-    if "z" in cells and not here.axes:
-        axes = {"z": _levels(cells["z"], min(heights), max(heights) + 1)}
-    result = Answer(times, time_step, here.sensors, axes)
-    weights_of = _sizes(here, axes)
-    for number, cell in enumerate(times):
-        slices = [number] if "time" not in cells else [i for i, part in enumerate(here.times) if _within(part, cell)]
-        lines: tuple[list[float], list[int], list[int]] = ([], [], [])
-        for place in result.places:
-            shared = 1
-            if isinstance(place, int):
-                sources = [place]
-            elif not here.axes:
-                sources = [i for i, sensor in enumerate(here.sensors) if _is_between(sensor.elevation_m, place[0])]
-                shared = len(sources)
-            else:
-                sources = [
-                    i
-                    for i, cell in enumerate(here.grid_places)
-                    if all(itertools.starmap(_within, zip(cell, place, strict=True)))
-                ]
-                for name, along in zip(axes, place, strict=True):
-                    shared *= _possible(here.axes[name], axes[name], along)
-            known = [(i, j) for i in slices for j in sources if math.isfinite(here.value[i][j])]
-            values = [here.value[i][j] for i, j in known]
-            weights = [weights_of[j] for _, j in known] if weights_of else None
-            possible = shared
-            if "time" in cells:
-                possible *= len(slices) if here.step_ns is None else _lattice(here, cell)
-            value = _reduce(step.name, values, _cell_hash(cell[0], _place_key(result, place)), step.params, weights)
-            lines[0].append(value if _enough(len(values), possible, share) else math.nan)
-            lines[1].append(len(values))
-            lines[2].append(possible)
-        result.value.append(lines[0])
-        result.count.append(lines[1])
-        result.possible.append(lines[2])
+        return _aggregate_readings(step.name, here, times, share, given, since)
+    result = Answer(times, here.sensors, here.axes, here.zones, unit=here.unit)
+    over = _over_space(step, here, result, feed)
+    by_place = _members(step.name, here, given)
+    parts = [(part.corner, i) for i, part in enumerate(here.times.cells)]
+    for number, cell in enumerate(times.cells):
+        slices = [number]
+        if "time" in cells:
+            slices = [i for _, i in _in_blocks(parts, cell) if cell.holds_all(here.times.cells[i])]
+        lasting = here.times.possible_in(cell) if "time" in cells else 1
+        line = []
+        for place, covered in zip(result.places, over, strict=True):
+            members = [
+                Member(own.value, own.at_ns, own.for_days, weight)
+                for i in slices
+                for j, weight in zip(covered.sources, covered.weights, strict=True)
+                if (own := by_place[j].get(i)) is not None
+            ]
+            known = [[i in by_place[j] for i in slices] for j in covered.sources]
+            value = aggregated(step.name, members, given, cell_hash(cell.corner, _place_key(result, place)))
+            if not _is_covered(covered, known, lasting, share):
+                value = math.nan
+            line.append((value, len(members), covered.possible * lasting))
+        result.put(line)
     return result
 
 
-def _sizes(here: Answer, axes: Mapping[str, list[Cell]]) -> list[float]:
-    """Return the sizes of the cells of a grid up to a factor: of a row a slab of a ball, of a level its height."""
-    found = [1.0] * len(here.grid_places)
-    for at, name in enumerate(here.axes):
-        if name in ("lat", "z") and here.axes[name] != axes[name]:
-            for i, place in enumerate(here.grid_places):
-                south, north = (math.sin(math.radians(edge / 3.6e9)) for edge in place[at])
-                found[i] *= north - south if name == "lat" else float(place[at][1] - place[at][0])
+def _in_blocks(placed: Sequence[tuple[int, Placed]], cell: TimeCell) -> Iterator[tuple[int, Placed]]:
+    """Yield what begins in a cell, of what is ordered by where it begins."""
+    for start, stop in cell.blocks:
+        first, last = (bisect_left(placed, edge, key=lambda item: item[0]) for edge in (start, stop))
+        yield from placed[first:last]
+
+
+def _is_covered(covered: Covered, known: list[list[bool]], lasting: int, share: float) -> bool:
+    """Return whether a cell has enough: of what is possible, or of a zone's area over time."""
+    if covered.held is None:
+        return is_enough(sum(map(sum, known)), covered.possible * lasting, share)
+    if not covered.sources:
+        return share == 0
+    heard = math.fsum(area * sum(row) for area, row in zip(covered.areas, known, strict=True))
+    return covered.held * heard / math.fsum(covered.areas) / max(lasting, 1) >= share * (1 - 1e-9)
+
+
+def _over_space(step: Step, here: Answer, result: Answer, feed: Feed) -> list[Covered]:
+    """Return what each place of the result takes of the source's places; sets these places."""
+    cells = {name: spec for name, spec in step.cells if name != "time"}
+    if not cells:
+        return [Covered([number], [1.0], 1) for number in range(len(here.places))]
+    if "zones" in cells:
+        zones = dict(cells["zones"])
+        result.axes, result.zones = {}, list(zones)
+        return [in_zone(zones[name], here.grid_places, step.name, is_lonlat=feed.is_lonlat) for name in zones]
+    if "z" in cells and "z" not in here.axes:
+        heights = _heights(here, feed)
+        known = [round(height * 1000) for height in heights if math.isfinite(height)]
+        result.axes = {"z": levels(cells["z"], (min(known), max(known) + 1))}
+        return [in_band(band, heights) for (band,) in result.grid_places]
+    result.axes = {name: axis_cells(name, cells.get(name), axis) for name, axis in here.axes.items()}
+    by_size = step.name in WEIGHED[:1]
+    return [coarser(place, here.axes, by_size=by_size) for place in result.grid_places]
+
+
+def _heights(here: Answer, feed: Feed) -> list[float]:
+    """Return how high stations are, or the ground under the cells of a grid in metres [m]."""
+    if not here.axes:
+        return [sensor.elevation_m for sensor in here.sensors]
+    return [feed.terrain(sum(x) / 2e3, sum(y) / 2e3) if feed.terrain else math.nan for y, x in here.grid_places]
+
+
+def _members(name: str, here: Answer, given: Mapping[str, Any]) -> list[dict[int, Member]]:
+    """Return the values of each place by their time cell, those that are missing left out."""
+    found: list[dict[int, Member]] = []
+    for j in range(len(here.places)):
+        line = [here.value[i][j] for i in range(len(here.times.cells))]
+        values = {i: value for i, value in enumerate(line) if math.isfinite(value)}
+        if name == COUNTER:
+            series = [(here.times.cells[i].corner, value) for i, value in values.items()]
+            grown = increments(series, parse_duration(given.get("max_gap", "1h")))
+            values = {i: grown[place] for place, i in enumerate(values) if place in grown}
+        found.append({i: _member(here.times, i, value) for i, value in values.items()})
     return found
 
 
-def _is_between(height_m: float, band: Cell) -> bool:
-    return math.isfinite(height_m) and band[0] <= round(height_m * 1000) < band[1]
+def _member(times: Times, number: int, value: float) -> Member:
+    if times.comes_again:
+        return Member(value, 0)
+    ((start, end),) = times.cells[number].blocks
+    return Member(value, (start + end) // 2, min(end - start, times.step_ns or end - start) / DAY_NS)
 
 
-def _possible(source: list[Cell], target: list[Cell], cell: Cell) -> int:
-    """Return how many cells of a source could lie in a cell of the target."""
-    lengths = {end - start for start, end in source}
-    if source == target or len(lengths) > 1:
-        return sum(_within(part, cell) for part in source)
-    return (cell[1] - cell[0]) // lengths.pop()
-
-
-def _within(part: Cell, cell: Cell) -> bool:
-    if part[0] == part[1]:
-        return cell[0] <= part[0] < cell[1]
-    return cell[0] <= part[0] and part[1] <= cell[1]
-
-
-def _lattice(here: Answer, cell: Cell) -> int:
-    """Return how many source cells would lie in a cell if the source went on for ever."""
-    assert here.step_ns is not None
-    length = here.times[0][1] - here.times[0][0]
-    start = here.times[0][0] + (cell[0] - here.times[0][0]) // here.step_ns * here.step_ns
-    found = 0
-    while start + length <= cell[1]:
-        found += start >= cell[0]
-        start += here.step_ns
-    return found
-
-
-def _space_cells(name: str, spec: Any, axis: list[Cell]) -> list[Cell]:  # noqa: ANN401 - a step's cells are JSON
-    if spec is None:
-        return axis
-    if name == "z":
-        return _levels(spec, axis[0][0], axis[-1][1])
-    if spec == "all":
-        return [(axis[0][0], axis[-1][1])]
-    step = quanta(spec, _quantum(name), "cells")
-    return [(start, start + step) for start in range(axis[0][0] // step * step, axis[-1][1], step)]
-
-
-def _levels(spec: Any, low: int, high: int) -> list[Cell]:  # noqa: ANN401 - a step's cells are JSON
-    """Return levels over a source from `low` to `high` [mm]; numbers are metres, steps start at sea level."""
-    if spec == "all":
-        return [(low, high)]
-    if isinstance(spec, Mapping) and "edges" in spec:
-        edges = [edge * 1000 for edge in spec["edges"]]
-        return list(itertools.pairwise(edges))
-    if isinstance(spec, Mapping):
-        start, step = spec["start"] * 1000, spec["step"] * 1000
-        return [(start + i * step, start + (i + 1) * step) for i in range(spec["count"])]
-    step = spec * 1000
-    return [(start, start + step) for start in range(low // step * step, high, step)]
-
-
-def _interpolate(step: Step, here: Answer, *, is_lonlat: bool) -> Answer:
-    made = grid(**dict(step.cells))
-    given = dict(step.params)
+def _interpolate(step: Step, here: Answer, feed: Feed) -> Answer:
+    cells = dict(step.cells)
+    made = grid(**cells)
     axes = {axis.name: [(int(c), int(c) + axis.length) for c in axis.corners] for axis in (made.y, made.x)}
-    rate, levels = 0.0, dict(step.cells).get("z")
-    if levels is not None:
-        rate, axes = given["trend"]["lapse_rate"] / 1e6, {"z": _levels(levels, 0, 0), **axes}
-    result = Answer(here.times, here.step_ns, here.sensors, axes)
-    unit = 3.6e9 if is_lonlat else 1e3
-    middles = [[(cell[0] + cell[1]) / 2 for cell in place] for place in result.grid_places]
-    centres = [(middle[-1] / unit, middle[-2] / unit) for middle in middles]
-    # What the trend says at a height [mm] is taken off and added again.
-    rises = [rate * middle[0] if rate else 0.0 for middle in middles]
-    # The plane is around all that have a place, also those of which no height is known.
-    located = [i for i, s in enumerate(here.sensors) if math.isfinite(s.x) and math.isfinite(s.y)]
-    everyone_m, points_m = plane(
-        [(here.sensors[i].x, here.sensors[i].y) for i in located], centres, is_lonlat=is_lonlat
+    if "z" in cells:
+        axes = {"z": levels(cells["z"]), **axes}
+    result = Answer(here.times, here.sensors, axes, unit=here.unit)
+    unit = 3.6e9 if feed.is_lonlat else 1e3
+    centres = [(sum(x) / 2 / unit, sum(y) / 2 / unit) for *_, y, x in result.grid_places]
+    heights = [sum(place[0]) / 2e3 for place in result.grid_places]
+    if "z" not in cells:
+        heights = [feed.terrain(*centre) if feed.terrain else math.nan for centre in centres]
+    found = interpolated(
+        step.name, dict(step.params), here.value, here.sensors, centres, heights, feed.terrain, is_lonlat=feed.is_lonlat
     )
-    placed = [i for i in located if not rate or math.isfinite(here.sensors[i].elevation_m)]
-    stations_m = [everyone_m[located.index(i)] for i in placed]
-    most = given.get("neighbours") or len(placed)
-    for line in here.value:
-        values = [line[i] - (rate * here.sensors[i].elevation_m * 1000 if rate else 0.0) for i in placed]
-        present = sum(map(math.isfinite, values))
-        found = krige(stations_m, values, points_m, given["variogram"], most)
-        result.value.append(list(map(operator.add, found, rises)))
-        result.count.append([min(present, most)] * len(centres))
-        result.possible.append([min(len(placed), most)] * len(centres))
+    result.value, result.count, result.variance = found.values, found.counts, found.variances
+    result.possible = [[found.most] * len(centres) for _ in here.value]
     return result
 
 
@@ -441,46 +431,68 @@ def _in_time_cells(step: Step) -> dict[str, Any]:
     return cells if step.op == "interpolate" and set(cells) == {"time"} else {}
 
 
-def _interpolate_in_time(step: Step, here: Answer, window: Cell | None) -> Answer:
+def _interpolate_in_time(step: Step, here: Answer, window: Block | None) -> Answer:
     length, given = parse_duration(_in_time_cells(step)["time"]), dict(step.params)
-    stop = max(end for _, end in here.times) + (here.step_ns is None)
-    instants = [t for t in range(here.times[0][0] // length * length, stop, length) if _inside(t, window)]
-    result = Answer([(t, t + 1) for t in instants], length, here.sensors)
+    starts = range(here.times.start // length * length, here.times.stop, length)
+    times = even(starts, 1)
+    wanted = times.only([cell for cell in times.cells if _inside(cell.corner, window)])
+    result = Answer(wanted, here.sensors, unit=here.unit)
     series: list[list[tuple[int, float]]] = [[] for _ in here.sensors]
     for row in sorted(here.readings or [], key=lambda row: row.stamp_ns):
         series[row.sensor].append((_stands(row, here.sensors[row.sensor]), row.value))
     if here.readings is None:
-        for (start, end), line in zip(here.times, here.value, strict=True):
+        for cell, line in zip(here.times.cells, here.value, strict=True):
+            ((start, end),) = cell.blocks
             for number, value in enumerate(line):
                 series[number].append(((start + end) // 2, value))
     most = {"nearest": 1, "linear": 2, "spline": 4}[step.name]
-    for t in instants:
-        found = [in_time(step.name, readings, t, parse_duration(given["max_gap"])) for readings in series]
-        result.value.append([value for value, _ in found])
-        result.count.append([count for _, count in found])
-        result.possible.append([1 if count == 1 else most for _, count in found])
+    for cell in result.times.cells:
+        found = [in_time(step.name, readings, cell.corner, parse_duration(given["max_gap"])) for readings in series]
+        result.put([(value, count, 1 if count == 1 else most) for value, count in found])
     return result
 
 
 def _stands(row: Row, sensor: Sensor) -> int:
-    """Return where in time a reading stands: a sample at its stamp, a mean in the middle of its interval."""
+    """Return where in time a reading stands: a sample at its stamp, another in the middle of its interval."""
+    if sensor.series.statistic == "sample":
+        return row.stamp_ns
     half = round(sensor.series.interval_s * 1e9) // 2
-    return row.stamp_ns - half if sensor.series.statistic == "mean" and sensor.series.stamp == "end" else row.stamp_ns
+    return row.stamp_ns + {"instant": 0, "start": half, "end": -half}[sensor.series.stamp]
 
 
-def _merge(step: Step, first: Answer, second: Answer) -> Answer:
-    times = [cell for cell in first.times if cell in second.times]
-    result = Answer(times, first.step_ns, first.sensors, first.axes)
-    for cell in times:
-        i, j = first.times.index(cell), second.times.index(cell)
-        pairs = zip(first.value[i], second.value[j], strict=True)
-        if step.name == "difference":
-            result.value.append([a - b for a, b in pairs])
-        else:
-            result.value.append([a / b if b else math.nan for a, b in pairs])
-        for table, one, other in (
-            (result.count, first.count, second.count),
-            (result.possible, first.possible, second.possible),
-        ):
-            table.append([min(a, b) for a, b in zip(one[i], other[j], strict=True)])
+def _recurring(normal: Answer, times: Times) -> Answer:
+    """Return what is normal in each of some time cells: the cell of the climatology in which it begins."""
+    number_of = normal.times.number_of or (lambda _: 0)
+    numbers = [number_of(cell.corner) for cell in times.cells]
+    value, count, possible = normal.value, normal.count, normal.possible
+    return replace(
+        normal, times=times, value=[value[i] for i in numbers], count=[count[i] for i in numbers],
+        possible=[possible[i] for i in numbers],
+    )  # fmt: skip
+
+
+def _merge(step: Step, sources: list[Answer]) -> Answer:
+    first = sources[0]
+    if step.name in ("difference", "anomaly") and (first.unit, sources[1].unit) == ("", "degF"):
+        sources[1].value = [[(value - 32) / 1.8 for value in line] for line in sources[1].value]
+    common: list[TimeCell] = [
+        cell for cell in first.times.cells if all(cell in source.times.cells for source in sources)
+    ]
+    result = Answer(first.times.only(common), first.sensors, first.axes, first.zones)
+    places = [list(range(len(first.places))) for _ in sources]
+    if not (first.axes or first.zones or step.name in ON_EQUAL_STATIONS):
+        named = [{sensor.series.station: i for i, sensor in enumerate(source.sensors)} for source in sources]
+        stations = [name for name in named[0] if all(name in others for others in named)]
+        result.sensors = [first.sensors[named[0][name]] for name in stations]
+        places = [[numbers[name] for name in stations] for numbers in named]
+    counting = 1 if step.name in COUNTED_BY_FIRST else len(sources)
+    for cell in common:
+        lines = [source.times.cells.index(cell) for source in sources]
+        line = []
+        for at in zip(*places, strict=True):
+            held = list(zip(sources, lines, at, strict=True))
+            value = merged(step.name, *(source.value[i][j] for source, i, j in held))
+            count = min(source.count[i][j] for source, i, j in held[:counting])
+            line.append((value, count, min(source.possible[i][j] for source, i, j in held[:counting])))
+        result.put(line)
     return result

@@ -5,7 +5,7 @@ from hypergrid.topology.bands import Bands
 from hypergrid.topology.bins import Bins, bins_over
 from hypergrid.topology.civil import Calendar, Clock, Unit, check_zone
 from hypergrid.topology.coordinates import quanta
-from hypergrid.topology.cover import Cover, cover, is_location_consistent
+from hypergrid.topology.cover import Cover, cells_inside, cover, is_location_consistent
 from hypergrid.topology.layer import Layer, make_layer
 from hypergrid.topology.levels import Levels, levels, levels_json, levels_words
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
@@ -20,7 +20,7 @@ from hypergrid.topology.zones import Zones, zones
 __all__ = [
     "CYCLES", "DISTANCES", "PER_UNIT", "Bands", "Bins", "Calendar", "Clock", "Cover", "Cycle", "Distance", "Grid",
     "Instants", "Layer", "Levels", "Metres", "Periodic", "Regular", "SeriesAxis", "Space", "TimeAxis", "TimeCells",
-    "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over", "blocks_of", "changes_cells",
-    "check_zone", "cover", "grid", "is_location_consistent", "levels", "levels_json", "levels_words", "make_layer",
-    "per_cell", "periodic", "quanta", "recurring", "shortest_ns", "zones",
+    "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over", "blocks_of", "cells_inside",
+    "changes_cells", "check_zone", "cover", "grid", "is_location_consistent", "levels", "levels_json", "levels_words",
+    "make_layer", "per_cell", "periodic", "quanta", "recurring", "shortest_ns", "zones",
 ]  # fmt: skip

@@ -114,6 +114,11 @@ def cover(source: TimeAxis, target: TimeCells) -> Cover:
             "union is not exact; choose multiples of the source's step"
         )
         raise InvalidQuery(message)
+    return cells_inside(source, target)
+
+
+def cells_inside(source: TimeAxis, target: TimeCells) -> Cover:
+    """Return the source cells that lie wholly inside each target cell, whether or not it cuts others."""
     starts, ends = blocks_of(target)
     first = np.searchsorted(source.corners, starts, side="left")
     if isinstance(source, Instants):

@@ -74,23 +74,33 @@ def larger(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def buffers(name: str, surface: Surface, pairs: int, tell: Tell) -> tuple[list[Figure], float]:
-    """Return how many times faster bottom-up is with buffers, in boxes of one time cell, and what they change.
+    """Return how many times faster bottom-up is with what it keeps, in boxes of one time cell, and what that changes.
 
-    Beside the time there is the number of cells that are interpolated: what buffers save. The time follows only where
-    the slices of a box cost more than what they share: neighbours and weights, which are kept from box to box, leave a
-    product a slice, and all that is done once a box.
+    Two things are kept from box to box: cells that a later box asks for again, in buffers, and the neighbours and
+    weights of places, which do not depend on values. The goal is for both, beside a run that keeps nothing of what it
+    computed. With weights kept in either run, buffers save but a product a slice, which costs less than what is done
+    once a box until a map is large: that is a figure of its own, as is the number of cells that are interpolated.
     """
-    plans = {"buffered": bottom_up(surface, buffered=True), "unbuffered": bottom_up(surface, buffered=False)}
+    plans = {
+        "kept": bottom_up(surface, buffered=True),
+        "weights": bottom_up(surface, buffered=False),
+        "nothing": bottom_up(surface, buffered=False, keeps_weights=False),
+    }
     seconds, _, greatest = _timed(plans, pairs, tell, f"figure 5.5, {name}")
-    overlaps = plans["buffered"].surface.topology.time.count > 1
-    figure = faster(
-        f"{name}, bottom-up with buffers", seconds["buffered"], seconds["unbuffered"], what="unbuffered / buffered",
-        goal=BUFFERS_GOAL if overlaps and "all stations" not in name else None,
-    )  # fmt: skip
+    overlaps = plans["kept"].surface.topology.time.count > 1
+    figures = [
+        faster(
+            f"{name}, bottom-up with buffers", seconds["kept"], seconds["nothing"], what="nothing kept / buffered",
+            goal=BUFFERS_GOAL if overlaps and "all stations" not in name else None,
+        ),
+        faster(
+            f"{name}, buffers alone", seconds["kept"], seconds["weights"], what="weights kept, no buffers / buffered"
+        ),
+    ]  # fmt: skip
     cells = {label: interpolated(plan) for label, plan in plans.items()}
-    share = cells["unbuffered"] / cells["buffered"]
+    share = cells["nothing"] / cells["kept"]
     what = "cells interpolated, unbuffered / buffered"
-    return [figure, Figure(f"{name}, cells interpolated", None, None, share, (share, share), what)], greatest
+    return [*figures, Figure(f"{name}, cells interpolated", None, None, share, (share, share), what)], greatest
 
 
 def interpolated(plan: Plan) -> int:
@@ -100,11 +110,11 @@ def interpolated(plan: Plan) -> int:
     return sum(last.outcome.work[item.token] for item in maps)
 
 
-def bottom_up(surface: Surface, *, buffered: bool) -> Plan:
+def bottom_up(surface: Surface, *, buffered: bool, keeps_weights: bool = True) -> Plan:
     """Return the plan that pulls every perspective, in boxes of one time cell of all places."""
     plan = make_plan(surface, strategy="bottom_up", rules=NOT_COMMUTING)
     here = plan.surface
-    chosen = Strategy(0, len(path(here)), "bottom_up", buffered=buffered)
+    chosen = Strategy(0, len(path(here)), "bottom_up", buffered=buffered, keeps_weights=keeps_weights)
     return replace(plan, block_cells=here.topology.space.count, block_times=1, chosen=chosen)
 
 

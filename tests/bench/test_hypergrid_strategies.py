@@ -32,6 +32,7 @@ def test_goals_are_set_where_windows_overlap_and_on_the_choice(measured: dict[st
     for name in ("Q5", "Q5, larger"):
         assert goals[f"{name}, bottom-up with buffers"] == (2.0, "at least")
         assert goals[f"{name}, all stations, bottom-up with buffers"][0] is None
+        assert goals[f"{name}, buffers alone"][0] is None
     choices = [goal for name, goal in goals.items() if ", choice hybrid-" in name]
     assert choices == [(1.25, "at most")] * 2
 

@@ -153,10 +153,15 @@ def test_units_convert() -> None:
     np.testing.assert_allclose(convert([32.0, 212.0], "degF", "degC"), [0.0, 100.0], atol=1e-9)
     np.testing.assert_allclose(convert(1.0, "m s-1", "km h-1"), 3.6)
     np.testing.assert_allclose(convert(0.5, "1", "1"), 0.5)
+    # What trends are given per.
+    np.testing.assert_allclose(convert(1.0, "K decade-1", "K year-1"), 0.1)
+    np.testing.assert_allclose(convert(36_525.0, "day", "decade"), 10.0)
     np.testing.assert_allclose(convert(1000.0, "mW cm-2", "W m-2"), 10_000.0)
     np.testing.assert_allclose(convert([1.0, np.nan], "unknown", "degC"), [1.0, np.nan])
     with pytest.raises(InvalidUnit, match="'degC' does not convert to 'kPa'"):
         convert(1.0, "degC", "kPa")
+    with pytest.raises(InvalidUnit, match="'mm decade-1' does not convert to 'decade-1'"):
+        convert(1.0, "mm decade-1", "decade-1")
 
 
 @pytest.mark.parametrize("variable", KNOWN_VARIABLES.values(), ids=lambda variable: variable.name)

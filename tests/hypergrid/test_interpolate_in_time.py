@@ -94,7 +94,7 @@ def check(query: Query, feeds: dict[str, Feed]) -> None:
         reject()
     expected = answer(query.question, feeds)
     found = query.compute()
-    assert found["time"].to_numpy().astype(np.int64).tolist() == [start for start, _ in expected.times]
+    assert found["time"].to_numpy().astype(np.int64).tolist() == [cell.corner for cell in expected.times.cells]
     np.testing.assert_allclose(found["value"], expected.value, rtol=1e-9, atol=1e-7)
     np.testing.assert_array_equal(found["count"], expected.count)
     np.testing.assert_array_equal(found["count_possible"], expected.possible)

@@ -71,6 +71,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "ordinary_kriging nearby": {"variogram": MODEL, "trend": "lapse_rate", "neighbours": 5},
     "external_drift_kriging": {"variogram": MODEL},
     "external_drift_kriging nearby": {"variogram": MODEL, "neighbours": 8},
+    "external_drift_kriging within a radius": {"variogram": MODEL, "radius_m": 900.0, "neighbours": 8},
     "external_drift_kriging of blocks": {"variogram": MODEL, "support": "block", "quadrature": 2},
     "external_drift_kriging fitted": {"variogram": "fit"},
     "inverse_distance": {"trend": "lapse_rate"},
@@ -191,6 +192,18 @@ def test_a_clip_in_height_keeps_levels_by_their_lower_edge() -> None:
     xr.testing.assert_allclose(coarse.clip(z=(900, 901)).compute(), coarse.compute().isel(z=[1]), rtol=1e-12)
     with pytest.raises(InvalidQuery, match="'z' selects no cell"):
         levelled().clip(z=(0, 200)).compute()
+
+
+def test_a_clip_leaves_every_station_whose_height_a_mark_looks_at() -> None:
+    given, heights = METHODS["external_drift_kriging within a radius"], HEIGHTS.copy()
+    # Out of the radius of the corner that is kept, and above all others.
+    heights[np.argmax(np.hypot(*(PLACES - [200.0, 600.0]).T))] = 3000.0
+    levels = grid(z={"edges": [400, 450, 2000, 2800]})
+    query = network(heights).interpolate("external_drift_kriging", grid=levels, **given)
+    clip = {"x": (0, 400), "y": (400, 800)}
+    expected = query.compute().sel({name: slice(*bounds) for name, bounds in clip.items()})
+    assert not expected["extrapolated"][-1].any()
+    xr.testing.assert_allclose(query.clip(**clip).compute(), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("order", ["raster", "coarse_to_fine", "walk"])
@@ -358,6 +371,10 @@ def test_what_cannot_be_on_levels_is_refused_before_it_runs() -> None:
     refused("cut the grid's cells", levelled().aggregate("mean", z=500))
     refused("dimension of this surface to clip", network().clip(z=(0, 100)))
     refused("bands of a grid on the ground", levelled_ground().aggregate("mean", z=500))
+    banded = network().aggregate("mean", z=500)
+    refused("made of bands already", banded.interpolate("ordinary_kriging", grid=levels, **trend))
+    refused("made of bands; interpolate in time first", banded.interpolate("linear", time="5min", max_gap="1h"))
+    refused("made of bands already", banded.aggregate("mean", z="all"))
     refused("chooses a value in time", network().aggregate("last", z=500))
     square = {"type": "Polygon", "coordinates": [[[0, 400], [800, 400], [800, 800], [0, 800], [0, 400]]]}
     refused("zones lie on one level, this grid has 4 levels", levelled().aggregate("mean", zones={"a": square}))
@@ -389,3 +406,20 @@ def test_stations_of_an_archive_have_bands(tmp_path: Path) -> None:
     assert 1 < known.sum() < known.size
     expected = flat["value"][:, known].mean("series")
     np.testing.assert_allclose(found.compute()["value"][:, 0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("trend", ["profile", "lapse_rate", {"lapse_rate": -6.5}])
+def test_what_is_made_of_a_slice_does_not_depend_on_who_reports_in_others(trend: object) -> None:
+    # The lowest and the highest station report in the last slice alone.
+    values = VALUES.copy()
+    values[:-1, [np.argmin(HEIGHTS), np.argmax(HEIGHTS)]] = np.nan
+    times = np.datetime64("2007-10-01T12:00", "ns") + np.arange(SLICES) * np.timedelta64(20, "m")
+    coords = {"time": times, **{name: ("station", PLACES[:, at]) for at, name in enumerate("xy")}}
+    array = xr.DataArray(
+        values, dims=("time", "station"), coords={**coords, "elevation": ("station", HEIGHTS)}, name="air_temperature"
+    )
+    given = {"grid": grid(z={"edges": EDGES}), "variogram": MODEL, "mean": 5.0, "trend": trend}
+    query = hg.base(array).interpolate("simple_kriging", **given)
+    clipped = query.clip(time=("2007-10-01T12:00", "2007-10-01T14:00")).compute()["value"]
+    assert clipped.sizes["time"] == 6
+    np.testing.assert_allclose(clipped, query.compute()["value"][:6], rtol=1e-10)

@@ -136,6 +136,18 @@ def test_two_steps_are_an_aggregate_of_aggregates(spec: str, first: str) -> None
             np.testing.assert_allclose(found["value"].to_numpy()[row, number], expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("function", ["first", "last", "sample"])
+def test_a_value_of_a_zone_can_be_chosen_in_time(function: str) -> None:
+    means = kriged().aggregate("mean", zones=zones(), min_coverage=0)
+    found = means.aggregate(function, time="4h", min_coverage=0).compute()["value"].to_numpy()
+    every = means.compute()["value"].to_numpy().reshape(len(found), -1, len(RECTANGLES))
+    for cell, zone in np.ndindex(found.shape):
+        held = every[cell, :, zone][np.isfinite(every[cell, :, zone])]
+        wanted = {"first": held[:1], "last": held[-1:], "sample": held}[function]
+        assert found[cell, zone] in wanted or (np.isnan(found[cell, zone]) and not len(held))
+    assert np.isfinite(found).any()
+
+
 def test_a_user_function_gets_the_cells_that_belong_and_coverage_is_by_area() -> None:
     def spread(values: Floats) -> Floats:
         return np.nanmax(values, axis=0) - np.nanmin(values, axis=0)

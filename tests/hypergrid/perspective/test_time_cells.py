@@ -170,6 +170,33 @@ def test_clip_bounds_the_readings_of_cells_that_come_again() -> None:
     assert found["count_possible"].to_numpy()[:, 0].tolist() == [2] * 6 + [3] * 6 + [2] * 12
 
 
+# clip           |-----------------------|          00:05 to 01:05
+# instants   0  10  20  30  40  50  60  70           every ten minutes
+# cells      00------------------ -01-----           of 10 in 30 minutes: 00:00, 00:30, 01:00
+def test_cells_that_come_again_hold_no_instant_and_no_cell_outside_the_clip() -> None:
+    data = array("2007-04-01", 24, every="5min").fillna(1.0)
+    window = ("2007-04-01T00:05", "2007-04-01T01:05")
+    instants = hg.base(data).interpolate("linear", time="10min", max_gap="1h")
+    found = instants.aggregate("count", time="hour_of_day").clip(time=window).compute()
+    assert found["count_possible"].to_numpy()[:2, 0].tolist() == [5, 1]
+    assert found["value"].to_numpy()[:2, 0].tolist() == [5, 1]
+    cells = hg.base(data).aggregate("mean", time={"length": "10min", "step": "30min"})
+    for first, possible in (("00:05", [2, 1]), ("00:15", [1, 1])):
+        found = cells.aggregate("count", time="hour_of_day").clip(time=(f"2007-04-01T{first}", "2007-04-01T01:20"))
+        assert found.compute()["count_possible"].to_numpy()[:2, 0].tolist() == possible
+
+
+@pytest.mark.parametrize("second", ["all", {"periodic": "day_of_week", "zone": ZURICH}])
+def test_what_is_possible_is_told_also_where_a_clip_begins_in_a_day_without_readings(second: object) -> None:
+    # Readings begin on the 3rd; the clip begins at noon of the day before, and ends at noon of the 5th.
+    data = array("2007-04-03", 5 * 24).fillna(1.0)
+    days = hg.base(data).aggregate("count", time={"step": "1day", "zone": ZURICH})
+    found = days.aggregate("sum", time=second).clip(time=("2007-04-02T12:00", "2007-04-05T12:00")).compute()
+    assert found["value"].sum("series" if second == "all" else found["value"].dims[0]).to_numpy().max() >= 2.5 * 24
+    assert int(found["count"].isel(series=0).sum()) == 3
+    assert int(found["count_possible"].isel(series=0).sum()) == 3
+
+
 def test_a_clip_selects_uneven_cells_by_their_corner_and_reads_them_whole() -> None:
     query = hg.base(array("2007-01-10", 400 * 24)).aggregate("mean", time="month")
     whole, part = query.compute(), query.clip(time=("2007-03-15", "2007-06-01")).compute()

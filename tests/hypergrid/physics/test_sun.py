@@ -62,6 +62,15 @@ def test_long_cells_hold_the_mean_of_their_parts() -> None:
     assert hours[11, 0] > 500.0
 
 
+def test_a_cell_is_the_same_whichever_are_asked_for_with_it() -> None:
+    starts, place = instant("2007-10-01T00:00") + np.arange(3) * 7 * HOUR_NS, (np.array([7.0]), np.array([46.0]))
+    lengths = np.array([HOUR_NS // 2, 7 * HOUR_NS, 30 * HOUR_NS])
+    together = sun.clear_sky_of_cells(starts, lengths, *place, np.zeros(1), turbidity=3.0)
+    for cell in range(3):
+        alone = sun.clear_sky_of_cells(starts[cell : cell + 1], int(lengths[cell]), *place, np.zeros(1), turbidity=3.0)
+        assert together[cell] == pytest.approx(alone[0], rel=1e-14)
+
+
 def test_an_instant_is_a_cell_without_length() -> None:
     noon, place = instant("2007-10-01T11:30"), (np.array([7.0]), np.array([46.0]))
     now = sun.sun(noon)
@@ -77,3 +86,5 @@ def test_radiation_comes_back_from_its_share_and_nights_are_dark() -> None:
     assert sun.clear_sky_index(np.array([10.0]), np.array([2.0]))[0] < 1.3
     assert sun.from_clear_sky_index(np.array([0.0, np.nan]), np.array([50.0, 50.0])).tolist()[0] == 0.0
     assert np.isnan(sun.from_clear_sky_index(np.array([np.nan, np.nan]), np.array([50.0, 0.0]))).all()
+    # Where a station has no position nobody knows whether it is night.
+    assert np.isnan(sun.from_clear_sky_index(np.array([0.7]), np.array([np.nan]))).all()

@@ -135,6 +135,21 @@ def test_a_stream_whose_first_clock_was_wrong_is_believed_later() -> None:
     assert join.statistics().held < 300
 
 
+@pytest.mark.parametrize("years", [-37, 12])
+def test_a_clock_that_is_wrong_for_good_is_a_stream_that_sleeps(years: int) -> None:
+    stream, key = steady(3, 3000, 60 * 10**9)
+    bad = key.copy()
+    bad[(stream == 2) & (key > 1000 * 60 * 10**9)] += years * YEAR_NS
+    for form in ("inner", "assembling"):
+        join = WoJoin(3, form=form, idle_s=600.0)  # type: ignore[arg-type]
+        matches = join.push(stream, bad, np.zeros(9000), key)
+        assert len(matches.late) == 1999
+        assert np.all(matches.late.stream == 2)
+        assert len(matches) == (1001 if form == "inner" else 2999)
+        assert join.statistics().held < 20
+        assert [one.activity for one in join.statistics().streams] == ["awake", "awake", "asleep"]
+
+
 def test_limits() -> None:
     with pytest.raises(TooLarge, match=r"one tuple each projects 104 .* 100 allowed"):
         WoJoin(2, allowed_bytes=100)

@@ -169,3 +169,19 @@ def test_time_alone_closes_slices_when_all_are_silent() -> None:
     matches = join.advance(20 * 10**9)
     assert matches.rows.tolist() == [[0, 0], [1, -1]]
     assert join.statistics().held == 0
+
+
+def test_published_holds_what_equation_3_8_asks_for() -> None:
+    # Stream 1 lags by 50 tuples: stream 0 is held for it, of stream 1 no more than the least.
+    n = 2000
+    stream = np.r_[np.zeros(50), np.tile([0, 1], n)]
+    key = np.r_[np.arange(50), np.stack([np.arange(50, n + 50), np.arange(n)], axis=1).ravel()]
+    join = WoJoin(2, policy="published")
+    assert len(join.push(stream, key, np.zeros(len(key)))) == n
+    told = join.statistics().streams
+    assert [one.lag for one in told] == [50, -50]
+    assert [one.bound for one in told] == [50, 1]
+    assert [one.held for one in told] == [50, 1]
+    # It wakes up to what is held when the streams come level.
+    join.push(np.ones(50), np.arange(n, n + 50), np.zeros(50))
+    assert [one.held for one in join.statistics().streams] == [1, 1]

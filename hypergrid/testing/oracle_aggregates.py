@@ -1,0 +1,151 @@
+"""Aggregates as an oracle takes them: the values of one cell, in order of time, to one number."""
+
+import math
+import operator
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hypergrid.testing.own_functions import OWN_AGGREGATES
+
+WORD = 2**64
+DAY_NS = 86_400_000_000_000
+DAYS = {"day": 1.0, "year": 365.25, "decade": 3652.5}
+
+MIN_COVERAGE = {
+    **dict.fromkeys(("mean", "median", "quantile", "variance", "standard_deviation", "exceedance"), 0.8),
+    **dict.fromkeys(("circular_mean", "trend", "rain_accumulation"), 0.8), **dict.fromkeys(("sum", "degree_days"), 1.0),
+}  # fmt: skip
+"""Share of what is possible below which a cell is missing, where the question does not say it."""
+
+WEIGHED = ("mean", "sum")
+"""Functions that weigh cells of a grid by how much of them a zone holds."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One value of a cell."""
+
+    value: float
+    at_ns: int
+    """Where in time it stands [ns since 1970 UTC]."""
+    for_days: float = math.nan
+    """How long it stands for [day]."""
+    weight: float = 1.0
+    """In a mean, or in a sum."""
+
+
+def aggregated(name: str, members: Sequence[Member], given: Mapping[str, Any], cell: int = 0) -> float:
+    """Return the aggregate of values in order of time.
+
+    Parameters
+    ----------
+    name, given
+        The function and its parameters.
+    members
+        Values, none of them missing; of a counter, what it grew by.
+    cell
+        The cell's hash, by which a sample is drawn.
+    """
+    values = [member.value for member in members]
+    if name == "count":
+        return float(len(values))
+    if not values:
+        return math.nan
+    if name in OWN_AGGREGATES:
+        return OWN_AGGREGATES[name](values, **given)
+    ways: dict[str, Callable[[], float]] = {
+        "mean": lambda: _weighted(members) / math.fsum(member.weight for member in members),
+        "sum": lambda: _weighted(members),
+        "rain_accumulation": lambda: math.fsum(values),
+        "min": lambda: min(values),
+        "max": lambda: max(values),
+        "first": lambda: values[0],
+        "last": lambda: values[-1],
+        "sample": lambda: values[cell % len(values)],
+        "median": lambda: statistics.median(values),
+        "quantile": lambda: _quantile(sorted(values), given["q"]),
+        "variance": lambda: statistics.variance(values) if len(values) > 1 else math.nan,
+        "standard_deviation": lambda: statistics.stdev(values) if len(values) > 1 else math.nan,
+        "exceedance": lambda: sum(_exceeds(value, given) for value in values) / len(values),
+        "circular_mean": lambda: _direction(values),
+        "degree_days": lambda: math.fsum(_warm(member, given) for member in members),
+        "trend": lambda: _slope(members) * DAYS[given.get("per", "day")],
+    }
+    return float(ways[name]())
+
+
+def _weighted(members: Sequence[Member]) -> float:
+    return math.fsum(member.weight * member.value for member in members)
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    above = ordered[min(low + 1, len(ordered) - 1)]
+    return ordered[low] + (place - low) * (above - ordered[low])
+
+
+def _exceeds(value: float, given: Mapping[str, Any]) -> bool:
+    compare = operator.lt if given.get("side") == "below" else operator.gt
+    return bool(compare(value, given["threshold"]))
+
+
+def _direction(degrees: Sequence[float]) -> float:
+    east = statistics.fmean(math.sin(math.radians(value)) for value in degrees)
+    north = statistics.fmean(math.cos(math.radians(value)) for value in degrees)
+    return math.degrees(math.atan2(east, north)) % 360 if math.hypot(east, north) >= 1e-9 else math.nan
+
+
+def _warm(member: Member, given: Mapping[str, Any]) -> float:
+    above: float = min(member.value, given.get("upper", math.inf)) - given["base"]
+    return max(above, 0.0) * member.for_days
+
+
+def _slope(members: Sequence[Member]) -> float:
+    """Return the least-squares slope [per day], by fractions, so that nothing cancels."""
+    times = [Fraction(member.at_ns, DAY_NS) for member in members]
+    if len(members) < 3 or len(set(times)) < 2:
+        return math.nan
+    mean_time, values = sum(times) / len(times), [Fraction(member.value) for member in members]
+    mean = sum(values) / len(values)
+    products = sum((t - mean_time) * (v - mean) for t, v in zip(times, values, strict=True))
+    return float(products / sum((t - mean_time) ** 2 for t in times))
+
+
+def increments(series: Sequence[tuple[int, float]], max_gap_ns: int) -> dict[int, float]:
+    """Return by how much a counter grew up to each reading, by its place in the series; reset where it fell.
+
+    Parameters
+    ----------
+    series
+        Times [ns] and values, in order of time, none missing.
+    max_gap_ns
+        Longest time between two readings over which the growth is known [ns].
+    """
+    found = {}
+    for number in range(1, len(series)):
+        (before, low), (now, value) = series[number - 1], series[number]
+        if now - before <= max_gap_ns:
+            found[number] = value - low if value >= low else value
+    return found
+
+
+def is_enough(count: float, possible: float, share: float) -> bool:
+    """Return whether a cell has the share of what is possible that it needs."""
+    return Fraction(count) >= Fraction(str(share)) * Fraction(possible)
+
+
+def hash_of(key: int) -> int:
+    """Return 64 bits mixed (SplitMix64)."""
+    key = (key + 0x9E3779B97F4A7C15) % WORD
+    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    key = (key ^ (key >> 27)) * 0x94D049BB133111EB % WORD
+    return key ^ (key >> 31)
+
+
+def cell_hash(first: int, second: int) -> int:
+    """Return the hash of a cell from its corner in time and its key in space, or of two corners."""
+    return hash_of((hash_of(first % WORD) + 0x9E3779B97F4A7C15 * second) % WORD)
