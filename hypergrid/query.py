@@ -275,20 +275,23 @@ class Query:
         """Return what a run would compute, with its projected bytes."""
         return make_plan(self.surface(), refining=refining)
 
-    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None) -> str:
+    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None, measured: bool = False) -> str:
         """Return the chain, the rewriting and the plan in words.
 
         Parameters
         ----------
         strategy, allowed_bytes
             As `compute` takes them; where the memory is absent, blocks are what is best where it does not matter.
+        measured
+            Whether unit costs and densities are those that were measured where this process has computed a step before;
+            tabled costs, and a value in every cell, where absent.
 
         Raises
         ------
         HyperGridError
             The query cannot be answered, or there is no such strategy.
         """
-        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes))
+        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes), measured=measured)
 
     def compute(
         self,

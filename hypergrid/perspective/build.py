@@ -17,7 +17,7 @@ from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
 from hypergrid.perspective.fitting import check_aggregate, longest_interval_ns, refuse_directions, refuse_longer
 from hypergrid.perspective.functions import CONVERTS
-from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_moved
+from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_far_levels, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
 from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.merging import check_sources, merge
@@ -433,6 +433,8 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memor
     layers = tuple((name, layer.token) for name, layer in covariates.items())
     operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, far=reach.far, memory=memory)
     _refuse_far(cells, stations, operator, reach)
+    if cells.z is not None:
+        refuse_far_levels(cells.z, stations, covariates.get(ELEVATION))
     for name, layer in covariates.items():
         if cells.z is None or name != ELEVATION:
             _refuse_elsewhere(name, layer, cells)

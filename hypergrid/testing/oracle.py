@@ -19,9 +19,9 @@ from hypergrid.perspective.steps import Question, Step
 from hypergrid.testing.feeds import Feed, Row, Sensor
 from hypergrid.testing.in_time_oracle import in_time
 from hypergrid.testing.oracle_aggregates import (
+    BY_AREA,
     DAY_NS,
     MIN_COVERAGE,
-    WEIGHED,
     Member,
     aggregated,
     cell_hash,
@@ -405,7 +405,7 @@ def _over_space(step: Step, here: Answer, result: Answer, feed: Feed) -> list[Co
         result.axes = {"z": levels(cells["z"], (min(known), max(known) + 1))}
         return [in_band(band, heights) for (band,) in result.grid_places]
     result.axes = {name: axis_cells(name, cells.get(name), axis) for name, axis in here.axes.items()}
-    by_size = step.name in WEIGHED[:1]
+    by_size = step.name in BY_AREA
     return [coarser(place, here.axes, by_size=by_size) for place in result.grid_places]
 
 

@@ -27,13 +27,14 @@ OF_ANY: Final = ("min", "max", "count", "exceedance")
 """Aggregates also of directions."""
 OF_NUMBERS: Final = ("mean", "mean", "sum", "median", "quantile", "variance", "standard_deviation")
 OWN: Final = ("own_travel", "own_power")
-KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", "sum", *CHOICES, *OWN})
+KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", *CHOICES, *OWN})
 GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest", "external_drift_kriging")
 METHODS: Final = (*GRID_METHODS, "linear", "spline")
-LEVELS: Final = (
-    {"start": 2300, "step": 50, "count": 3}, {"edges": [2200, 2350, 2360, 2500]}, {"edges": [2330, 2400]}
+LEVELS: Final[tuple[Any, ...]] = (
+    {"start": 2300, "step": 50, "count": 3}, {"start": 2330, "step": 70, "count": 1},
+    {"edges": [2200, 2350, 2360, 2500]}, [2325, 2375, 2425], [2340, 2350, 2500],
 )  # fmt: skip
-"""Of grids above the networks of `networks`."""
+"""Of grids above the networks of `networks`; those between edges differ in height, by which the oracle knows them."""
 COARSER: Final = (100, "all", {"edges": [2200, 2350, 2500]}, {"start": 2300, "step": 150, "count": 2})
 """What may be made of them, or of stations."""
 BANDS: Final = (*COARSER, {"edges": [2310, 2374, 2375, 2500]})
@@ -56,8 +57,9 @@ OF_INSTANTS: Final = frozenset(
 """Steps after which a value may stand for an instant."""
 VANISHING: Final = frozenset(
     {"variance", "standard_deviation", "trend", "difference", "anomaly", "own_travel", "standardised_anomaly"}
+    | {"vapour_pressure_deficit"}
 )
-"""Steps that make 0 of equal values, but for rounding: nothing is to be divided by them."""
+"""Steps that make 0 of equal values, or in saturated air, but for rounding: nothing is to be divided by them."""
 ELEMENTWISE: Final = ("valid_range", "scale", "limit", "own_soft")
 FORMULAS: Final = {
     "vapour_pressure_deficit": ("air_temperature", "relative_humidity"),
@@ -263,8 +265,8 @@ def _grids(draw: st.DrawFn, state: _State) -> Document:
     if not state.is_lonlat:
         corner = {"x": -240, "y": 0, "step": 120}
     if draw(st.integers(0, 2)) == 0:
-        corner["z"] = draw(st.sampled_from(LEVELS))
-        state.levels = corner["z"].get("count") or len(corner["z"]["edges"]) - 1
+        said = corner["z"] = draw(st.sampled_from(LEVELS))
+        state.levels = len(said) if isinstance(said, list) else said.get("count") or len(said["edges"]) - 1
     knows_heights = state.levels > 0 or state.has_ground
     method = draw(st.sampled_from(("ordinary_kriging", *(GRID_METHODS if knows_heights else GRID_METHODS[:-1]))))
     params: Document = {"variogram": draw(VARIOGRAMS)} if "kriging" in method else {}
@@ -451,7 +453,7 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
         plain = frozenset({*CHOICES, "min", "max", *ELEMENTWISE[:2]})
     if not set(state.names) <= plain or state.space == "zones":
         formulas = []
-    if VANISHING & set(state.names):
+    if VANISHING & set(state.names) or state.unit == "degC":
         simple.remove("ratio")
     if formulas and state.variable == "relative_humidity":
         formulas = ["dew_point"] * 3
