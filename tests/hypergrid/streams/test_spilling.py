@@ -14,6 +14,7 @@ import pytest
 
 from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.streams import BufferFull, Known, WoJoin
+from hypergrid.streams.loads import disorder_dominated
 from hypergrid.streams.parameters import Description, Policy, Strategy
 from hypergrid.streams.runs import Columns
 from hypergrid.streams.segments import Segments
@@ -164,6 +165,29 @@ def test_a_lag_is_worth_three_times_the_disk(seconds: float, tmp_path: Path) -> 
     found = limited(join, load, cuts=40)
     assert (segments.written > 1) == (seconds == 0)
     assert len(together(found)[2]) == 20_000
+
+
+def test_sorting_goes_down_to_what_the_scrambling_factor_allows() -> None:
+    load = disorder_dominated(2 * 2**20)
+    factor = load.sources[0].scrambling_factor
+    factors = Known(scrambling_factor=(factor,) * 3)
+    sorts = 3 * factor * 24
+    arrivals = load.arrivals()
+    # Beside what sorting takes, a fifth for what the join holds, as arrivals are Poisson.
+    join = WoJoin(3, policy="published", known=factors, strategy="msf", allowed_bytes=int(1.2 * sorts))
+    plain = WoJoin(3, policy="published", known=factors)
+    found = plain_found = 0
+    for start in range(0, len(arrivals), 4096):
+        piece = arrivals.take(slice(start, start + 4096))
+        found += len(join.push(piece.stream, piece.key, piece.payload, piece.arrival_ns))
+        plain_found += len(plain.push(piece.stream, piece.key, piece.payload, piece.arrival_ns))
+        assert join.statistics().held_bytes <= 1.2 * sorts
+    found, plain_found = found + len(join.finish()), plain_found + len(plain.finish())
+    assert found == plain_found == load.keys
+    # Without sorting it takes more than the limit.
+    assert plain.statistics().held_peak * 32 > 1.2 * sorts
+    with pytest.raises(TooLarge, match="tuples first projects"):
+        WoJoin(3, policy="published", known=factors, strategy="msf", allowed_bytes=sorts)
 
 
 def test_limits_that_cannot_be_met_are_refused_with_both_numbers() -> None:
