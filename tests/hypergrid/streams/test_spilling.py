@@ -246,7 +246,7 @@ def test_a_restart_from_a_snapshot_gives_what_would_have_come(strategy: Strategy
 def test_segments_of_a_snapshot_stay_until_the_next(tmp_path: Path) -> None:
     load = leading(6000, 3000)
     join = WoJoin(3, known=known_of(load), strategy="dbf", allowed_bytes=9000, spill_folder=tmp_path)
-    join.push(*columns(load, 0, 7000))
+    first = join.push(*columns(load, 0, 7000)).rows
     snapshot = join.snapshot()
     assert len(snapshot) < 40_000
     wanted = join.push(*columns(load, 7000, 17_000)).rows
@@ -258,9 +258,8 @@ def test_segments_of_a_snapshot_stay_until_the_next(tmp_path: Path) -> None:
     files = set(tmp_path.rglob("*.arrow"))
     join.snapshot()
     assert set(tmp_path.rglob("*.arrow")) < files
-    ends = join.push(*columns(load, 17_000, None)).rows
-    assert len(ends) + len(wanted) + 1 > 0
-    join.finish()
+    ends = [join.push(*columns(load, 17_000, None)).rows, join.finish().rows]
+    assert sorted(map(tuple, np.concatenate([first, wanted, *ends]).tolist())) == load.joined()
     assert not list(tmp_path.iterdir())
 
 
