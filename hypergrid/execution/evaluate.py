@@ -28,6 +28,7 @@ from hypergrid.execution.interpolations import (
     reached_by,
     stations_used,
 )
+from hypergrid.execution.left_out import LeftOut
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.networks import Network, Networks
@@ -35,6 +36,7 @@ from hypergrid.execution.outside import unlike
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
+from hypergrid.execution.standing import gaps_of_cells, gaps_of_readings
 from hypergrid.execution.stations import aggregate_readings, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
@@ -89,13 +91,17 @@ class Evaluator:
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
         self._networks = Networks()
-        self.left_out: dict[str, int] = {}
-        """Readings that were read and not used, by reason."""
+        self._left_out = LeftOut()
         self.remarks = Remarks()
         """What is said beside the values."""
         self.correlation = ""
         """Which correlation between slices the variance of a mean took, for people."""
         self._errors: dict[str, MeanErrors] = {}
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Readings that were read and not used, by reason."""
+        return self._left_out.counts
 
     def hold(self, here: Perspective, cells: Cells) -> None:
         """Keep a materialised perspective, every time cell of every place; nothing below it is computed again."""
@@ -244,11 +250,16 @@ class Evaluator:
             return at_instants(self._known(here, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
             if here.source.holds_readings:
-                return aggregate_readings(self._read(here.source), time, axis, operator=operator, times=times)
+                readings = self._read(here.source)
+                if operator.row.prepare is not None and not self.remarks.has_said(here.token):
+                    self.remarks.say(here.token, gaps_of_readings(readings, operator))
+                return aggregate_readings(readings, time, axis, operator=operator, times=times)
             keys = space_keys(axis, np.arange(axis.count))
             axes = (here.source.topology.time, time)
             needed, part = time_part(axes, operator, times)
             block = self._at_stations(here.source, needed)
+            if operator.row.prepare is not None and times is None:
+                self.remarks.say(here.token, gaps_of_cells(block.value, here.source.topology.time, operator))
             return aggregate_cells(block, operator, times=axes, space=None, full_space=1, keys=keys, part=part)
         if isinstance(operator, Recur):
             needed, which = recurred(here, times)
@@ -282,8 +293,8 @@ class Evaluator:
                 message = f"{operator.source.variable.name} is an array, not readings"
                 raise TypeError(message)
             accepted = np.isin(found.flag, operator.accept_flags)
-            for flag, count in zip(*np.unique(found.flag[~accepted], return_counts=True), strict=True):
-                self._leave_out(f"flag {flag}", int(count))
+            for flag in np.unique(found.flag[~accepted]):
+                self._left_out.add(f"flag {flag}", found.take(found.flag == flag))
             return finite(found.take(accepted))
         readings = self._read(here.source)
         if not isinstance(operator, Convert):
@@ -291,13 +302,8 @@ class Evaluator:
             raise TypeError(message)
         with naming_reading(here, readings):
             value = converted(operator, readings.value)
-        lost = int(np.count_nonzero(np.isnan(value)))
-        if lost:
-            self._leave_out(", ".join(call.name for call in operator.calls), lost)
+        self._left_out.add(", ".join(call.name for call in operator.calls), readings.take(np.isnan(value)))
         return finite(replace(readings, value=value))
-
-    def _leave_out(self, reason: str, count: int) -> None:
-        self.left_out[reason] = self.left_out.get(reason, 0) + count
 
     def _elementwise(
         self, here: Perspective, sources: list[Cells], places: NDArray[np.intp], times: Times | None

@@ -6,6 +6,7 @@ from hypergrid.execution.measured import TABLE, Measured
 from hypergrid.execution.plan import Plan, PlanStep
 from hypergrid.execution.time_coordinates import readable_ns
 from hypergrid.perspective import Perspective, Surface
+from hypergrid.perspective.fitting import coverage_unknown
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
 from hypergrid.topology import PER_UNIT, Bands, Bins, Grid, Instants, Periodic, ZoneCells
@@ -47,7 +48,8 @@ def chain_lines(surface: Surface) -> list[str]:
 
 
 def _line(item: Perspective) -> str:
-    return f"{item.operator.describe()} -> {_cells(item)}"
+    unknown = coverage_unknown(item)
+    return f"{item.operator.describe()} -> {_cells(item)}" + (f"; {unknown}" if unknown else "")
 
 
 def _cells(item: Perspective) -> str:

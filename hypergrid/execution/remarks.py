@@ -31,9 +31,13 @@ class Remarks:
         """By field, in how many slices each cell has too few stations of those that report; -1 where not yet known."""
 
     def say(self, about: str, note: str) -> None:
-        """Tell a reader of the result something, instead of what was said about the same before."""
+        """Tell a reader of the result something, instead of what was said about the same before; empty: nothing."""
         self._said[about] = note
-        self.notes[:] = self._said.values()
+        self.notes[:] = filter(None, self._said.values())
+
+    def has_said(self, about: str) -> bool:
+        """Return whether something was said about it."""
+        return about in self._said
 
     def without_covariates(self, field: str, grid: Grid, cells: NDArray[np.intp], names: tuple[str, ...]) -> None:
         """Say that some cells are missing since their covariates are."""

@@ -15,7 +15,7 @@ from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
-from hypergrid.perspective.fitting import check_aggregate, refuse_directions, refuse_longer
+from hypergrid.perspective.fitting import check_aggregate, longest_interval_ns, refuse_directions, refuse_longer
 from hypergrid.perspective.functions import CONVERTS
 from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_far_levels, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
@@ -292,6 +292,7 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
         space = _coarser(along, space, variable=here)
     unit = row.unit(here.unit, given)
     check_aggregate(row, tuple(cells), here)
+    given = given if row.settle is None else dict(row.settle(given, longest_interval_ns(here)))
     if "time" in cells and here.holds_readings:
         _refuse_short(time, here)
     known = tuple(sorted((name, value) for name, value in given.items() if value is not None))

@@ -107,6 +107,12 @@ class _State:
         return self.spec is not None and self.spec.kind == "again"
 
     @property
+    def is_counter(self) -> bool:
+        """Whether the values are readings of a counter."""
+        kept = {*CHOICES, *ELEMENTWISE, *METHODS, "wet", "root_of_rain", "rain_of_root"}
+        return self.variable == "rain_meter" and set(self.names) <= kept
+
+    @property
     def is_placed(self) -> bool:
         """Whether it is known where the sun is."""
         return self.is_lonlat and self.spec is not None and not self.is_over and self.space not in ("zones", "bands")
@@ -325,6 +331,8 @@ def _functions(state: _State, *, over_time: bool, over_space: bool) -> list[str]
     names = [*OF_ANY, *(OWN if state.own else ())]
     if state.unit == "degree":
         names += ["circular_mean"] * 6
+    elif state.is_counter:
+        names += ["trend"] if over_time else []
     else:
         names += [*OF_NUMBERS, *(["trend"] * 2 if over_time else [])]
     if over_time and not over_space:
@@ -332,8 +340,8 @@ def _functions(state: _State, *, over_time: bool, over_space: bool) -> list[str]
         lasting = state.spec.is_lasting if state.spec else not state.is_array and state.pace != "minutes"
         if state.unit == "degC" and lasting:
             names += ["degree_days"] * 3
-        if state.unit != "degree" and "rain_accumulation" not in state.names:
-            names += ["rain_accumulation"] * (12 if state.variable == "rain_meter" else 1)
+        if state.unit == "mm" and "rain_accumulation" not in state.names:
+            names += ["rain_accumulation"] * 12
     return names
 
 
@@ -348,8 +356,8 @@ def _parameters(draw: st.DrawFn, state: _State, name: str) -> Document:
     if name == "degree_days":
         return {"base": 3.1, **draw(st.sampled_from([{}, {"upper": 9.7}]))}
     if name == "rain_accumulation":
-        longest_s = round(PACES[state.pace].slice_s * draw(st.sampled_from([2, 5, 40])))
-        return {"max_gap": f"{longest_s}s"}
+        longest = draw(st.sampled_from([None, 2, 5, 40]))
+        return {} if longest is None else {"max_gap": f"{round(PACES[state.pace].slice_s * longest)}s"}
     return {"exponent": 1.5} if name == "own_power" and draw(st.booleans()) else {}
 
 

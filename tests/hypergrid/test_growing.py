@@ -84,9 +84,9 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
         "at stations": archive["air_temperature"]
         .convert("valid_range", low=0.0, high=9.0)
         .aggregate("max", time="10min"),
-        "counter": archive["air_temperature"].aggregate(
-            "rain_accumulation", time="10min", max_gap="6min", min_coverage=0
-        ),
+        "counter": archive["air_temperature"]
+        .convert("scale", factor=1.0, unit="mm")
+        .aggregate("rain_accumulation", time="10min", max_gap="6min", min_coverage=0),
         "greatest of cells": air.aggregate("max", time="12min", min_coverage=0),
         "hour of the day": air.aggregate("mean", time="hour_of_day", min_coverage=0),
         "given edges": air.aggregate(
