@@ -75,7 +75,12 @@ class Run:
         assert self.columns is not None
         self.taken += count
         self.low = int(self.columns.key[self.taken]) if self.taken < self.size else CEILING
-        if self.segment is None and 2 * self.taken >= self.size:
+        if 2 * self.taken >= self.size:
+            self.shrink()
+
+    def shrink(self) -> None:
+        """Give back the memory of what has gone, of a run in memory alone."""
+        if self.columns is not None and self.segment is None and self.taken:
             rest = self.columns.part(slice(self.taken, None))
             self.columns = Columns(rest.key.copy(), rest.row.copy(), rest.payload.copy())
             self.size, self.taken = self.size - self.taken, 0

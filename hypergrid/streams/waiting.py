@@ -314,19 +314,20 @@ class Waiting:
                 queue.load(absent[0], self.segments)
 
     def relieve(self, held_bytes: int) -> bool:
-        """Move to disk what waits, until the limit is kept; return whether it is.
+        """Give back memory and move to disk what waits, until the limit is kept; return whether it is.
 
         Raises
         ------
         OSError
             Something could not be written; it waits in memory.
         """
-        if self.segments is None:
-            return self.within(held_bytes)
         for queue in self.queues:
             for run in queue.runs:
+                run.shrink()
                 if run.segment is not None:
                     run.columns = None
+        if self.segments is None:
+            return self.within(held_bytes)
         for queue in sorted(self.queues, key=lambda queue: -queue.memory_bytes):
             if self.within(held_bytes):
                 return True

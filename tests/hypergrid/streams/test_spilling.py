@@ -14,6 +14,7 @@ import pytest
 
 from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.streams import BufferFull, Known, WoJoin
+from hypergrid.streams.loads import disorder_dominated
 from hypergrid.streams.parameters import Description, Policy, Strategy
 from hypergrid.streams.runs import Columns
 from hypergrid.streams.segments import Segments
@@ -166,6 +167,29 @@ def test_a_lag_is_worth_three_times_the_disk(seconds: float, tmp_path: Path) -> 
     assert len(together(found)[2]) == 20_000
 
 
+def test_sorting_goes_down_to_what_the_scrambling_factor_allows() -> None:
+    load = disorder_dominated(2 * 2**20)
+    factor = load.sources[0].scrambling_factor
+    factors = Known(scrambling_factor=(factor,) * 3)
+    sorts = 3 * factor * 24
+    arrivals = load.arrivals()
+    # Beside what sorting takes, a fifth for what the join holds, as arrivals are Poisson.
+    join = WoJoin(3, policy="published", known=factors, strategy="msf", allowed_bytes=int(1.2 * sorts))
+    plain = WoJoin(3, policy="published", known=factors)
+    found = plain_found = 0
+    for start in range(0, len(arrivals), 4096):
+        piece = arrivals.take(slice(start, start + 4096))
+        found += len(join.push(piece.stream, piece.key, piece.payload, piece.arrival_ns))
+        plain_found += len(plain.push(piece.stream, piece.key, piece.payload, piece.arrival_ns))
+        assert join.statistics().held_bytes <= 1.2 * sorts
+    found, plain_found = found + len(join.finish()), plain_found + len(plain.finish())
+    assert found == plain_found == load.keys
+    # Without sorting it takes more than the limit.
+    assert plain.statistics().held_peak * 32 > 1.2 * sorts
+    with pytest.raises(TooLarge, match="tuples first projects"):
+        WoJoin(3, policy="published", known=factors, strategy="msf", allowed_bytes=sorts)
+
+
 def test_limits_that_cannot_be_met_are_refused_with_both_numbers() -> None:
     for strategy in STRATEGIES:
         with pytest.raises(TooLarge, match=r"one tuple each projects 140 bytes, above the 139 allowed"):
@@ -222,7 +246,7 @@ def test_a_restart_from_a_snapshot_gives_what_would_have_come(strategy: Strategy
 def test_segments_of_a_snapshot_stay_until_the_next(tmp_path: Path) -> None:
     load = leading(6000, 3000)
     join = WoJoin(3, known=known_of(load), strategy="dbf", allowed_bytes=9000, spill_folder=tmp_path)
-    join.push(*columns(load, 0, 7000))
+    first = join.push(*columns(load, 0, 7000)).rows
     snapshot = join.snapshot()
     assert len(snapshot) < 40_000
     wanted = join.push(*columns(load, 7000, 17_000)).rows
@@ -234,9 +258,8 @@ def test_segments_of_a_snapshot_stay_until_the_next(tmp_path: Path) -> None:
     files = set(tmp_path.rglob("*.arrow"))
     join.snapshot()
     assert set(tmp_path.rglob("*.arrow")) < files
-    ends = join.push(*columns(load, 17_000, None)).rows
-    assert len(ends) + len(wanted) + 1 > 0
-    join.finish()
+    ends = [join.push(*columns(load, 17_000, None)).rows, join.finish().rows]
+    assert sorted(map(tuple, np.concatenate([first, wanted, *ends]).tolist())) == load.joined()
     assert not list(tmp_path.iterdir())
 
 
