@@ -100,7 +100,7 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if source == target or source in DIMENSIONLESS_TEXT or target in DIMENSIONLESS_TEXT:
         return array
-    if _is_difference(source) != _is_difference(target) and (_is_offset(source) or _is_offset(target)):
+    if _is_difference(source) != _is_difference(target) and (is_offset(source) or is_offset(target)):
         message = (
             f"{as_cf(source)!r} does not convert to {as_cf(target)!r}: a difference of temperatures is not a "
             "temperature; give it in K, or as a number alone"
@@ -117,8 +117,10 @@ def _is_difference(unit: str) -> bool:
     return unit.startswith("delta_")
 
 
-def _is_offset(unit: str) -> bool:
+def is_offset(unit: str) -> bool:
     """Return whether 0 of the unit is not nothing, as with degC."""
+    if unit in DIMENSIONLESS_TEXT:
+        return False
     return not _is_difference(unit) and not _REGISTRY.Quantity(1.0, _parse(unit))._is_multiplicative  # noqa: SLF001
 
 

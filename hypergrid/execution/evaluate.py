@@ -31,13 +31,14 @@ from hypergrid.execution.interpolations import (
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.networks import Network, Networks
+from hypergrid.execution.outside import unlike
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.stations import aggregate_readings, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
-from hypergrid.kriging.detrended import DetrendedKriging
+from hypergrid.kriging.detrended import Detrended, DetrendedKriging
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.in_time import Known
 from hypergrid.kriging.local import LocalField
@@ -74,7 +75,7 @@ class Evaluator:
         meter
             What measures each perspective.
         keeps_weights
-            Whether weights of local kriging are kept for other boxes.
+            Whether weights of kriging are kept for other boxes.
         """
         self._meter, self._keeps_weights = meter, keeps_weights
         self._pulled, self._buffers = pulled, buffers
@@ -303,6 +304,8 @@ class Evaluator:
     ) -> Cells:
         operator = here.operator
         if isinstance(operator, Merge):
+            for note in unlike([source.topology.space for source in here.sources]):
+                self.remarks.say(note, note)
             return merged(here, operator, sources)
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} is not element-wise"
@@ -503,9 +506,7 @@ class Evaluator:
         for note in (*placing.notes, *(of_what(here.source) + note for note in prepared.notes)):
             self.remarks.say(note, note)
         field = prepared.field
-        if isinstance(field, KrigingField):
-            field.expect(here.topology.space.count)
-        elif isinstance(field, LocalField):
+        if isinstance(field, KrigingField | LocalField | Detrended):
             field.expect(here.topology.space.count, here.topology.time.count, keep=self._keeps_weights)
         placed_count = int((placing.near & known).sum()) - prepared.merged
         stations = min(operator.given.get("neighbours") or placed_count, placed_count)

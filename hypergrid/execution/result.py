@@ -8,14 +8,15 @@ import scipy
 import xarray as xr
 from numpy.typing import NDArray
 
-from hypergrid.execution.names import functions_of, value_names
+from hypergrid.execution.names import functions_of, parameters_of, value_names
 from hypergrid.execution.run import Outcome
-from hypergrid.execution.time_coordinates import over_cells, time_coords
+from hypergrid.execution.time_coordinates import cells_words, over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
+from hypergrid.times import format_instant
 from hypergrid.topology import Bands, Bins, Grid, SeriesAxis, Space, ZoneCells, changes_cells
 from hypergrid.units import as_cf
 from hypergrid.version import VERSION
@@ -154,12 +155,23 @@ def _space_coords(space: Space) -> dict[str, Any]:
     return coords
 
 
-def _value_attributes(surface: Perspective) -> dict[str, str]:
-    attributes = {"units": as_cf(surface.unit), **value_names(surface)}
-    methods = [text for item in _told(surface) if (text := _cell_method(item))]
+def _value_attributes(surface: Perspective) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"units": as_cf(surface.unit), **value_names(surface)}
+    told = _told(surface)
+    methods = [text for item in told if (text := _cell_method(item))]
     if methods:
         # What the branches of a recipe have in common is said once.
         attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
+    others = [_in_words(item) for item in told if isinstance(item.operator, Aggregate) and not _has_method(item)]
+    if others:
+        attributes["comment"] = "; ".join(dict.fromkeys(others))
+    for item in told:
+        if isinstance(item.operator, Aggregate):
+            given = parameters_of(item, item.operator)
+            attributes |= {f"{item.operator.function}_{name}": value for name, value in given.items()}
+    normals = [_reference(item.source) for item in surface.chain() if isinstance(item.operator, Recur)]
+    if normals:
+        attributes["reference"] = "; ".join(dict.fromkeys(normals))
     return attributes
 
 
@@ -170,24 +182,61 @@ def _told(here: Perspective) -> list[Perspective]:
     return [*(item for source in here.sources for item in _told(source)), here]
 
 
+def _reference(normal: Perspective) -> str:
+    """Return what values are compared with: of which cells, made how, and of which time."""
+    steps = [_in_words(item) for item in _told(normal) if isinstance(item.operator, Aggregate)]
+    time = normal.topology.time
+    # Cells over all instants of an array end a nanosecond after the last.
+    start, stop = (format_instant(edge - edge % 1_000) for edge in (time.origin, time.stop))
+    return f"{value_names(normal)['long_name']}: {', then '.join(dict.fromkeys(steps))}; {start} to {stop}"
+
+
+def _in_words(item: Perspective) -> str:
+    """Return an aggregate in words, for what CF has none of."""
+    operator = item.operator
+    if not isinstance(operator, Aggregate):
+        message = f"{type(operator).__name__} is no aggregate"
+        raise TypeError(message)
+    remarks = [cells_words(operator.dimensions, item.topology.time), _weighing(item, operator)]
+    words = ", ".join(remark for remark in remarks if remark)
+    over = f"{operator.called()} over {', '.join(operator.dimensions)}"
+    return f"{over} ({words})" if words else over
+
+
+def _has_method(item: Perspective) -> bool:
+    return isinstance(item.operator, Aggregate) and bool(item.operator.row.cell_method)
+
+
 def _cell_method(item: Perspective) -> str:
-    """Return what a step does to the cells, as CF writes it; nothing for those that keep them."""
+    """Return what a step does to the cells, as CF writes it; nothing where it keeps them, or CF has no word."""
     operator = item.operator
     if isinstance(operator, InterpolateInTime):
         return f"time: point (comment: {operator.method})"
     if isinstance(operator, Interpolate):
         return _support(operator, item.topology.space)
-    if not isinstance(operator, Aggregate):
+    if not isinstance(operator, Aggregate) or not _has_method(item):
         return ""
-    said = over_cells(operator.dimensions, _cf_method(operator.function), item.topology.time)
-    weights = _weights(item, operator)
-    return f"{said} (comment: weighted by the {weights} of the cells)" if weights and "(comment:" not in said else said
+    return over_cells(
+        operator.dimensions, operator.row.cell_method, item.topology.time, remark=_weighing(item, operator)
+    )
 
 
-def _weights(item: Perspective, operator: Aggregate) -> str:
-    """Return what cells are weighted by in an aggregate, in words; empty where all are alike."""
+def _weighing(item: Perspective, operator: Aggregate) -> str:
+    """Return how an aggregate weighs cells that are not all alike, in words; empty where that changes nothing."""
+    differ, row = _differing(item, operator), operator.row
+    if not differ or row.weigh == "share":
+        return ""
+    if row.weigh == "area":
+        return f"weighted by the {differ} of the cells"
+    # The least of values is the same whatever they weigh.
+    matters = row.step is not None or row.whole is not None
+    return f"each cell alike, whatever its {differ}" if matters else ""
+
+
+def _differing(item: Perspective, operator: Aggregate) -> str:
+    """Return in what cells differ that an aggregate puts together, in words; empty where in nothing."""
     below, above = item.source.topology.space, item.topology.space
-    if operator.row.weigh != "area" or not changes_cells(below, above) or not isinstance(below, Grid):
+    if not changes_cells(below, above) or not isinstance(below, Grid):
         return ""
     by_area = "lat" in operator.dimensions or (isinstance(above, Bands) and below.system == "lonlat")
     by_height = isinstance(below.z, Bins) and "z" in operator.dimensions
@@ -202,13 +251,6 @@ def _support(operator: Interpolate, space: Space) -> str:
         return f"{height}area: point (comment: estimate at the cell's centre)"
     side, point = given.get("quadrature", 4), height and "z: point "
     return f"{point}area: mean (comment: block of {side} by {side} Gauss-Legendre points)"
-
-
-def _cf_method(function: str) -> str:
-    return {
-        "min": "minimum", "max": "maximum", "first": "point", "last": "point", "sample": "point",
-        "circular_mean": "mean", "degree_days": "sum", "rain_accumulation": "sum",
-    }.get(function, function)  # fmt: skip
 
 
 def _count_name(surface: Perspective) -> str:

@@ -91,6 +91,13 @@ class AggregateRow:
     unit: Callable[[str, Mapping[str, Any]], str] = lambda unit, _: unit
     """Unit of the result from the source's unit and the parameters; raises InvalidUnit or InvalidQuery where they do
     not fit."""
+    cell_method: str = ""
+    """What CF calls it among its cell methods; empty where CF has no word for it."""
+    long_name: str = ""
+    """What the result is, for people, where it is no longer what its source is; `{0}` stands for the source's name,
+    a parameter's name in braces for the parameter with its unit."""
+    standard_name: str | None = None
+    """CF standard name of what `long_name` says."""
 
     @property
     def decomposable(self) -> bool:
@@ -110,6 +117,11 @@ def _mean(states: States, count: Counts, _given: Given) -> Floats:
         return states[0] / np.where(count > 0, count, np.nan)
 
 
+def _share(states: States, count: Counts, given: Given) -> Floats:
+    # Weights that add up to the count do so but for rounding.
+    return np.minimum(_mean(states, count, given), 1.0)
+
+
 def _where_any(states: States, count: Counts, _given: Given) -> Floats:
     return np.where(count > 0, states[0], np.nan)
 
@@ -117,10 +129,44 @@ def _where_any(states: States, count: Counts, _given: Given) -> Floats:
 _SUM = Part(np.add, 0.0)
 _AMOUNT = {"linear": True, "of_extremes": False, "of_directions": False}
 
-_add("mean", "Arithmetic mean.", min_coverage=0.8, parts=(_SUM,), finish=_mean, weigh="area", **_AMOUNT)
-_add("sum", "Sum.", min_coverage=1.0, parts=(_SUM,), finish=_where_any, weigh="share", of_instants=False, **_AMOUNT)
-_add("min", "Smallest value.", parts=(Part(np.minimum, np.inf),), finish=_where_any, of_instants=False)
-_add("max", "Largest value.", parts=(Part(np.maximum, -np.inf),), finish=_where_any, of_instants=False)
+_add(
+    "mean",
+    "Arithmetic mean.",
+    min_coverage=0.8,
+    parts=(_SUM,),
+    finish=_mean,
+    weigh="area",
+    cell_method="mean",
+    **_AMOUNT,
+)
+_add(
+    "sum",
+    "Sum; one of temperatures in degC is of what they lie above 0 degC, in K.",
+    min_coverage=1.0,
+    parts=(_SUM,),
+    finish=_where_any,
+    weigh="share",
+    of_instants=False,
+    unit=lambda unit, _: formulas.difference_unit(unit),
+    cell_method="sum",
+    **_AMOUNT,
+)
+_add(
+    "min",
+    "Smallest value.",
+    parts=(Part(np.minimum, np.inf),),
+    finish=_where_any,
+    of_instants=False,
+    cell_method="minimum",
+)
+_add(
+    "max",
+    "Largest value.",
+    parts=(Part(np.maximum, -np.inf),),
+    finish=_where_any,
+    of_instants=False,
+    cell_method="maximum",
+)
 _add(
     "count",
     "Number of values.",
@@ -128,15 +174,18 @@ _add(
     finish=lambda _states, count, _given: count.astype(np.float64),
     of_instants=False,
     unit=lambda _unit, _given: "1",
+    cell_method="sum",
+    long_name="number of values of {0}",
 )
 
-_add("first", "Earliest value.", rank=lambda _, count: np.zeros_like(count), over="time")
-_add("last", "Latest value.", rank=lambda _, count: count - 1, over="time")
+_CHOSEN = {"over": "time", "cell_method": "point"}
+_add("first", "Earliest value.", rank=lambda _, count: np.zeros_like(count), **_CHOSEN)
+_add("last", "Latest value.", rank=lambda _, count: count - 1, **_CHOSEN)
 _add(
     "sample",
     "One value that a hash of the cell picks: the same every time.",
     rank=lambda hashes, count: (hashes % count.astype(np.uint64)).astype(np.int64),
-    over="time",
+    **_CHOSEN,
 )
 
 _SPREAD = {
@@ -148,6 +197,8 @@ _add(
     "Sample variance (over n - 1); missing below two values.",
     finish=formulas.variance,
     unit=lambda unit, _: formulas.squared_unit(unit),
+    cell_method="variance",
+    long_name="variance of {0}",
     **_SPREAD,
 )
 _add(
@@ -155,6 +206,8 @@ _add(
     "Sample standard deviation (over n - 1); missing below two values.",
     finish=formulas.standard_deviation,
     unit=lambda unit, _: formulas.difference_unit(unit),
+    cell_method="standard_deviation",
+    long_name="standard deviation of {0}",
     **_SPREAD,
 )
 
@@ -167,7 +220,13 @@ def _quantile_unit(unit: str, given: Given) -> str:
 
 
 _RANKED = {"min_coverage": 0.8, "of_extremes": False, "of_directions": False}
-_add("median", "The value in the middle, or the mean of the two.", whole=formulas.median, **_RANKED)
+_add(
+    "median",
+    "The value in the middle, or the mean of the two.",
+    whole=formulas.median,
+    cell_method="median",
+    **_RANKED,
+)
 _add(
     "quantile",
     "The value below which a share q of the values lies, interpolated linearly between them.",
@@ -175,6 +234,7 @@ _add(
     whole=formulas.quantile,
     unit=_quantile_unit,
     of_instants=False,
+    long_name="{q} quantile of {0}",
     **_RANKED,
 )
 
@@ -195,6 +255,7 @@ _add(
     finish=formulas.direction,
     of_extremes=False,
     unit=_direction_unit,
+    cell_method="mean",
 )
 
 
@@ -218,9 +279,12 @@ _add(
         Parameter("side", "text", "'above' or 'below'", required=False, default="above"),
     ),
     parts=(Part(np.add, 0.0, formulas.exceeds),),
-    finish=_mean,
+    finish=_share,
     of_instants=False,
+    weigh="area",
     unit=_share_unit,
+    cell_method="mean",
+    long_name="share of {0} {side} {threshold}",
 )
 
 
@@ -255,6 +319,8 @@ _add(
     lasting=True,
     over="time",
     unit=_degree_days_unit,
+    cell_method="sum",
+    long_name="degree days of {0} above {base}",
 )
 
 
@@ -280,6 +346,7 @@ _add(
     timed=True,
     over="with time",
     unit=_trend_unit,
+    long_name="trend of {0} per {per}",
 )  # fmt: skip
 
 
@@ -311,4 +378,6 @@ _add(
     of_instants=False,
     over="time",
     unit=_counter_unit,
+    cell_method="sum",
+    long_name="what {0} grew by",
 )  # fmt: skip

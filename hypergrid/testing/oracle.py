@@ -5,11 +5,12 @@ is in `oracle_times.py`, how a cell's values become one in `oracle_aggregates.py
 `oracle_formulas.py`, grids, zones and interpolation in space in `oracle_spaces.py`.
 """
 
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import product
 from typing import Any, TypeVar
 
@@ -17,9 +18,9 @@ from hypergrid.perspective.steps import Question, Step
 from hypergrid.testing.feeds import Feed, Row, Sensor
 from hypergrid.testing.in_time_oracle import in_time
 from hypergrid.testing.oracle_aggregates import (
+    BY_AREA,
     DAY_NS,
     MIN_COVERAGE,
-    WEIGHED,
     Member,
     aggregated,
     cell_hash,
@@ -158,8 +159,23 @@ def _last_time_cells(question: Question) -> object:
 
 def _is_normal(other: Question, before: Question) -> bool:
     """Return whether a source of a merge is a climatology: over all of time, or cells that come again, as it alone."""
-    cells = _last_time_cells(other)
-    return _is_of_all(cells) and ("time" in dict(other.clip) or cells != _last_time_cells(before))
+    cells, own = _last_time_cells(other), _last_time_cells(before)
+    alike = cells == own or (_is_of_all(cells) and _is_of_all(own) and "all" not in (cells, own)
+                             and _blocks_in_spring(_text(cells)) == _blocks_in_spring(_text(own)))  # fmt: skip
+    return _is_of_all(cells) and ("time" in dict(other.clip) or not alike)
+
+
+def _text(cells: object) -> str:
+    return json.dumps(dict(cells) if isinstance(cells, Mapping) else cells)
+
+
+@lru_cache
+def _blocks_in_spring(spec: str) -> list[tuple[Block, ...]]:
+    """Return when cells that come again, given as JSON, are there: in ten days with a change of clocks."""
+    days: Block = (parse_instant("2007-03-20"), parse_instant("2007-03-30"))
+    one = even(range(*days, days[1] - days[0]), days[1] - days[0])
+    found = time_cells(json.loads(spec), one, days, exact=True, longitudes=[0])
+    return [cell.blocks for cell in found.cells]
 
 
 def _window(question: Question) -> Block | None:
@@ -374,7 +390,7 @@ def _over_space(step: Step, here: Answer, result: Answer, feed: Feed) -> list[Co
         result.axes = {"z": levels(cells["z"], (min(known), max(known) + 1))}
         return [in_band(band, heights) for (band,) in result.grid_places]
     result.axes = {name: axis_cells(name, cells.get(name), axis) for name, axis in here.axes.items()}
-    by_size = step.name in WEIGHED[:1]
+    by_size = step.name in BY_AREA
     return [coarser(place, here.axes, by_size=by_size) for place in result.grid_places]
 
 

@@ -229,7 +229,10 @@ def test_a_difference_of_two_units_is_taken_in_one(make: Make) -> None:
     # A difference of temperatures is not a temperature.
     assert found["value"].attrs["units"] == "K"
     assert "standard_name" not in found["value"].attrs
-    ratio = warm.merge("ratio", warm).compute()
+    with pytest.raises(InvalidUnit, match="a ratio needs values whose 0 is nothing; got 'degC'"):
+        warm.merge("ratio", warm).compute()
+    absolute = warm.convert("scale", factor=1.0, offset=273.15, unit="K")
+    ratio = absolute.merge("ratio", absolute).compute()
     assert values(ratio) == [1.0]
     assert ratio["value"].attrs["units"] == "1"
     wet = archive["surface_temperature"].convert("scale", factor=1.0, unit="%").aggregate("first", time="10min")
