@@ -245,7 +245,7 @@ class Query:
         return self._with(replace(self.question, select=items({**dict(self.question.select), **properties})))
 
     def accept_flags(self, *flags: int) -> "Query":
-        """Read only readings with these QARTOD flags (default 1 and 2)."""
+        """Read only readings with these QARTOD flags (default 1 and 2); the values of an array have none."""
         return self._with(replace(self.question, accept_flags=flags))
 
     def with_variance(self, *, correlation_time: str | None = None) -> "Query":
@@ -277,20 +277,23 @@ class Query:
         """Return what a run would compute, with its projected bytes."""
         return make_plan(self.surface(), refining=refining)
 
-    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None) -> str:
+    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None, measured: bool = False) -> str:
         """Return the chain, the rewriting and the plan in words.
 
         Parameters
         ----------
         strategy, allowed_bytes
             As `compute` takes them; where the memory is absent, blocks are what is best where it does not matter.
+        measured
+            Whether unit costs and densities are those that were measured where this process has computed a step before;
+            tabled costs, and a value in every cell, where absent.
 
         Raises
         ------
         HyperGridError
             The query cannot be answered, or there is no such strategy.
         """
-        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes))
+        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes), measured=measured)
 
     def compute(
         self,
@@ -477,7 +480,8 @@ def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
     ----------
     array
         Dimensions (time, station) or (time, series); coordinates lon and lat [degree], or x and y [m], and perhaps
-        elevation [m], of the stations; NaN is missing; `attrs["units"]`, its name is the variable.
+        elevation [m], of the stations, in other units where their attrs["units"] say so; NaN is missing;
+        `attrs["units"]`, its name is the variable. Times are UTC, or have a zone.
     layers
         Fields that do not change with time, by name, for methods that use them: each a DataArray of the dimensions
         (lat, lon), or (y, x), as the stations' coordinates, evenly spaced, NaN where unknown, with `attrs["units"]`;
@@ -486,7 +490,8 @@ def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
     Raises
     ------
     InvalidQuery
-        Dimensions or coordinates are missing, times are not increasing, or a layer has other coordinates.
+        Dimensions or coordinates are missing, times are missing or not increasing, there is no station or one twice,
+        or a layer has other coordinates.
     InvalidLayer
         A layer's cells are not even, or hold no value.
     """

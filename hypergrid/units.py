@@ -55,6 +55,12 @@ KNOWN_VARIABLES: Final = {
 }
 """Variables that need no declaration; a deployment may add others."""
 
+COUNTERS: Final = frozenset({"rain_meter"})
+"""Variables whose single readings are those of an ever-growing counter."""
+
+_AMOUNTS: Final = ("mm", "m3", "kg", "kg m-2", "J", "J m-2")
+"""A unit of each kind of what can be amassed."""
+
 
 @lru_cache(maxsize=512)
 def _parse(unit: str) -> pint.Unit:
@@ -111,6 +117,13 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
     except pint.errors.DimensionalityError as error:
         message = f"{source!r} does not convert to {target!r}: they measure different things"
         raise InvalidUnit(message) from error
+
+
+def is_amount(unit: str) -> bool:
+    """Return whether values may be amounts, which a counter can amass: a depth, a volume, an energy, a mere number."""
+    if unit in (*DIMENSIONLESS_TEXT, "count"):
+        return True
+    return any(_parse(unit).dimensionality == _parse(amount).dimensionality for amount in _AMOUNTS)
 
 
 def _is_difference(unit: str) -> bool:

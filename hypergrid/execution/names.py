@@ -1,7 +1,7 @@
 """What the values of a perspective are called, and which functions made them."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
@@ -41,6 +41,9 @@ def name_of(here: Perspective) -> Name:
         for row_ in reversed(operator.rows()):
             if row_.long_name or row_.standard_name:
                 return Name(row_.long_name or names[0].long_name, row_.standard_name, here.unit)
+        rows = zip(operator.rows(), operator.calls, strict=True)
+        if not all(row_.keeps_quantity(call.given) for row_, call in rows):
+            return replace(names[0], standard_name=None)
     if isinstance(operator, Aggregate):
         return _aggregated(names[0], here, operator)
     return names[0]

@@ -29,13 +29,17 @@ def outside_of(target: Space) -> list[str]:
     unknown = np.isnan(target.heights_m)
     found = {"without a known elevation": unknown, "with an elevation outside all bands": target.is_outside}
     space = target.source
-    if not isinstance(space, SeriesAxis):
-        return [f"{which.sum():,} cells {what} are in no band" for what, which in found.items() if which.any()]
-    return [
-        f"stations {what} are in no band: {_some([space.series[i].station for i in np.flatnonzero(which)])}"
-        for what, which in found.items()
-        if which.any()
-    ]
+    here = {what: which for what, which in found.items() if which.any()}
+    kind, notes = "cell", [f"{which.sum():,} cells {what} are in no band" for what, which in here.items()]
+    if isinstance(space, SeriesAxis):
+        names = [series.station for series in space.series]
+        kind = "station"
+        notes = [
+            f"stations {what} are in no band: {_some([names[i] for i in np.flatnonzero(which)])}"
+            for what, which in here.items()
+        ]
+    empty = [f"{low:.7g} to {high:.7g} m" for low, high in target.z.bounds[np.diff(target.edges) == 0]]
+    return [*notes, f"bands that hold no {kind}: {_some(empty)}"] if empty else notes
 
 
 def unlike(spaces: Sequence[Space]) -> list[str]:

@@ -483,10 +483,14 @@ def _step(here: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanS
 
 
 def _kept_bytes(here: Perspective, block: int, rows: _Rows, times: int | None) -> int:
-    """Return what local kriging keeps for other boxes and queries [bytes]; of slices that are buffered few are new."""
+    """Return what kriging keeps for other boxes and queries [bytes]; of slices that are buffered few are new."""
     operator, stations = here.operator, _stations(here) if here.sources else 0
-    if not isinstance(operator, Interpolate) or operator.uses_all(stations) or not operator.row.has_variance:
+    if not isinstance(operator, Interpolate) or not operator.row.has_variance:
         return 0
+    if operator.uses_all(stations):
+        # Right-hand sides of a small job; those of one block are counted with what is made of them.
+        pairs, others = stations * here.topology.space.count, max(here.topology.space.count - block, 0)
+        return 8 * stations * others * _parts(here) if pairs <= WORTH_COMPILED else 0
     if times is None and rows.own > FEW_SLICES:
         return 0
     return held_bytes(here.topology.space.count, block, _near(here), stations, here.topology.time.count)

@@ -14,6 +14,7 @@ from hypergrid.execution.time_coordinates import cells_words, over_cells, time_c
 from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
 from hypergrid.perspective.archive_source import ArchiveSource
+from hypergrid.perspective.fitting import coverage_unknown
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
 from hypergrid.times import format_instant
@@ -313,7 +314,7 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome, *, to
     if outcome.left_out:
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)
-    notes = [*outcome.notes]
+    notes = [*outcome.notes, *dict.fromkeys(filter(None, map(coverage_unknown, surface.chain())))]
     if outcome.extrapolated is not None and outcome.extrapolated.any():
         share = outcome.extrapolated.mean()
         notes.append(f"{share:.1%} of the cells lie outside the stations' range of elevation (extrapolated)")

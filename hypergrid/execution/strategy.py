@@ -32,7 +32,7 @@ class Strategy:
     buffered: bool = True
     """Whether cells that several boxes ask for are kept between them."""
     keeps_weights: bool = True
-    """Whether weights of local kriging are kept for the next box, and for the next query."""
+    """Whether weights of kriging are kept for the next box, and for the next query."""
 
     def describe(self) -> str:
         """One line for people."""

@@ -43,6 +43,12 @@ class Detrended:
         """What a reader of the result should know."""
         return (*self._trend.notes, *getattr(self._inner, "notes", ()))
 
+    def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
+        """Tell the inner method how much will be asked for in all, and whether it may keep what does not change."""
+        inner = getattr(self._inner, "expect", None)
+        if inner is not None:
+            inner(places, slices, keep=keep)
+
     def at(self, targets: Targets) -> Floats:
         """Return estimates, shape (slices, targets); missing where the inner method's are."""
         estimates = self._inner.at(targets)

@@ -53,7 +53,7 @@ class KrigingField:
         self.system = System.of(who, stations, model, drift or Drift())
         self.system.drift.refuse_undetermined(who, stations)
         self.noise_free = noise_free
-        self._job_pairs = 0
+        self._job_pairs, self._keep = 0, True
         self.mean = self.system.drift.drift.mean or 0.0
         """The known mean of simple kriging, else 0."""
         covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
@@ -138,11 +138,18 @@ class KrigingField:
         return WEIGHTS.get(key, lambda: self.system.sides(targets, job_pairs=self._job_pairs))
 
     def _is_kept(self, targets: Targets) -> bool:
-        return max(len(targets.positions_m) * self.system.stations.count, self._job_pairs) <= WORTH_COMPILED
+        pairs = max(len(targets.positions_m) * self.system.stations.count, self._job_pairs)
+        return self._keep and pairs <= WORTH_COMPILED
 
-    def expect(self, places: int) -> None:
-        """Say how many places will be asked for in all, so that a part of a large job is done as large jobs are."""
-        self._job_pairs = places * self.system.stations.count
+    def expect(self, places: int, _slices: int, *, keep: bool = True) -> None:
+        """Say how many places will be asked for in all, so that a part of a large job is done as large jobs are.
+
+        Parameters
+        ----------
+        keep
+            Whether right-hand sides may be kept for slices to come.
+        """
+        self._job_pairs, self._keep = places * self.system.stations.count, keep
 
     def variance(self, targets: Targets) -> Floats:
         """Return the kriging variance of each slice's estimates, shape (slices, targets).

@@ -13,7 +13,7 @@ folded on their own, over time and over space, and merged.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,14 @@ from hypergrid.perspective import aggregate_formulas as formulas
 from hypergrid.perspective.aggregate_formulas import Counts, Given, States
 from hypergrid.perspective.listing import Floats, Listing, Members
 from hypergrid.registry import Registry
-from hypergrid.times import parse_duration
+from hypergrid.times import DAY_NS, format_duration, parse_duration
 from hypergrid.units import DIMENSIONLESS_TEXT, convert
 
 Hashes = NDArray[np.uint64]
+
+LEAST_GAP_NS: Final = DAY_NS // 24
+GAP_INTERVALS: Final = 3
+"""A counter is followed over a gap of so many intervals, and over the least gap in any case: two missing readings."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class AggregateRow:
     prepare: Callable[[Floats, Counts, NDArray[Any], Given], Floats] | None = None
     """Values that are not missing, their times [ns] and whose they are (series or cells of space), in the order of
     time within each, to what is aggregated in their place; NaN is missing."""
+    settle: Callable[[Given, int], Mapping[str, Any]] | None = None
+    """Parameters, and how far values lie apart [ns] (0 where that is not known), to parameters without gaps."""
     reach_ns: Callable[[Given], int] | None = None
     """How far before a cell values have a say in it [ns]; None: not at all."""
     dtype: type[np.generic] = np.float64
@@ -77,6 +83,8 @@ class AggregateRow:
     """Whether it makes sense over values that are themselves maxima or minima."""
     of_directions: bool = True
     """Whether it makes sense over directions, where 350 and 10 degree are near."""
+    of_counters: bool = True
+    """Whether it makes sense over the readings of an ever-growing counter."""
     of_instants: bool = True
     """Whether its result may stand for an instant within the cell; an amount or a spread is of the whole cell."""
     timed: bool = False
@@ -127,7 +135,7 @@ def _where_any(states: States, count: Counts, _given: Given) -> Floats:
 
 
 _SUM = Part(np.add, 0.0)
-_AMOUNT = {"linear": True, "of_extremes": False, "of_directions": False}
+_AMOUNT = {"linear": True, "of_extremes": False, "of_directions": False, "of_counters": False}
 
 _add(
     "mean",
@@ -190,7 +198,7 @@ _add(
 
 _SPREAD = {
     "min_coverage": 0.8, "step": formulas.spread_of, "merge": formulas.merged_spread, "of_extremes": False,
-    "of_directions": False, "of_instants": False,
+    "of_directions": False, "of_counters": False, "of_instants": False,
 }  # fmt: skip
 _add(
     "variance",
@@ -219,7 +227,7 @@ def _quantile_unit(unit: str, given: Given) -> str:
     return unit
 
 
-_RANKED = {"min_coverage": 0.8, "of_extremes": False, "of_directions": False}
+_RANKED = {"min_coverage": 0.8, "of_extremes": False, "of_directions": False, "of_counters": False}
 _add(
     "median",
     "The value in the middle, or the mean of the two.",
@@ -355,23 +363,32 @@ def _gap_ns(given: Given) -> int:
 
 
 def _counter_unit(unit: str, given: Given) -> str:
-    _gap_ns(given)
+    if given["max_gap"] is not None:
+        _gap_ns(given)
     return unit
+
+
+def _bridged(given: Given, interval_ns: int) -> Mapping[str, Any]:
+    if given["max_gap"] is not None:
+        return given
+    return {**given, "max_gap": format_duration(max(LEAST_GAP_NS, GAP_INTERVALS * interval_ns))}
 
 
 _add(
     "rain_accumulation",
     "What an ever-growing counter grew by: the sum of the increments between readings, a drop being a reset. An "
-    "increment belongs to the cell of its later reading; none is known over a gap longer than max_gap.",
+    "increment belongs to the cell of its later reading; none is known over a gap longer than max_gap, where absent "
+    "three intervals of the slowest series, at least 1h.",
     min_coverage=0.8,
     parameters=(
         Parameter(
-            "max_gap", "text", "longest time between two readings that is bridged", required=False, default="1h"
+            "max_gap", "text", "longest time between two readings that is bridged", required=False
         ),
     ),
     parts=(_SUM,),
     finish=_where_any,
     prepare=lambda values, at_ns, group, given: formulas.increments(values, at_ns, group, _gap_ns(given)),
+    settle=_bridged,
     reach_ns=_gap_ns,
     of_extremes=False,
     of_directions=False,

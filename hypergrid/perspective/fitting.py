@@ -1,12 +1,15 @@
 """Which aggregates fit which values and cells: refused before anything runs, by what a function's row says."""
 
+import numpy as np
+
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.aggregates import AggregateRow
-from hypergrid.perspective.operators import Base
+from hypergrid.perspective.operators import Aggregate, Base
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import Regular, SeriesAxis, TimeAxis
+from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
+from hypergrid.units import is_amount
 
 
 def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspective) -> None:
@@ -16,7 +19,7 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
     ------
     InvalidQuery
         Dimensions that the function cannot be taken over; a mean of maxima; a mean of directions; amounts of time over
-        values that stand for none; a counter that is none.
+        values that stand for none; a counter that is none, or a mean of one.
     """
     _refuse_dimensions(row, dimensions)
     kinds = [] if row.of_extremes else sorted(here.extremes)
@@ -28,7 +31,14 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
     if row.lasting:
         _refuse_unknown_lengths(row, here)
     if row.prepare is not None:
-        _refuse_totals(row, here)
+        _refuse_no_counter(row, here)
+    counters = [] if row.of_counters else sorted(here.counters)
+    if counters:
+        message = (
+            f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
+            "rain_accumulation first, or last; where they are amounts already, give the array another name"
+        )
+        raise InvalidQuery(message)
 
 
 def refuse_longer(time: TimeAxis, here: Perspective, min_coverage: float) -> None:
@@ -70,6 +80,39 @@ def _most_held(here: Perspective) -> tuple[int, int, int] | None:
     return extent_ns, interval_ns, extent_ns // interval_ns + 1
 
 
+def coverage_unknown(here: Perspective) -> str:
+    """Return why an aggregate cannot hold its values against `min_coverage`, in words; empty where it can."""
+    operator, source = here.operator, here.sources[0] if here.sources else None
+    if not isinstance(operator, Aggregate) or source is None or not operator.min_coverage or not source.holds_readings:
+        return ""
+    space = source.topology.space
+    held = space.series if isinstance(space, SeriesAxis) else ()
+    unknown = [series.station for series in held if not series.interval_s > 0]
+    if not unknown:
+        return ""
+    return (
+        f"the coverage of {len(unknown)} of {len(held)} series cannot be judged, and min_coverage="
+        f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_few(unknown)})"
+    )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def longest_interval_ns(here: Perspective) -> int:
+    """Return how far values of the slowest series lie apart [ns]: of instants the median; 0 where it is not known."""
+    space, time = here.topology.space, here.topology.time
+    if here.holds_readings:
+        held = space.series if isinstance(space, SeriesAxis) else ()
+        return round(max((series.interval_s for series in held), default=0.0) * SECOND_NS)
+    if isinstance(time, Regular):
+        return time.step
+    if isinstance(time, Bins):
+        return int(time.lengths.max())
+    return round(np.median(np.diff(time.times_ns))) if isinstance(time, Instants) and time.count > 1 else 0
+
+
 def refuse_directions(what: str, here: Perspective, *, instead: str = "") -> None:
     """Refuse directions, where 350 and 10 degree are near: `what` says what was to be done, `instead` what may be."""
     if here.unit == "degree":
@@ -109,20 +152,24 @@ def _refuse_unknown_lengths(row: AggregateRow, here: Perspective) -> None:
     held = space.series if isinstance(space, SeriesAxis) else ()
     unknown = [series.station for series in held if not series.interval_s > 0]
     if unknown:
-        names = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
         message = (
             f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
-            f"is not known ({names}); aggregate before it, for example aggregate('mean', time='1h')"
+            f"is not known ({_few(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
         )
         raise InvalidQuery(message)
 
 
-def _refuse_totals(row: AggregateRow, here: Perspective) -> None:
-    """Refuse totals as the readings of a counter: they are what it grew by already."""
-    space = here.bases()[0].topology.space
-    if isinstance(space, SeriesAxis) and any(series.statistic == "total" for series in space.series):
+def _refuse_no_counter(row: AggregateRow, here: Perspective) -> None:
+    """Refuse values that are no readings of a counter: what one grew by already, or no amounts."""
+    if here.is_accumulated:
         message = (
-            f"{row.name} needs the readings of an ever-growing counter; these series hold totals of their intervals: "
-            "use sum, or select another statistic"
+            f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
+            "a counter grew by: use sum, or select another statistic"
+        )
+        raise InvalidQuery(message)
+    if not is_amount(here.unit):
+        message = (
+            f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
+            f"{here.unit!r}, which cannot be amassed; use mean, or trend"
         )
         raise InvalidQuery(message)

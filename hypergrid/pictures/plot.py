@@ -4,6 +4,7 @@ matplotlib's object interface only: no global state, so that a server's threads 
 """
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -80,7 +81,7 @@ def plot(
     drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
     where = ""
     if chosen is _map and _is_map(dataset) and "z" in dataset.dims:
-        drawn, where = drawn.isel(z=level), f", {_bands(dataset)[level]}"
+        drawn, where = drawn.isel(z=level), f", {_level(dataset, level)}"
     made = chosen(figure, axes, drawn, stations)
     axes.set_title(f"{title or made}{where}\n{_period(drawn)}", fontsize=10, loc="left")
     # A strip at the bottom, which the layout keeps out of, says how the picture was made.
@@ -125,6 +126,13 @@ def _levels(dataset: xr.Dataset) -> int:
 def _bands(dataset: xr.Dataset) -> list[str]:
     """Return the cells along height in words."""
     return [f"{low:.7g} to {high:.7g} m" for low, high in dataset["z_bounds"].to_numpy()]
+
+
+def _level(dataset: xr.Dataset, level: int) -> str:
+    """Return which level a map shows: the height of its estimates, or what it is made of."""
+    made = _bands(dataset)[level]
+    is_made_of_levels = re.search(r"(^| )z: (?!point|area: point)", str(dataset["value"].attrs.get("cell_methods", "")))
+    return made if is_made_of_levels else f"at {float(dataset['z'][level]):.7g} m (level {made})"
 
 
 def place_names(dataset: xr.Dataset) -> list[str]:

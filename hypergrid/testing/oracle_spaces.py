@@ -64,9 +64,12 @@ def axis_cells(name: str, spec: Any, axis: list[Block]) -> list[Block]:  # noqa:
 
 
 def levels(spec: Any, over: Block = (0, 0)) -> list[Block]:  # noqa: ANN401 - a step's cells are JSON
-    """Return levels or bands [mm]: of given edges [m], of a start and a step, or over something in whole steps."""
+    """Return levels or bands [mm]: at heights, of edges [m], of a start and a step, or over something in steps."""
     if spec == "all":
         return [over]
+    if isinstance(spec, list):
+        gaps = [min((abs(other - high) for other in spec if other != high), default=1) for high in spec]
+        return [(high * 1000 - gap * 500, high * 1000 + gap * 500) for high, gap in zip(spec, gaps, strict=True)]
     if isinstance(spec, Mapping) and "edges" in spec:
         return list(pairwise(edge * 1000 for edge in spec["edges"]))
     if isinstance(spec, Mapping):
@@ -99,7 +102,10 @@ def _size(name: str, cell: Block) -> float:
 
 
 def _possible(axis: Sequence[Block], cell: Block) -> int:
-    """Return how many cells of an axis a cell could hold, also beyond the axis where its cells are all alike."""
+    """Return how many cells of an axis a cell could hold.
+
+    An axis goes on for ever where its cells are all alike; given edges, which make them differ, are all that there are.
+    """
     lengths = {end - start for start, end in axis}
     return sum(_within(part, cell) for part in axis) if len(lengths) > 1 else (cell[1] - cell[0]) // lengths.pop()
 

@@ -123,6 +123,31 @@ def test_flags_are_left_out_and_counted(make: Make) -> None:
         query.accept_flags(7)
 
 
+def test_a_reading_that_two_sources_of_a_merge_leave_out_is_counted_once(make: Make) -> None:
+    """Of 30 readings 4 are suspect or impossible; both sources read some of them, in windows of their own."""
+    rows = [(f"00:{2 * k:02d}:00", 900.0 if k in (3, 20) else 5.0, 3 if k in (4, 25) else 1) for k in range(30)]
+    query = make((sensor("a"), rows))["air_temperature"].convert("valid_range", low=-40, high=50)
+    cells = query.aggregate("mean", time="10min", min_coverage=0)
+    normal = query.aggregate("mean", time="all", min_coverage=0).clip(time=("2007-10-01T00:00", "2007-10-01T00:30"))
+    merged = cells.merge("anomaly", normal)
+    assert merged.compute().attrs["hypergrid_readings_left_out"] == "2 by flag 3, 2 by valid_range"
+    late = merged.clip(time=("2007-10-01T00:40", "2007-10-01T01:00"))
+    assert late.compute().attrs["hypergrid_readings_left_out"] == "2 by flag 3, 2 by valid_range"
+    assert normal.compute().attrs["hypergrid_readings_left_out"] == "1 by flag 3, 1 by valid_range"
+
+
+def test_scaled_values_lose_the_name_of_what_they_were(make: Make) -> None:
+    """Twice a temperature is no temperature; one in another unit is, and so is one with a constant taken off."""
+    query = make((sensor("a"), [("00:00:00", 4.0)]))["air_temperature"]
+    for given, unit, standard_name in (
+        ({"factor": 2.0}, "degC", None),
+        ({"factor": 1.0, "offset": -0.3}, "degC", "air_temperature"),
+        ({"factor": 1.8, "offset": 32.0, "unit": "degF"}, "degF", None),
+    ):
+        found = query.convert("scale", **given).aggregate("mean", time="10min", min_coverage=0).compute()["value"]
+        assert (found.attrs["units"], found.attrs.get("standard_name")) == (unit, standard_name)
+
+
 def test_samples_and_means_are_read_unless_one_selects(make: Make) -> None:
     archive = make(
         (sensor("a"), [("00:00:00", 1.0)]),

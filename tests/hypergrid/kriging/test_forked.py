@@ -52,7 +52,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], np.ndarray]:
 
     def ask() -> np.ndarray:
         kriged = KrigingField(stations, values, model=variogram("exponential", psill=1.0, range_m=3000.0))
-        kriged.expect(targets.count)
+        kriged.expect(targets.count, 1)
         return kriged.at(targets)
 
     return ask

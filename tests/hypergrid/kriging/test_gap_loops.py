@@ -13,7 +13,7 @@ from hypergrid.kriging.variogram import Variogram, variogram
 def filled(values: np.ndarray, places_m: np.ndarray, model: Variogram, *, drift: Drift, compiled: bool) -> np.ndarray:
     stations = Stations(places_m, tuple(f"s{i}" for i in range(len(places_m))))
     field = KrigingField(stations, values, model=model, drift=drift)
-    field.expect(WORTH_COMPILED if compiled else 0)
+    field.expect(WORTH_COMPILED if compiled else 0, 1)
     return field.complete
 
 

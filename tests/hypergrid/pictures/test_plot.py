@@ -50,7 +50,7 @@ def levels_result() -> xr.Dataset:
 
 def test_a_map_of_levels_draws_one_and_says_which() -> None:
     dataset = levels_result()
-    for level, words in ((0, "0 to 100 m"), (1, "100 to 300 m")):
+    for level, words in ((0, "at 50 m (level 0 to 100 m)"), (1, "at 200 m (level 100 to 300 m)")):
         axes = plot(dataset, time=2, level=level).axes[0]
         (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
         np.testing.assert_array_equal(np.asarray(mesh.get_array()), dataset["value"].values[2, level])
