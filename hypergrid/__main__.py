@@ -29,6 +29,7 @@ from hypergrid.errors import (
 )
 from hypergrid.export import check_path, write
 from hypergrid.kriging import Score
+from hypergrid.perspective.catalogue import called, catalogue
 from hypergrid.pictures import map_of_best, part_shown, plot_comparison
 from hypergrid.query import OpenArchive, Query, base, open_archive
 from hypergrid.recomputed import again as compute_again
@@ -299,6 +300,32 @@ def _scores(score: Score | None) -> tuple[str, str, str, str]:
 def explain(file: QueryArgument, archive: ArchiveOption) -> None:
     """Say how a query would be computed: the chain, the rewriting, the plan with its bytes."""
     print(_read_query(file, open_archive(archive)).explain())
+
+
+@app.command()
+def functions(
+    name: Annotated[str | None, typer.Argument(help="Function or method of which to say more.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """List the functions and methods that a query may name."""
+    found = [entry for entry in catalogue() if name in (None, entry.name)]
+    if name is not None and not found:
+        raise NotFound.among(kind="function or method", given=name, existing=[entry.name for entry in catalogue()])
+    if as_json:
+        show_json([asdict(entry) for entry in found])
+    elif name is None:
+        columns = ("step", "name", "what it is", "needs", "parameters")
+        rows = ((entry.step, entry.name, entry.summary, entry.needs, entry.called) for entry in found)
+        show_table("Functions and methods", columns, rows)
+    else:
+        for entry in found:
+            show_line(f"{entry.step} {entry.name}: {entry.summary}")
+            if entry.needs:
+                show_line(f"needs {entry.needs}")
+            if entry.parameters:
+                told = ((called(parameter), parameter.summary, parameter.unit) for parameter in entry.parameters)
+                show_table("Parameters; those in brackets may be left out", ("parameter", "what it is", "unit"), told)
 
 
 @app.command()

@@ -4,7 +4,6 @@ import io
 import os
 import shutil
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.execution.zarr_sink import accepted_zarr
 from hypergrid.pictures import picture_bytes
 from hypergrid.registry import Registry
 
@@ -54,10 +54,8 @@ def _instant(time: pd.Timestamp) -> str:
 
 
 def _zarr_folder(dataset: xr.Dataset, folder: Path) -> None:
-    with warnings.catch_warnings():
-        # Text coordinates have no Zarr 3 specification yet; zarr reads back what it writes.
-        warnings.filterwarnings("ignore", message=".*Zarr V3 specification.*")
-        dataset.to_zarr(folder, mode="w", consolidated=False)
+    with accepted_zarr():
+        dataset.to_zarr(folder, mode="w", consolidated=True)
 
 
 def _zarr(dataset: xr.Dataset) -> bytes:

@@ -172,8 +172,9 @@ class Query:
         zones
             Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
         params
-            The function's own (`q` of a quantile, `threshold` of an exceedance; `perspective/aggregates.py`), and
-            `min_coverage`: share of the possible readings below which a cell is missing.
+            The function's own (`hypergrid functions` lists them), and `min_coverage`: share of the possible readings
+            below which a cell is missing. Where absent 1 for sum and degree_days, 0 (any reading is enough) for min,
+            max, count, first, last and sample, 0.8 for all others.
         """
         polygons = None if zones is None else read_zones(zones).to_json()
         cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}

@@ -102,6 +102,22 @@ _SPACE_ATTRIBUTES = {
 }
 
 
+_SERIES_ATTRIBUTES = {
+    "elevation": {
+        "standard_name": "surface_altitude",
+        "units": "m",
+        "positive": "up",
+        "long_name": "elevation of the station above sea level",
+    },
+    "station": {"long_name": "name of the station"},
+    "height_m": {"standard_name": "height", "units": "m", "positive": "up", "long_name": "height above the ground"},
+    "statistic": {"long_name": "what a reading is of its interval"},
+    "interval_s": {"units": "s", "long_name": "interval between readings; 0 where it is not known"},
+    "replicate": {"units": "1", "long_name": "number of the sensor among those alike at one place"},
+    "source": {"long_name": "feed that the readings come from"},
+}
+
+
 def _space_dims(space: Space) -> tuple[str, ...]:
     if isinstance(space, Grid | Bands):
         return tuple(axis.name for axis in space.axes)
@@ -142,17 +158,21 @@ def _space_coords(space: Space) -> dict[str, Any]:
         return coords
     for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
         coords[name] = ("series", values, _away_from_axes(name))
-    coords["elevation"] = ("series", space.elevation_m, {"standard_name": "surface_altitude", "units": "m"})
+    coords["elevation"] = ("series", space.elevation_m, dict(_SERIES_ATTRIBUTES["elevation"]))
     series = space.series
-    coords["station"] = ("series", np.array([s.station for s in series], dtype=str))
-    coords["height_m"] = (
-        "series",
-        np.array([np.nan if s.height_m is None else s.height_m for s in series], dtype=float),
-    )
-    coords["statistic"] = ("series", np.array([s.statistic for s in series], dtype=str))
-    coords["interval_s"] = ("series", np.array([s.interval_s for s in series], dtype=float))
-    coords["replicate"] = ("series", np.array([s.replicate for s in series], dtype=np.int32))
-    coords["source"] = ("series", np.array([s.source for s in series], dtype=str))
+    stations = np.array([s.station for s in series], dtype=str)
+    held: dict[str, NDArray[Any]] = {
+        "station": stations,
+        "height_m": np.array([np.nan if s.height_m is None else s.height_m for s in series], dtype=float),
+        "statistic": np.array([s.statistic for s in series], dtype=str),
+        "interval_s": np.array([s.interval_s for s in series], dtype=float),
+        "replicate": np.array([s.replicate for s in series], dtype=np.int32),
+        "source": np.array([s.source for s in series], dtype=str),
+    }
+    coords.update({name: ("series", values, dict(_SERIES_ATTRIBUTES[name])) for name, values in held.items()})
+    if len(set(stations.tolist())) == len(stations):
+        # CF takes it of what names each series alone.
+        coords["station"][2]["cf_role"] = "timeseries_id"
     return coords
 
 

@@ -95,8 +95,8 @@ def _ratio_unit(first: str, second: str) -> str:
     for unit in (first, second):
         if is_offset(unit):
             message = (
-                f"a ratio needs values whose 0 is nothing; got {unit!r}, of which 20 is not twice 10; take both in K "
-                "first (from degC: scale(factor=1, offset=273.15, unit='K')), or take their difference"
+                f"a ratio needs values whose 0 is nothing; got {unit!r}, of which 20 is not twice 10; take both in K, "
+                "from degC by scale(factor=1, offset=273.15, unit='K'), or their difference"
             )
             raise InvalidUnit(message)
     return "1" if first == second else f"{first} ({second})-1"

@@ -1,6 +1,7 @@
 """What a result says that its numbers are: names, methods of CF alone, parameters, and what is normal."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.errors import InvalidUnit
+from hypergrid.export import write
 from hypergrid.pictures import plot
 from hypergrid.query import Query
 
@@ -149,3 +151,16 @@ def test_an_anomaly_says_what_it_is_compared_with() -> None:
     whole = told(day.clip(time=("2007-10-02", "2007-10-03")))
     assert whole["reference"].endswith("; 2007-10-01T00:00Z to 2007-10-03T23:00Z")
     assert "reference" not in told(hourly().merge("difference", hourly()))
+
+
+def test_coordinates_of_stations_say_what_they_are(tmp_path: Path) -> None:
+    write(hourly().aggregate("mean", time="1day").compute(), tmp_path / "a.nc")
+    with xr.open_dataset(tmp_path / "a.nc") as found:
+        for name in ("station", "height_m", "statistic", "interval_s", "replicate", "source", "elevation"):
+            assert found[name].attrs["long_name"]
+        assert {name: found[name].attrs["units"] for name in ("height_m", "interval_s", "replicate", "elevation")} == {
+            "height_m": "m", "interval_s": "s", "replicate": "1", "elevation": "m"
+        }  # fmt: skip
+        assert found["height_m"].attrs["standard_name"] == "height"
+        assert found["station"].attrs["cf_role"] == "timeseries_id"
+        assert found["interval_s"].dtype == float

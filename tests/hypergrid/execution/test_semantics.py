@@ -335,3 +335,11 @@ def test_arrays_that_are_no_base_are_refused(change: Callable[[xr.DataArray], xr
     array = xr.DataArray([[1.0], [2.0]], dims=("time", "station"), coords=coords)
     with pytest.raises(InvalidQuery, match=says):
         hg.base(change(array))
+
+
+def test_a_station_of_two_series_is_no_id_of_one(make: Make) -> None:
+    archive = make((sensor("a"), [("00:00:00", 1.0)]), (sensor("a", height_m=10.0), [("00:00:00", 2.0)]))
+    both = archive["air_temperature"].aggregate("first", time="10min")
+    assert both.compute().sizes["series"] == 2
+    assert "cf_role" not in both.compute()["station"].attrs
+    assert both.select(height_m=10.0).compute()["station"].attrs["cf_role"] == "timeseries_id"

@@ -58,7 +58,7 @@ class TestMerge:
 
     def test_of_arrays_with_different_names_reads_both(self) -> None:
         first, second = array([[1, 2]], name="t"), array([[10, 20]], name="u")
-        assert hg.base(first).merge("ratio", hg.base(second)).compute()["value"].to_numpy().tolist() == [[0.1, 0.1]]
+        assert hg.base(first).merge("difference", hg.base(second)).compute()["value"].to_numpy().tolist() == [[-9, -18]]
 
     def test_reads_one_snapshot_throughout(self, tmp_path: Path) -> None:
         rows = [(s, 5.0) for s in range(0, 3600, 120)]
