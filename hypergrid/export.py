@@ -14,7 +14,6 @@ import xarray as xr
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution.zarr_sink import accepted_zarr
-from hypergrid.pictures import picture_bytes
 from hypergrid.registry import Registry
 
 
@@ -71,9 +70,15 @@ def _zarr(dataset: xr.Dataset) -> bytes:
     return buffer.getvalue()
 
 
+def _png(dataset: xr.Dataset) -> bytes:
+    from hypergrid.pictures import picture_bytes  # noqa: PLC0415 - matplotlib takes half a second to load
+
+    return picture_bytes(dataset)
+
+
 FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
 FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
-FORMATS.add("png", Format("png", "image/png", ".png", picture_bytes))
+FORMATS.add("png", Format("png", "image/png", ".png", _png))
 FORMATS.add("zarr", Format("zarr", "application/zip", ".zarr.zip", _zarr))
 
 

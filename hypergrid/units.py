@@ -152,7 +152,8 @@ def parse_number(value: object, unit: str, *, who: str) -> float:
     """
     number, given = value, unit
     if isinstance(value, str):
-        number, _, text = value.strip().partition(" ")
+        # "80%" is "80 %", as people write it.
+        number, _, text = re.sub(r"(?<=[0-9.])%$", " %", value.strip()).partition(" ")
         given = text.strip() or unit
     try:
         if isinstance(number, str | int | float | np.integer | np.floating) and not isinstance(number, bool):

@@ -219,7 +219,7 @@ class _Reader:
             # Whoever sends a query must not have files of this machine read.
             message = (
                 f"{self.where} ({op}): zones are given as GeoJSON itself; a file can be named by hg.zones and in a "
-                "query file only"
+                'query file only, there as {"file": "catchments.geojson"}, beside the query file'
             )
             raise InvalidQuery(message)
         if op == "interpolate":

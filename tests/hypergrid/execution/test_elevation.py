@@ -316,6 +316,12 @@ def test_bands_hold_the_stations_at_their_heights(function: str, z: object) -> N
     assert (f"bands that hold no station: {', '.join(empty)}" in found.attrs.get("comment", "")) == bool(empty)
 
 
+def test_one_who_looks_for_a_map_of_bands_is_told_what_they_are() -> None:
+    last = list(network().aggregate("mean", z=500).refine())[-1]
+    with pytest.raises(InvalidQuery, match="gives bands of elevation, not a map"):
+        last.frame(0)
+
+
 def test_bands_over_time_at_once_and_in_steps() -> None:
     aligned = network().aggregate("mean", time="20min", min_coverage=0)
     once = aligned.aggregate("max", time="1h", z=500).compute()

@@ -184,6 +184,16 @@ class TestExtremesAndIntervals:
         with pytest.raises(InvalidQuery, match="a mean of max values"):
             maxima.aggregate("mean", time="all").plan()
 
+    def test_a_mean_of_maxima_that_are_taken_here_is_what_it_says(self) -> None:
+        found = (
+            hg.base(array([[1.0, 7.0], [5.0, 7.0], [2.0, 8.0], [4.0, 6.0]]))
+            .aggregate("max", time="2h")
+            .aggregate("mean", time="all")
+        )
+        assert found.compute()["value"].values.tolist() == [[4.5, 7.5]]
+        methods = found.compute()["value"].attrs["cell_methods"]
+        assert 0 == methods.index("time: maximum") < methods.index("time: mean")
+
     def test_cells_shorter_than_what_a_mean_stands_for_are_refused(self, tmp_path: Path) -> None:
         daily = series("a", statistic="mean", interval_s=86400.0)
         opened = archive_of(tmp_path / "ar", (daily, [(0, 1.0), (86400, 2.0)]), stations=[station("a", (None, 7.17))])

@@ -195,6 +195,16 @@ class TestClip:
         merged = hours[0].merge("difference", hours[1]).clip(time=days)
         np.testing.assert_allclose(values(merged), both[0] - both[1], atol=1e-12)
 
+    @pytest.mark.parametrize("cells", ["hour_of_day", "all"])
+    def test_one_that_comes_first_is_to_be_swapped(self, cells: str) -> None:
+        hourly = hg.base(network()).aggregate("mean", time="1h")
+        normal = hourly.aggregate("mean", time=cells)
+        with pytest.raises(
+            InvalidQuery, match=r"different time cells: .* swap them: .*hourly.merge\('anomaly', normal"
+        ):
+            normal.merge("anomaly", hourly).plan()
+        assert hourly.merge("anomaly", normal).plan().cells == hourly.plan().cells
+
     def test_where_there_can_be_none_is_refused(self) -> None:
         base = hg.base(network())
         hourly = base.aggregate("mean", time="1h")
