@@ -1,10 +1,11 @@
-"""What an aggregate over space leaves out, in words: zones beyond the grid, stations beyond the bands, or in some."""
+"""What a result does not hold, in words: zones beyond the grid, stations beyond the bands, values without coverage."""
 
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
+from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.topology import Bands, SeriesAxis, Space, ZoneCells
 
 _NAMED: Final = 20
@@ -61,6 +62,22 @@ def unlike(spaces: Sequence[Space]) -> list[str]:
 
 def _stations(bands: Bands, axis: SeriesAxis) -> set[str]:
     return {axis.series[i].station for i in bands.order.tolist()}
+
+
+def nothing_known(surface: Perspective) -> str:
+    """Return a note about a result in which every value is missing: the coverage that its steps ask for."""
+    asked = []
+    for item in surface.chain():
+        operator = item.operator
+        if isinstance(operator, Aggregate) and operator.min_coverage > 0:
+            default = " (its default)" if operator.min_coverage == operator.row.min_coverage else ""
+            asked.append(f"{operator.function} {operator.min_coverage:.0%}{default}")
+    if not asked:
+        return "every value is missing"
+    return (
+        f"every value is missing: of what a cell could hold {', '.join(dict.fromkeys(asked))} must be there; "
+        "min_coverage says how much, 0 takes what there is"
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.execution.names import functions_of, parameters_of, value_names
+from hypergrid.execution.outside import nothing_known
 from hypergrid.execution.run import Outcome
 from hypergrid.execution.time_coordinates import cells_words, over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
@@ -315,6 +316,8 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome, *, to
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)
     notes = [*outcome.notes, *dict.fromkeys(filter(None, map(coverage_unknown, surface.chain())))]
+    if outcome.is_empty:
+        notes.append(nothing_known(surface))
     if outcome.extrapolated is not None and outcome.extrapolated.any():
         share = outcome.extrapolated.mean()
         notes.append(f"{share:.1%} of the cells lie outside the stations' range of elevation (extrapolated)")

@@ -64,6 +64,12 @@ class Outcome:
                 held[rows, places] = found
                 setattr(self, name, held)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is computed, and every value is missing."""
+        # Most surfaces have a value in their first time cell.
+        return bool(self.computed.all()) and not any(np.isfinite(row).any() for row in self.value)
+
     def room(self, places: Places) -> NDArray[np.float64] | None:
         """Return where the values of some places may be computed in place, None where nowhere."""
         return self.value[:, places] if isinstance(places, slice) else None

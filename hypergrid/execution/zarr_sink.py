@@ -77,6 +77,11 @@ class ZarrOutcome(Outcome):
     missing: int = 0
     """Cells without a value among those written."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is written, and every value is missing."""
+        return self.missing == self.plan.cells
+
     def room(self, _places: Places) -> None:
         """Return None: nothing of the surface is in memory."""
 

@@ -167,7 +167,7 @@ def test_a_clip_in_time_is_exact_unless_a_variogram_is_fitted_to_its_slices() ->
 
 
 @pytest.mark.parametrize("clip", [("2007-10-01T02:00", "2007-10-01T05:00"), ("2007-10-01T00:00", "2007-10-01T03:00")])
-@pytest.mark.parametrize("function", ["mean", "rain_accumulation", "first", "increment of instants"])
+@pytest.mark.parametrize("function", ["mean", "first", "increment of instants"])
 def test_a_base_is_read_once_where_a_climatology_needs_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: tuple[str, str], function: str
 ) -> None:
