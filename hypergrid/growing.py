@@ -78,6 +78,10 @@ class Growing:
         self._rows = _Rows(self._here.topology.space.count)
         self._renew()
 
+    def __repr__(self) -> str:
+        """Return the query and the snapshot that its surface is of."""
+        return f"Growing({self._query.question.in_words}, snapshot {self.snapshot})"
+
     @property
     def snapshot(self) -> str:
         """Snapshot that the surface is of."""

@@ -6,16 +6,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution import (
-    Frame,
-    Picture,
     Plan,
-    Progress,
     Walking,
     Wanted,
     check_store,
@@ -33,81 +28,13 @@ from hypergrid.perspective import Question, Step, Surface, build, question_from_
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.sources import ARRAY, Sources, pinned
 from hypergrid.perspective.steps import items, where_to_interpolate
+from hypergrid.refinement import Refinement
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.tokens import token
 from hypergrid.topology import Grid, levels_json
 from hypergrid.topology import zones as read_zones
 from hypergrid.units import Variable
-
-
-@dataclass(frozen=True, eq=False)
-class Refinement:
-    """An answer as it stands after one block of a run; all refinements of a run share their arrays."""
-
-    question: Question
-    picture: Picture
-
-    @property
-    def progress(self) -> Progress:
-        """The arrays that are being filled, by place."""
-        return self.picture.progress
-
-    @property
-    def fraction(self) -> float:
-        """Share of the cells that is computed, 0 to 1."""
-        return self.picture.fraction
-
-    @property
-    def cells(self) -> int:
-        """Cells that are computed."""
-        return self.picture.count * self.picture.slices
-
-    @property
-    def total(self) -> int:
-        """Cells in all."""
-        return self.picture.lattice.cells * self.picture.slices
-
-    @property
-    def seconds(self) -> float:
-        """Since the run began [s]."""
-        return self.progress.seconds
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything is computed."""
-        return self.cells == self.total
-
-    @property
-    def error(self) -> float:
-        """Root mean square error of the estimates of what is not computed [the unit of the values].
-
-        It is known from computed cells that are left out; 0 where all is computed, NaN where one cell is.
-        """
-        return self.picture.error()
-
-    @property
-    def estimate(self) -> NDArray[np.float64]:
-        """The first time cell of a map, or a station's time cells, days as rows, the rest estimated.
-
-        Shape (rows, columns), those of one level after the other; NaN beyond the last time cell.
-        """
-        return self.picture.frame().estimate
-
-    @property
-    def frames(self) -> int:
-        """Time cells of the surface."""
-        return self.progress.frames
-
-    def frame(self, number: int, level: int = 0) -> Frame:
-        """Return one time cell of a map, on one level where there are several, as it stands now."""
-        return self.progress.frame(number, level)
-
-    def dataset(self) -> xr.Dataset:
-        """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""
-        plan = self.progress.plan
-        result = to_dataset(self.question, plan.surface, self.progress.outcome, token=plan.original.token)
-        return result if self.complete else result.assign_attrs(hypergrid_fraction=self.fraction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +56,7 @@ class Query:
 
     def __repr__(self) -> str:
         """Return the variable and the steps in a line; `explain()` says more."""
-        steps = "".join(f" > {step.name}" for step in self.question.steps)
-        return f"Query({self.question.variable}{steps}{', with variance' if self.question.variance else ''})"
+        return f"Query({self.question.in_words})"
 
     def convert(self, function: str, **params: object) -> "Query":
         """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
@@ -507,6 +433,11 @@ class OpenArchive:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
+
+    def __repr__(self) -> str:
+        """Return the network's name, how much there is of it, and the snapshot."""
+        held = f"{len(self.stations)} stations, {len(self.variables)} variables ({', '.join(self.variables)})"
+        return f"OpenArchive({self.name}: {held}, snapshot {self.snapshot})"
 
     @property
     def path(self) -> Path:

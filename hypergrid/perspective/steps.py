@@ -125,6 +125,12 @@ class Question:
                 raise NotFound.among(kind="dimension to clip", given=name, existing=DIMENSIONS)
 
     @property
+    def in_words(self) -> str:
+        """The variable and the names of the steps, in a line."""
+        steps = "".join(f" > {step.name}" for step in self.steps)
+        return f"{self.variable}{steps}{', with variance' if self.variance else ''}"
+
+    @property
     def length(self) -> int:
         """Steps, those of merged queries included."""
         return len(self.steps) + sum(other.length for step in self.steps for other in step.others)

@@ -33,6 +33,16 @@ FIELD_COLOURS = "viridis"
 """Perceptually uniform, and readable without colour vision."""
 
 
+LINE_COLOURS = tuple(f"C{number}" for number in range(10))
+"""Of one line after the other; where they come again, another of the looks goes with them."""
+
+LOOKS = (("-", "o"), ("--", "s"), (":", "^"))
+"""Dashes of lines, and marks of single values."""
+
+NAMED = len(LINE_COLOURS) * len(LOOKS)
+"""Lines that can be told apart, and are named in a legend."""
+
+
 def plot(
     dataset: xr.Dataset,
     *,
@@ -212,7 +222,7 @@ def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Sta
     image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=FIELD_COLOURS)
     axes.set_facecolor("0.85")
     figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
-    _mark(axes, stations, edges[x], edges[y])
+    _mark(figure, axes, stations, edges[x], edges[y])
     if x == "lon":
         axes.set_aspect(1 / np.cos(np.radians(float(dataset[y].mean()))))
         axes.set_xlabel("longitude [degree east]")
@@ -231,7 +241,9 @@ def _edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float6
     return np.append(bounds[:, 0], bounds[-1, 1])
 
 
-def _mark(axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
+def _mark(
+    figure: Figure, axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]
+) -> None:
     inside = [s for s in stations if x[0] <= s.position.lon <= x[-1] and y[0] <= s.position.lat <= y[-1]]
     if not inside:
         return
@@ -245,7 +257,8 @@ def _mark(axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: n
     axes.plot(lon, lat, "o", label="station", **look)
     for station, place in zip(inside, zip(lon, lat, strict=True), strict=True):
         axes.annotate(station.id, place, (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO)
-    axes.legend(loc="lower right", fontsize=7, framealpha=0.8)
+    # Beside the map: a station may lie in any corner.
+    figure.legend(loc="outside upper right", fontsize=7, frameon=False)
 
 
 @KINDS.register("day_by_hour")
@@ -271,18 +284,22 @@ def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[St
 
 
 @KINDS.register("lines")
-def _lines(_: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) -> str:
+def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) -> str:
     along = _time_dimension(dataset)
     others = [name for name in dataset["value"].dims if name != along]
     values = dataset["value"].stack(place=others).transpose(along, "place").to_numpy()
     names = None if _is_map(dataset) else place_names(dataset)
     kind = {"zones": "zone", "bands": "band"}.get(_places(dataset), "station")
-    marker = "o" if len(values) < 3 else None
+    is_named = names is not None and values.shape[1] <= NAMED
     for column in range(values.shape[1]):
-        label = f"{kind} {names[column]}" if names is not None and values.shape[1] <= 12 else None
-        axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, marker=marker, label=label)
-    if names is not None and values.shape[1] <= 12:
-        axes.legend(fontsize=7, ncols=2)
+        label = f"{kind} {names[column]}" if names is not None and is_named else None
+        dashes, marker = LOOKS[column // len(LINE_COLOURS) % len(LOOKS)]
+        look: dict[str, Any] = {"color": LINE_COLOURS[column % len(LINE_COLOURS)], "linestyle": dashes}
+        look["marker"] = marker if len(values) < 3 else None
+        axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, label=label, **look)
+    if is_named:
+        # Beside the curves, never on them.
+        figure.legend(loc="outside right upper", fontsize=7)
     axes.set_ylabel(_label(dataset))
     axes.grid(visible=True, alpha=0.3)
     if along == "time":

@@ -240,7 +240,10 @@ def same(found: xr.Dataset, fresh: xr.Dataset) -> None:
 def test_only_the_cells_that_a_slice_touches_are_computed(tmp_path: Path) -> None:
     network = Network(tmp_path / "archive")
     network.add(0, 200)
-    growing = hg.Growing(q5(hg.open(network.folder)))
+    opened = hg.open(network.folder)
+    growing = hg.Growing(q5(opened))
+    assert repr(growing) == f"Growing({repr(q5(opened))[6:-1]}, snapshot {opened.snapshot})"
+    assert repr(opened).startswith(f"OpenArchive({opened.name}: {len(opened.stations)} stations, ")
     network.add(200, 201)
     update = growing.update()
     # One new cell of 4 minutes, which three windows of 12 minutes cover, of which two began before.

@@ -115,6 +115,19 @@ def test_lines_draw_each_series() -> None:
     assert axes.get_ylabel() == "Air temperature [degC]"
 
 
+@pytest.mark.parametrize("count", [2, 72])
+def test_each_named_line_looks_different_and_the_legend_lies_beside_them(count: int) -> None:
+    many = xr.concat([series_result(count)] * 10, dim="series").isel(series=slice(0, 30))
+    figure = plot(many, kind="lines")
+    axes = figure.axes[0]
+    looks = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.get_lines()]
+    assert len(set(looks)) == len(looks) == 30
+    (legend,) = figure.legends
+    figure.canvas.draw()
+    assert not axes.get_window_extent().overlaps(legend.get_window_extent())
+    assert not plot(xr.concat([many, many], dim="series"), kind="lines").legends
+
+
 def test_kinds_can_be_named() -> None:
     assert sorted(KINDS) == ["day_by_hour", "lines", "map"]
     assert len(plot(map_result(), kind="lines").axes[0].get_lines()) == 500
