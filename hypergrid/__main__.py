@@ -553,12 +553,12 @@ def bench(
 ) -> None:
     """Time this program beside its peers (in a checkout, with the development packages)."""
     folder = PROJECT / "tests" / "bench"
-    names = sorted(path.stem.removeprefix("bench_") for path in folder.glob("bench_*.py"))
+    names = sorted(path.stem.removeprefix("bench_").replace("_", "-") for path in folder.glob("bench_*.py"))
     if name not in names:
         raise NotFound.among(kind="benchmark", given=name, existing=names)
     # The benchmarks import one another from the checkout's root, which an entry point does not put on the path.
     sys.path.insert(0, str(PROJECT))
-    chosen = importlib.import_module(f"tests.bench.bench_{name}")
+    chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
     if case not in chosen.CASES:
         raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
     with stages(quiet=as_json) as tell:

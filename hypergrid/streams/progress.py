@@ -53,6 +53,8 @@ JUMP_STEPS = 10_000.0
 """A jump is as many mean steps of the greatest key, at least …"""
 JUMP_DISORDERS = 16
 """… and as many times the greatest disorder of the stream."""
+SHOWN = 1.5
+"""A stream that begins shows all its disorder once its keys have come so many times as far."""
 RETURNS_BELIEVED = 8
 """Tuples in a row from far behind after which a stream's clock is believed to be there."""
 
@@ -66,7 +68,10 @@ def line_of(per: Ints, whole: Ints, records: Ints, stream: int, clock: int) -> i
         known = per[stream, KNOWN_DISORDER]
         if known >= 0:
             return int(per[stream, GREATEST] - known)
-        return per[stream, GREATEST] - upper_of(per[stream, QUANTILE]) if per[stream, COUNT] >= WARM else FLOOR
+        disorder, come = upper_of(per[stream, QUANTILE]), per[stream, GREATEST] - records[stream, 0, 1]
+        # As long as the first tuple is remembered: a stream shows no more disorder than it has come.
+        growing = per[stream, FIRST_RECORD] == 0 and come < SHOWN * disorder
+        return FLOOR if growing or per[stream, COUNT] < WARM else int(per[stream, GREATEST] - disorder)
     behind = whole[WINDOW]
     if whole[POLICY] == PUBLISHED:
         if per[stream, COUNT] < WARM and per[stream, KNOWN_DISPLACED] < 0:

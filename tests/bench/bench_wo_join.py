@@ -1,0 +1,105 @@
+"""Figures 3.7 to 3.12 and table 5.4 of the thesis, and throughput: what the join of streams holds, gives and takes.
+
+What a policy gives is counted against all results that there are, and what it holds against the optimum, which knows
+the future. Five loads a figure; each goal stands beside what was measured.
+"""
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from tests.bench import wo_join_accuracy, wo_join_buffers, wo_join_settings, wo_join_speed
+from tests.bench.kriging_figures import COLUMNS, Figure, Tell
+from tests.bench.wo_join_cases import Sizes
+
+Part = Callable[[Sizes, int, Tell], dict[str, Any]]
+Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
+
+PARTS: Mapping[str, Part] = {
+    "buffers": lambda sizes, _, tell: wo_join_buffers.measure(sizes, tell),
+    "accuracy": lambda sizes, _, tell: wo_join_accuracy.accuracy(sizes, tell),
+    "window": lambda sizes, _, tell: wo_join_accuracy.windows(sizes, tell),
+    "table-5.4": lambda sizes, _, tell: wo_join_settings.measure(sizes, tell),
+    "speed": wo_join_speed.measure,
+}
+"""What is measured, in the order of the thesis."""
+
+TITLES = {
+    "buffers": "Figures 3.7 to 3.11: tuples of each input of a query's last join, means of {seeds} loads",
+    "accuracy": "Share of the results, {seeds} loads",
+    "window": "Figure 3.12: tuples held by all joins of a query, and by fixed windows of equal accuracy, {seeds} loads",
+    "table-5.4": "Table 5.4: tuples held by {stations} stations, {slices} slices, after the first {beginning} of each",
+    "speed": "Throughput of push, one core, warm",
+}
+
+CASES = (*PARTS, "all")
+"""What can be asked for."""
+
+SHOWN = {
+    "table-5.4": (
+        "setting", "lag", "policy", "optimum", "held", "goal", "met", "share", "window", "saving", "saving, thesis",
+        "waited_s", "assembling_waited_s", "push_us",
+    ),
+}  # fmt: skip
+"""Columns of a table, where it does not show all."""
+
+
+def measure(
+    case: str = "all", *, pairs: int = 5, tell: Tell = lambda _stage, _done: None, sizes: Sizes | None = None
+) -> dict[str, Any]:
+    """Return the figures by part.
+
+    Parameters
+    ----------
+    case
+        One of `CASES`.
+    pairs
+        Runs that a median of times is of.
+    tell
+        Told how far it is.
+    sizes
+        How large everything is, smaller in tests; the thesis's where absent.
+    """
+    sizes = sizes or Sizes()
+    return {
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__},
+        "peers": {name: version(name) for name in ("pandas", "pyspark")},
+        "pairs": pairs,
+        "parts": {name: part(sizes, pairs, tell) for name, part in PARTS.items() if case in (name, "all")},
+    }
+
+
+def tables(measured: Mapping[str, Any]) -> list[Table]:
+    """Return what `measure` returned as tables: title, columns, rows."""
+    shown: list[Table] = []
+    for name, part in measured["parts"].items():
+        title = TITLES[name].format(**part)
+        if name != "speed":
+            shown.append(_table(title, part["rows"], SHOWN.get(name)))
+            continue
+        absent = f"; not installed here: {', '.join(part['absent'])}" if part["absent"] else ""
+        shown.append((title + absent, COLUMNS, [Figure.from_json(row).row() for row in part["figures"]]))
+        shown.append(
+            _table("Results that both sides found", part["differences"], ("name", "here", "there", "of", "met"))
+        )
+        shown.append(_table("Spark's stream-stream join", part["spark"], None))
+    return shown
+
+
+def _table(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...] | None) -> Table:
+    chosen = columns or tuple(rows[0])
+    return title, chosen, [tuple(_short(name, row[name]) for name in chosen) for row in rows]
+
+
+def _short(name: str, value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return " / ".join(str(_short(name, one)) for one in value)
+    if isinstance(value, float):
+        return f"{value:.4%}" if name in ("share", "least", "greatest") else f"{value:.4g}"
+    return value

@@ -1,0 +1,185 @@
+"""The benchmark of the join of streams in small: that both sides agree, and what it says. No time is tested."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hypergrid.streams import Known, Matches, WoJoin
+from hypergrid.streams.arrivals import Arrivals
+from hypergrid.streams.generator import Lag, Load, Source
+from hypergrid.streams.optimum import count_results
+from hypergrid.testing import stream_oracles as oracle
+from tests.bench import bench_wo_join, wo_join_cases, wo_join_peers, wo_join_pictures, wo_join_settings, wo_join_spark
+from tests.bench.bench_wo_join import CASES, PARTS, TITLES
+from tests.bench.wo_join_buffers import CURVES, course
+from tests.bench.wo_join_cases import Sizes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = Sizes(
+    seeds=1, until_s=16.0, slices=300, stations=5, every=7, singles=20, tuples=30_000, at_rest=6_000, spark=6_000,
+    spark_batch=1_500,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def measured(spark: "SparkSession") -> dict[str, Any]:
+    assert spark.version  # Spark's join is run in the session of the tests
+    return bench_wo_join.measure("all", pairs=2, sizes=SMALL)
+
+
+def lagging(seed: int) -> Arrivals:
+    return Load((Source(3, 2), Source(7, 2, lag=Lag(0.3)), Source(1, 2)), keys=20, seed=seed).arrivals()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_true_parameters_are_those_of_the_definitions(seed: int) -> None:
+    arrivals = lagging(seed)
+    keys = [arrivals.key[arrivals.stream == stream].tolist() for stream in range(3)]
+    found = wo_join_cases.parameters(arrivals)
+    assert found.scrambling_factor.tolist() == [oracle.scrambling_factor(own) for own in keys]
+    assert found.counts.tolist() == [len(own) for own in keys]
+    assert found.disorder.tolist() == [max(max(own[: at + 1]) - key for at, key in enumerate(own)) for own in keys]
+    come = np.stack([np.cumsum(arrivals.stream == stream) for stream in range(3)])
+    for one, other in ((0, 1), (1, 0), (2, 1)):
+        lags = wo_join_cases.lags(arrivals, one, other)
+        for at in range(len(arrivals)):
+            i, j = int(come[one, at]), int(come[other, at])
+            assert lags[at] == (oracle.lag(keys[one], keys[other], i, j) if j else i)
+
+
+@pytest.mark.parametrize("policy", ["published", "progress"])
+def test_with_true_parameters_nothing_is_lost(policy: Any) -> None:  # noqa: ANN401 - a name of a policy
+    for seed in range(4):
+        arrivals = lagging(seed)
+        known: Known = wo_join_cases.parameters(arrivals).known()
+        matches: Matches = wo_join_cases.pushed(WoJoin(3, policy=policy, known=known), arrivals)
+        assert len(matches) == count_results(arrivals)
+
+
+def test_both_sides_of_each_figure_agree(measured: dict[str, Any]) -> None:
+    assert list(measured["parts"]) == list(PARTS) == [name for name in CASES if name != "all"]
+    differences = measured["parts"]["speed"]["differences"]
+    assert {row["name"] for row in differences} >= {"3-way, pandas", "23-way, pandas", "2-way, Spark"}
+    peers = [row for row in differences if not row["name"].endswith("join of streams")]
+    assert all(row["met"] and row["there"] == row["of"] for row in peers), differences
+    assert all(0.9 * row["of"] <= row["here"] <= row["of"] for row in differences), differences
+
+
+def test_known_parameters_give_all_results(measured: dict[str, Any]) -> None:
+    rows = measured["parts"]["accuracy"]["rows"]
+    assert {(row["query"], row["policy"], row["parameters"]) for row in rows} == {
+        *((query, policy, told) for query in (1, 2, 3) for policy in ("published", "progress")
+          for told in ("known", "monitored")),
+        (1, "window", "known"),
+    }  # fmt: skip
+    for row in rows:
+        assert 0.5 < row["least"] <= row["share"] <= row["greatest"] <= 1
+        assert row["met"] == (row["least"] >= row["goal"])
+        if row["parameters"] == "known":
+            assert row["least"] == row["goal"] == 1, row
+
+
+def test_windows_of_equal_accuracy_hold_more_than_the_optimum(measured: dict[str, Any]) -> None:
+    rows = measured["parts"]["window"]["rows"]
+    assert [(row["query"], row["policy"]) for row in rows] == [
+        (query, policy) for query in (1, 2, 3) for policy in ("published", "progress")
+    ]
+    for row in rows:
+        assert row["window, a size each"] <= row["window, one size"]
+        assert row["saving"] == pytest.approx(1 - row["held"] / row["window, one size"], abs=1e-3)
+
+
+def test_every_setting_of_table_5_4_has_its_goal(measured: dict[str, Any]) -> None:
+    rows = measured["parts"]["table-5.4"]["rows"]
+    cases = [(row["setting"], row["lag"]) for row in rows if row["policy"] == "progress"]
+    assert len(cases) == len(set(cases)) == 10
+    assert {("ordered", "none"), ("scrambled", "none"), ("lag 120 min", "moving"), ("lag 10 min", "static")} < set(
+        cases
+    )
+    for row in rows:
+        assert row["waited_s"] == [0, 0]  # a result comes with its last tuple
+        median, most = row["assembling_waited_s"]
+        assert 0 <= median <= most
+        assert 0 < row["push_us"][0] <= row["push_us"][1]
+        assert (row["goal"] is None) == (row["met"] is None) == (row["policy"] == "published")
+        if row["goal"] is not None:
+            assert row["goal"] == pytest.approx(max(1.2 * row["optimum"], row["optimum"] + 5), rel=1e-3)
+    ordered = next(row for row in rows if row["setting"] == "ordered" and row["policy"] == "progress")
+    assert ordered["share"] == 1
+    assert ordered["met"]
+
+
+def test_waiting_counts_from_the_last_tuple_that_contributes() -> None:
+    nanoseconds = np.array([0, 1, 2, 5, 6]) * 10**9
+    stream, key = np.array([0, 1, 0, 1, 0], np.int32), np.array([1, 1, 2, 2, 3])
+    arrivals = Arrivals(2, stream, key, np.zeros(5), nanoseconds)
+    join = WoJoin(2, form="assembling", known=Known(disorder=(0, 0)))
+    found = wo_join_settings.follow(join, arrivals, 2, 3)
+    # Slice 1 is whole at 1 s, and closed at 5 s, when both streams are beyond it.
+    assert found.waited_s.tolist() == [4.0]
+    assert found.held.tolist() == [2, 2]
+    assert found.share == 1
+
+
+def test_a_course_has_all_its_curves(measured: dict[str, Any]) -> None:
+    part = measured["parts"]["buffers"]
+    assert list(part["courses"]) == ["query 1", "query 2", "query 3"]
+    for told in part["courses"].values():
+        seconds = len(told["starts_s"])
+        assert seconds > 0
+        for name in CURVES:
+            assert [len(curve) for curve in told[name]] == [seconds] * len(told["streams"])
+    rows = [row for row in part["rows"] if row["query"] == 1]
+    assert [(row["stream"], row["phase"]) for row in rows] == [
+        (name, phase) for name in ("S1", "S2", "S3") for phase in ("before", "congestion")
+    ]
+    assert all(row[name] is not None and row[name] >= 0 for row in rows for name in CURVES)
+
+
+def test_what_is_held_at_the_end_of_a_second() -> None:
+    shown = course(1, 0, SMALL)
+    arrivals = wo_join_cases.query_arrivals(1, 0, Sizes(until_s=5.0))
+    join = WoJoin(3)
+    wo_join_cases.pushed(join, arrivals)
+    held = [one.held for one in join.statistics().streams]
+    assert shown.curves["progress"][:, 4].tolist() == held
+    assert shown.starts_s[4] == 4
+
+
+def test_the_document_and_the_tables(measured: dict[str, Any]) -> None:
+    document = json.loads(json.dumps(measured, allow_nan=False))
+    assert set(TITLES) == set(document["parts"])
+    tables = bench_wo_join.tables(document)
+    assert len(tables) == len(PARTS) + 2
+    for title, columns, rows in tables:
+        assert "{" not in title
+        assert rows
+        assert all(len(row) == len(columns) for row in rows)
+    goals = {row["name"]: row["goal"] for row in document["parts"]["speed"]["figures"]}
+    assert goals["3-way, tuples/s through push"] == 25e6
+    assert goals["23-way, tuples/s through push"] == 15e6
+    assert goals["throughput over Spark's stream-stream join"] == 100
+    assert goals["tuples held over Spark's state rows"] == 1 / 8
+
+
+def test_peers_join_on_the_key() -> None:
+    tables = [pd.DataFrame({"key": keys, f"value{at}": 0.5}) for at, keys in enumerate(([1, 2, 2], [2, 3], [2, 2, 9]))]
+    for name, join in wo_join_peers.installed().items():
+        assert join(tables) == 4, name
+
+
+def test_the_watermark_is_just_large_enough() -> None:
+    stream, key = np.array([0, 0, 0, 1, 1], np.int32), np.array([9, 4, 10, 3, 1])
+    assert wo_join_spark.watermark(Arrivals(2, stream, key, np.zeros(5), np.arange(5))) == 6
+
+
+def test_the_picture_is_written(tmp_path: Path) -> None:
+    path = wo_join_pictures.write(tmp_path / "pictures", SMALL)
+    assert path.name == "buffers.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
