@@ -67,7 +67,7 @@ def levels(spec: Any, over: Block = (0, 0)) -> list[Block]:  # noqa: ANN401 - a 
     """Return levels or bands [mm]: at heights, of edges [m], of a start and a step, or over something in steps."""
     if spec == "all":
         return [over]
-    if isinstance(spec, list):
+    if isinstance(spec, list | tuple):
         gaps = [min((abs(other - high) for other in spec if other != high), default=1) for high in spec]
         return [(high * 1000 - gap * 500, high * 1000 + gap * 500) for high, gap in zip(spec, gaps, strict=True)]
     if isinstance(spec, Mapping) and "edges" in spec:
