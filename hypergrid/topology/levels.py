@@ -107,13 +107,16 @@ def _between(edges: object) -> Bins:
     return Bins(NAME, exact[:-1], exact[1:], quantum="mm")
 
 
-def _around(heights: Sequence[object]) -> Bins:
+def _around(heights: Sequence[object]) -> Levels:
     if not heights:
         message = f"heights of {NAME} need at least one, such as [1000, 1500]; got none"
         raise InvalidQuery(message)
     exact = _ascending(heights, "heights", least=2)
     steps = np.diff(exact) if len(exact) > 1 else np.array([ALONE_MM])
-    half = np.minimum(np.append(steps, steps[-1]), np.append(steps[:1], steps))[: len(exact)] // 2
+    if (steps == steps[0]).all() and steps[0] % 2 == 0:
+        step = int(steps[0])
+        return Regular(NAME, int(exact[0]) - step // 2, step, len(exact), step, "mm")
+    half = np.minimum(np.append(steps, steps[-1]), np.append(steps[:1], steps)) // 2
     return Bins(NAME, exact - half, exact + half, quantum="mm")
 
 
@@ -132,7 +135,7 @@ def _ascending(heights: Sequence[object], what: str, *, least: int) -> NDArray[n
 def levels_json(axis: Levels) -> dict[str, object] | list[float]:
     """Return the specification that gives these cells, as `levels` made them."""
     if isinstance(axis, Bins):
-        if axis.count == 1 or (axis.starts[1:] != axis.ends[:-1]).any():
+        if (axis.starts[1:] != axis.ends[:-1]).any():
             around: list[float] = axis.centres.tolist()
             if levels(around) == axis:
                 return around
