@@ -16,9 +16,10 @@ from hypergrid.perspective.user_functions import (
     forget_function,
     merge_function,
 )
-from hypergrid.query import OpenArchive, Query, Refinement, base
+from hypergrid.query import OpenArchive, Query, base
 from hypergrid.query import open_archive as open
 from hypergrid.recomputed import again
+from hypergrid.refinement import Refinement
 from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
 from hypergrid.topology import Grid, Zones, grid, zones
 from hypergrid.version import VERSION as __version__

@@ -8,6 +8,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,8 +29,8 @@ from hypergrid.errors import (
     NotFound,
 )
 from hypergrid.export import check_path, write
-from hypergrid.kriging import Score
-from hypergrid.pictures import map_of_best, part_shown, plot_comparison
+from hypergrid.kriging import Comparison, Score
+from hypergrid.perspective.catalogue import called, catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive
 from hypergrid.recomputed import again as compute_again
 from hypergrid.settings import read_settings
@@ -175,10 +176,11 @@ def query(
         say(f"note: {note}")
     if summary["missing"] == summary["cells"]:
         say("warning: every cell is missing: too few readings in each (see count, count_possible and min_coverage)")
-    if out.suffix == ".png" and (shown := part_shown(result)):
-        say(f"the picture shows {shown}; .nc and .zarr hold all")
-    if out.suffix == ".png" and "variance" in result:
-        say("the picture does not show the variance; .nc and .zarr hold it")
+    if out.suffix == ".png":
+        if shown := importlib.import_module("hypergrid.pictures").part_shown(result):
+            say(f"the picture shows {shown}; .nc and .zarr hold all")
+        if "variance" in result:
+            say("the picture does not show the variance; .nc and .zarr hold it")
     if as_json:
         show_json(summary)
     else:
@@ -255,11 +257,18 @@ def compare_methods(
         raise InvalidQuery(message)
     asked = _stations_of(file, archive, variable, within, without or [])
     compared = compare(asked)
-    if picture is not None:
-        plot_comparison(map_of_best(asked, compared, time=time)).savefig(picture)
     if as_json:
         show_json([each.to_json() for each in compared])
-        return
+    else:
+        _show_comparison(compared)
+    if picture is not None:
+        # After the table, which is there whether or not the best method can be drawn.
+        pictures = importlib.import_module("hypergrid.pictures")
+        pictures.plot_comparison(pictures.map_of_best(asked, compared, time=time)).savefig(picture)
+        say(f"written: {picture}")
+
+
+def _show_comparison(compared: Sequence[Comparison]) -> None:
     footnotes = Footnotes()
     rows = [
         (each.label, *_scores(each.common), footnotes.number([each.problem] if each.problem else each.notes))
@@ -270,8 +279,6 @@ def compare_methods(
     if compared and compared[0].scored_on:
         show_line(compared[0].scored_on)
     footnotes.show()
-    if picture is not None:
-        say(f"written: {picture}")
 
 
 def _stations_of(
@@ -299,6 +306,32 @@ def _scores(score: Score | None) -> tuple[str, str, str, str]:
 def explain(file: QueryArgument, archive: ArchiveOption) -> None:
     """Say how a query would be computed: the chain, the rewriting, the plan with its bytes."""
     print(_read_query(file, open_archive(archive)).explain())
+
+
+@app.command()
+def functions(
+    name: Annotated[str | None, typer.Argument(help="Function or method of which to say more.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """List the functions and methods that a query may name."""
+    found = [entry for entry in catalogue() if name in (None, entry.name)]
+    if name is not None and not found:
+        raise NotFound.among(kind="function or method", given=name, existing=[entry.name for entry in catalogue()])
+    if as_json:
+        show_json([asdict(entry) for entry in found])
+    elif name is None:
+        columns = ("step", "name", "what it is", "needs", "parameters")
+        rows = ((entry.step, entry.name, entry.summary, entry.needs, entry.called) for entry in found)
+        show_table("Functions and methods", columns, rows)
+    else:
+        for entry in found:
+            show_line(f"{entry.step} {entry.name}: {entry.summary}")
+            if entry.needs:
+                show_line(f"needs {entry.needs}")
+            if entry.parameters:
+                told = ((called(parameter), parameter.summary, parameter.unit) for parameter in entry.parameters)
+                show_table("Parameters; those in brackets may be left out", ("parameter", "what it is", "unit"), told)
 
 
 @app.command()

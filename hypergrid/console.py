@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -48,7 +49,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         right = bool(listed) and isinstance(listed[0][number], int | float)
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(_text(cell) for cell in row))
+        table.add_row(*(escape(_text(cell)) for cell in row))
     Console(highlight=False).print(table)
 
 

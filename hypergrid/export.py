@@ -4,7 +4,6 @@ import io
 import os
 import shutil
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import pandas as pd
 import xarray as xr
 
 from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.pictures import picture_bytes
+from hypergrid.execution.zarr_sink import accepted_zarr
 from hypergrid.registry import Registry
 
 
@@ -54,10 +53,8 @@ def _instant(time: pd.Timestamp) -> str:
 
 
 def _zarr_folder(dataset: xr.Dataset, folder: Path) -> None:
-    with warnings.catch_warnings():
-        # Text coordinates have no Zarr 3 specification yet; zarr reads back what it writes.
-        warnings.filterwarnings("ignore", message=".*Zarr V3 specification.*")
-        dataset.to_zarr(folder, mode="w", consolidated=False)
+    with accepted_zarr():
+        dataset.to_zarr(folder, mode="w", consolidated=True)
 
 
 def _zarr(dataset: xr.Dataset) -> bytes:
@@ -73,9 +70,15 @@ def _zarr(dataset: xr.Dataset) -> bytes:
     return buffer.getvalue()
 
 
+def _png(dataset: xr.Dataset) -> bytes:
+    from hypergrid.pictures import picture_bytes  # noqa: PLC0415 - matplotlib takes half a second to load
+
+    return picture_bytes(dataset)
+
+
 FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
 FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
-FORMATS.add("png", Format("png", "image/png", ".png", picture_bytes))
+FORMATS.add("png", Format("png", "image/png", ".png", _png))
 FORMATS.add("zarr", Format("zarr", "application/zip", ".zarr.zip", _zarr))
 
 

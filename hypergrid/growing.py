@@ -3,8 +3,9 @@
 What is kept is the surface itself, with room for time cells to come. An update finds the slices that were written since
 (the archive's commits say so), follows them through the chain (`execution/touched.py`), computes the touched time cells
 as a query of their own, and puts them in their place. Where that would not be exact, because stations or layers
-changed, because a variogram or a trend is fitted to all slices, because a climatology is of the new readings as well,
-or because the archive no longer knows what was written since, everything is computed anew, and the update says so.
+changed, because a variogram is fitted to all slices, because the variance of a mean over time looks at all of them for
+its correlation in time, because a climatology is of the new readings as well, or because the archive no longer knows
+what was written since, everything is computed anew, and the update says so.
 """
 
 from collections.abc import Iterator
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution import Outcome, free_bytes, make_plan, run, to_dataset
 from hypergrid.execution.memory import empty
-from hypergrid.execution.touched import Changes, touched
-from hypergrid.perspective import Base, Perspective, Question, Recur, Surface
+from hypergrid.execution.told import retold
+from hypergrid.execution.touched import Changes, learns, touched
+from hypergrid.perspective import Base, Interpolate, Perspective, Question, Recur, Surface
 from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.sources import Sources
 from hypergrid.perspective.steps import Step
+from hypergrid.perspective.uncertain import averaged
 from hypergrid.query import Query
 from hypergrid.rewrite.push_clip import push_clip
 from hypergrid.store import Archive
@@ -71,8 +74,13 @@ class Growing:
         self._allowed_bytes = allowed_bytes
         self._query = query
         self._here = _clipped(query)
+        self._told: Outcome | None = None
         self._rows = _Rows(self._here.topology.space.count)
         self._renew()
+
+    def __repr__(self) -> str:
+        """Return the query and the snapshot that its surface is of."""
+        return f"Growing({self._query.question.in_words}, snapshot {self.snapshot})"
 
     @property
     def snapshot(self) -> str:
@@ -80,8 +88,15 @@ class Growing:
         return self._archive.snapshot
 
     def dataset(self) -> xr.Dataset:
-        """Return the surface as it is now, as `Query.compute` returns it; its arrays change with the next update."""
-        outcome = self._rows.outcome(self._here.topology.time.count)
+        """Return the surface as it is now, as `Query.compute` returns it; its arrays change with the next update.
+
+        What is told beside the values (notes, extrapolated cells, readings left out) is of all of it: after an update
+        that computed a part, the stations' values are made anew for that, and no cell of a map.
+        """
+        if self._told is None:
+            plan = make_plan(Surface(self._here), allowed_bytes=self._allowed())
+            self._told = retold(plan)
+        outcome = self._rows.outcome(self._told, self._here.topology.time.count)
         return to_dataset(self._query.question, self._here, outcome, token=self._query.token)
 
     def update(self) -> Update:
@@ -109,7 +124,7 @@ class Growing:
         self._rows.move(shift, here.topology.time.count, old.topology.time.count)
         for part, outcome in parts:
             self._rows.put(part.start, outcome)
-        self._query, self._here = query, here
+        self._query, self._here, self._told = query, here, None
         return Update(newest.snapshot, np.flatnonzero(wanted))
 
     @property
@@ -124,9 +139,13 @@ class Growing:
         self._rows = _Rows(self._here.topology.space.count)
         self._rows.move(0, self._here.topology.time.count, 0)
         self._rows.put(0, outcome)
+        self._told = _Rows.none_of(outcome)
+
+    def _allowed(self) -> int:
+        return free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
 
     def _compute(self, here: Perspective) -> Outcome:
-        allowed = free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
+        allowed = self._allowed()
         plan = make_plan(Surface(here), allowed_bytes=allowed)
         plan.check(allowed)
         return list(run(plan, watched=False))[-1].outcome
@@ -139,7 +158,6 @@ class _Rows:
         self._places = places
         self._arrays: dict[str, NDArray[Any]] = {}
         self._rows = 0
-        self._last: Outcome | None = None
 
     def move(self, shift: int, rows: int, before: int) -> None:
         """Let row k hold what row `k + shift` held, where there was one; rows that held nothing have no meaning yet."""
@@ -169,17 +187,20 @@ class _Rows:
                 held = wide
             held[first : first + len(outcome.value)] = part
             self._arrays[name] = held
-        self._last = outcome
 
-    def outcome(self, rows: int) -> Outcome:
-        """Return the surface as one outcome; what is told beside it is of the latest part."""
-        if self._last is None:
-            message = "nothing is computed yet"
-            raise TypeError(message)
+    def outcome(self, told: Outcome, rows: int) -> Outcome:
+        """Return the surface as one outcome, with what is told beside it."""
         held = {name: array[:rows] for name, array in self._arrays.items()}
         return replace(
-            self._last, value=held["value"], count=held.get("count"), possible=held.get("possible"),
+            told, value=held["value"], count=held.get("count"), possible=held.get("possible"),
             variance=held.get("variance"), variance_low=held.get("variance_low"),
+        )  # fmt: skip
+
+    @staticmethod
+    def none_of(outcome: Outcome) -> Outcome:
+        """Return what an outcome tells, without its rows."""
+        return replace(
+            outcome, value=np.empty((0, 0)), count=None, possible=None, variance=None, variance_low=None
         )  # fmt: skip
 
 
@@ -228,7 +249,21 @@ def _why_anew(old: Perspective, new: Perspective, changes: Changes | None) -> st
         return "its time cells are others"
     if any(isinstance(item.operator, Recur) and touched(item.source, changes).any() for item in new.chain()):
         return "what is normal is of the new readings as well; clip the climatology to a time of its own"
+    fitted = [item for item in new.chain() if isinstance(item.operator, Interpolate) and learns(item.operator)]
+    if any(touched(item.source, changes).any() for item in fitted):
+        return "the variogram is fitted to the new slices as well; give one, variogram={…}, to keep it"
+    if _looks_at_all(new) and touched(new, changes).any():
+        return "the variance of a mean over time depends on all slices; give correlation_time a duration to keep it"
     return ""
+
+
+def _looks_at_all(here: Perspective) -> bool:
+    """Return whether the correlation in time behind a variance is found from all slices: it was not given."""
+    below, aggregates = averaged(here)
+    operator = below.operator
+    over_time = any("time" in item.operator.dimensions for item in aggregates)  # type: ignore[union-attr]
+    is_asked = isinstance(operator, Interpolate) and operator.variance and not isinstance(operator.memory, float)
+    return is_asked and over_time
 
 
 def _content(item: Perspective) -> object:

@@ -6,16 +6,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution import (
-    Frame,
-    Picture,
     Plan,
-    Progress,
     Walking,
     Wanted,
     check_store,
@@ -33,81 +28,13 @@ from hypergrid.perspective import Question, Step, Surface, build, question_from_
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.sources import ARRAY, Sources, pinned
 from hypergrid.perspective.steps import items, where_to_interpolate
+from hypergrid.refinement import Refinement
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.tokens import token
 from hypergrid.topology import Grid, levels_json
 from hypergrid.topology import zones as read_zones
 from hypergrid.units import Variable
-
-
-@dataclass(frozen=True, eq=False)
-class Refinement:
-    """An answer as it stands after one block of a run; all refinements of a run share their arrays."""
-
-    question: Question
-    picture: Picture
-
-    @property
-    def progress(self) -> Progress:
-        """The arrays that are being filled, by place."""
-        return self.picture.progress
-
-    @property
-    def fraction(self) -> float:
-        """Share of the cells that is computed, 0 to 1."""
-        return self.picture.fraction
-
-    @property
-    def cells(self) -> int:
-        """Cells that are computed."""
-        return self.picture.count * self.picture.slices
-
-    @property
-    def total(self) -> int:
-        """Cells in all."""
-        return self.picture.lattice.cells * self.picture.slices
-
-    @property
-    def seconds(self) -> float:
-        """Since the run began [s]."""
-        return self.progress.seconds
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything is computed."""
-        return self.cells == self.total
-
-    @property
-    def error(self) -> float:
-        """Root mean square error of the estimates of what is not computed [the unit of the values].
-
-        It is known from computed cells that are left out; 0 where all is computed, NaN where one cell is.
-        """
-        return self.picture.error()
-
-    @property
-    def estimate(self) -> NDArray[np.float64]:
-        """The first time cell of a map, or a station's time cells, days as rows, the rest estimated.
-
-        Shape (rows, columns), those of one level after the other; NaN beyond the last time cell.
-        """
-        return self.picture.frame().estimate
-
-    @property
-    def frames(self) -> int:
-        """Time cells of the surface."""
-        return self.progress.frames
-
-    def frame(self, number: int, level: int = 0) -> Frame:
-        """Return one time cell of a map, on one level where there are several, as it stands now."""
-        return self.progress.frame(number, level)
-
-    def dataset(self) -> xr.Dataset:
-        """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""
-        plan = self.progress.plan
-        result = to_dataset(self.question, plan.surface, self.progress.outcome, token=plan.original.token)
-        return result if self.complete else result.assign_attrs(hypergrid_fraction=self.fraction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +56,7 @@ class Query:
 
     def __repr__(self) -> str:
         """Return the variable and the steps in a line; `explain()` says more."""
-        steps = "".join(f" > {step.name}" for step in self.question.steps)
-        return f"Query({self.question.variable}{steps}{', with variance' if self.question.variance else ''})"
+        return f"Query({self.question.in_words})"
 
     def convert(self, function: str, **params: object) -> "Query":
         """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
@@ -172,8 +98,9 @@ class Query:
         zones
             Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
         params
-            The function's own (`q` of a quantile, `threshold` of an exceedance; `perspective/aggregates.py`), and
-            `min_coverage`: share of the possible readings below which a cell is missing.
+            The function's own (`hypergrid functions` lists them), and `min_coverage`: share of the possible readings
+            below which a cell is missing. Where absent 1 for sum and degree_days, 0 (any reading is enough) for min,
+            max, count, first, last and sample, 0.8 for all others.
         """
         polygons = None if zones is None else read_zones(zones).to_json()
         cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
@@ -243,7 +170,7 @@ class Query:
         return self._with(replace(self.question, select=items({**dict(self.question.select), **properties})))
 
     def accept_flags(self, *flags: int) -> "Query":
-        """Read only readings with these QARTOD flags (default 1 and 2)."""
+        """Read only readings with these QARTOD flags (default 1 and 2); the values of an array have none."""
         return self._with(replace(self.question, accept_flags=flags))
 
     def with_variance(self, *, correlation_time: str | None = None) -> "Query":
@@ -275,20 +202,23 @@ class Query:
         """Return what a run would compute, with its projected bytes."""
         return make_plan(self.surface(), refining=refining)
 
-    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None) -> str:
+    def explain(self, *, strategy: Wanted = "auto", allowed_bytes: int | None = None, measured: bool = False) -> str:
         """Return the chain, the rewriting and the plan in words.
 
         Parameters
         ----------
         strategy, allowed_bytes
             As `compute` takes them; where the memory is absent, blocks are what is best where it does not matter.
+        measured
+            Whether unit costs and densities are those that were measured where this process has computed a step before;
+            tabled costs, and a value in every cell, where absent.
 
         Raises
         ------
         HyperGridError
             The query cannot be answered, or there is no such strategy.
         """
-        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes))
+        return explain(make_plan(self.surface(), strategy=strategy, allowed_bytes=allowed_bytes), measured=measured)
 
     def compute(
         self,
@@ -475,7 +405,8 @@ def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
     ----------
     array
         Dimensions (time, station) or (time, series); coordinates lon and lat [degree], or x and y [m], and perhaps
-        elevation [m], of the stations; NaN is missing; `attrs["units"]`, its name is the variable.
+        elevation [m], of the stations, in other units where their attrs["units"] say so; NaN is missing;
+        `attrs["units"]`, its name is the variable. Times are UTC, or have a zone.
     layers
         Fields that do not change with time, by name, for methods that use them: each a DataArray of the dimensions
         (lat, lon), or (y, x), as the stations' coordinates, evenly spaced, NaN where unknown, with `attrs["units"]`;
@@ -484,7 +415,8 @@ def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
     Raises
     ------
     InvalidQuery
-        Dimensions or coordinates are missing, times are not increasing, or a layer has other coordinates.
+        Dimensions or coordinates are missing, times are missing or not increasing, there is no station or one twice,
+        or a layer has other coordinates.
     InvalidLayer
         A layer's cells are not even, or hold no value.
     """
@@ -501,6 +433,11 @@ class OpenArchive:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
+
+    def __repr__(self) -> str:
+        """Return the network's name, how much there is of it, and the snapshot."""
+        held = f"{len(self.stations)} stations, {len(self.variables)} variables ({', '.join(self.variables)})"
+        return f"OpenArchive({self.name}: {held}, snapshot {self.snapshot})"
 
     @property
     def path(self) -> Path:

@@ -55,6 +55,12 @@ KNOWN_VARIABLES: Final = {
 }
 """Variables that need no declaration; a deployment may add others."""
 
+COUNTERS: Final = frozenset({"rain_meter"})
+"""Variables whose single readings are those of an ever-growing counter."""
+
+_AMOUNTS: Final = ("mm", "m3", "kg", "kg m-2", "J", "J m-2")
+"""A unit of each kind of what can be amassed."""
+
 
 @lru_cache(maxsize=512)
 def _parse(unit: str) -> pint.Unit:
@@ -100,7 +106,7 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if source == target or source in DIMENSIONLESS_TEXT or target in DIMENSIONLESS_TEXT:
         return array
-    if _is_difference(source) != _is_difference(target) and (_is_offset(source) or _is_offset(target)):
+    if _is_difference(source) != _is_difference(target) and (is_offset(source) or is_offset(target)):
         message = (
             f"{as_cf(source)!r} does not convert to {as_cf(target)!r}: a difference of temperatures is not a "
             "temperature; give it in K, or as a number alone"
@@ -113,12 +119,21 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
         raise InvalidUnit(message) from error
 
 
+def is_amount(unit: str) -> bool:
+    """Return whether values may be amounts, which a counter can amass: a depth, a volume, an energy, a mere number."""
+    if unit in (*DIMENSIONLESS_TEXT, "count"):
+        return True
+    return any(_parse(unit).dimensionality == _parse(amount).dimensionality for amount in _AMOUNTS)
+
+
 def _is_difference(unit: str) -> bool:
     return unit.startswith("delta_")
 
 
-def _is_offset(unit: str) -> bool:
+def is_offset(unit: str) -> bool:
     """Return whether 0 of the unit is not nothing, as with degC."""
+    if unit in DIMENSIONLESS_TEXT:
+        return False
     return not _is_difference(unit) and not _REGISTRY.Quantity(1.0, _parse(unit))._is_multiplicative  # noqa: SLF001
 
 
@@ -137,7 +152,8 @@ def parse_number(value: object, unit: str, *, who: str) -> float:
     """
     number, given = value, unit
     if isinstance(value, str):
-        number, _, text = value.strip().partition(" ")
+        # "80%" is "80 %", as people write it.
+        number, _, text = re.sub(r"(?<=[0-9.])%$", " %", value.strip()).partition(" ")
         given = text.strip() or unit
     try:
         if isinstance(number, str | int | float | np.integer | np.floating) and not isinstance(number, bool):

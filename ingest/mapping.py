@@ -15,7 +15,7 @@ from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.streams.elements import Position, Stamp, Station, Statistic
 from hypergrid.times import parse_instant
 from hypergrid.tokens import token
-from hypergrid.units import KNOWN_VARIABLES, Variable, check_unit, convert
+from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert
 from ingest.checked import CheckedTable
 from ingest.parsers import FORMATS, ReadOptions
 from ingest.parsers.clock import zone_of
@@ -104,9 +104,17 @@ class Deployment:
     """The deployment file."""
 
     def variable(self, name: str) -> Variable:
-        """Return a variable: declared here, known to everybody, or else of unknown unit."""
+        """Return a variable: declared here, known to everybody and mapped to by a feed, or else of unknown unit.
+
+        A column that only has a known variable's name may hold another unit: "air_temperature" may be in degF.
+        """
         own = {variable.name: variable for variable in self.variables}
-        return own.get(name) or KNOWN_VARIABLES.get(name) or Variable(name, UNKNOWN_UNIT)
+        if name in own:
+            return own[name]
+        known = KNOWN_VARIABLES.get(name)
+        if known is not None and any(column.variable == name for feed in self.feeds for column in feed.columns):
+            return known
+        return Variable(name, UNKNOWN_UNIT, None, known.long_name if known else "")
 
     def token(self) -> str:
         """Return a token of everything that decides how a file is read."""
@@ -261,6 +269,8 @@ def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, 
     unit = inner.text("unit", default=UNKNOWN_UNIT)
     declared = (own.get(variable) or KNOWN_VARIABLES[variable]).unit
     inner.checked("unit", lambda: convert(0.0, check_unit(unit), declared))
+    if declared in DIMENSIONLESS_TEXT and unit not in DIMENSIONLESS_TEXT:
+        inner.refuse("unit", f"is {unit!r}, but [[variable]] {variable!r} is kept without one; give it a unit there")
     replicate = inner.number("replicate", default=1, least=1)
     if replicate != int(replicate):
         inner.refuse("replicate", f"needs a whole number; got {replicate!r}")

@@ -9,7 +9,7 @@ import numpy as np
 from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.store import FileEntry, Reject
 from hypergrid.times import SECOND_NS
-from ingest.mapping import DEFAULT_SLICE_S, Column, Deployment, Feed
+from ingest.mapping import DEFAULT_SLICE_S, UNKNOWN_UNIT, Column, Deployment, Feed
 from ingest.parsers import FORMATS, Layout, Unreadable
 from ingest.sources.folder import HEAD_BYTES, Chunk, Found, SourceFile, cut, layout_of
 from ingest.sources.raw import hash_of
@@ -121,7 +121,7 @@ def layout_warnings(plan: Plan, deployment: Deployment) -> list[str]:
         if deployment.declared and not feed.columns and layouts:
             found.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")
     if not deployment.declared and plan.layouts:
-        found += _default_warnings(plan)
+        found += _default_warnings(plan, deployment)
     unended = [plan.files[place].name for place in plan.layouts if _is_unended(plan.files[place])]
     if unended:
         found.append(f"the last line has no line end and may be cut off within a number: {_some(unended)}")
@@ -134,12 +134,16 @@ def _is_unended(file: SourceFile) -> bool:
         return stream.read(1) not in (b"\n", b"\r")
 
 
-def _default_warnings(plan: Plan) -> list[str]:
+def _default_warnings(plan: Plan, deployment: Deployment) -> list[str]:
     named = [plan.files[p].name for p, one in plan.layouts.items() if one.options.station_column not in one.header]
     columns = sorted({name for layout in plan.layouts.values() for name in layout.wanted})
+    feed = deployment.feeds[0]
+    kept = [deployment.variable(feed.column(name).variable) for name in columns]
+    taken = [f"{variable.name} as {variable.unit}" for variable in kept if variable.unit != UNKNOWN_UNIT]
+    as_kept = f" ({', '.join(taken)}, which the archive keeps)" if taken else ""
     found = [
         "no deployment.toml was found: times without a zone were taken as UTC",
-        f"units are unknown and values were taken as they are: {', '.join(columns)}",
+        f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}",
         "positions of the stations are missing; they cannot be interpolated",
     ]
     return [*found, f"the station was taken from the file's name: {_some(named)}"] if named else found

@@ -28,13 +28,15 @@ from hypergrid.execution.interpolations import (
     reached_by,
     stations_used,
 )
+from hypergrid.execution.left_out import LeftOut
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.networks import Network, Networks
-from hypergrid.execution.outside import outside_of
+from hypergrid.execution.outside import unlike
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
+from hypergrid.execution.standing import gaps_of_cells, gaps_of_readings
 from hypergrid.execution.stations import aggregate_readings, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
@@ -45,6 +47,7 @@ from hypergrid.kriging.local import LocalField
 from hypergrid.kriging.slices import field_of
 from hypergrid.kriging.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
+from hypergrid.perspective.functions import Where
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
@@ -88,13 +91,17 @@ class Evaluator:
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
         self._fields: dict[str, tuple[Field, Metres, int]] = {}
         self._networks = Networks()
-        self.left_out: dict[str, int] = {}
-        """Readings that were read and not used, by reason."""
+        self._left_out = LeftOut()
         self.remarks = Remarks()
         """What is said beside the values."""
         self.correlation = ""
         """Which correlation between slices the variance of a mean took, for people."""
         self._errors: dict[str, MeanErrors] = {}
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Readings that were read and not used, by reason."""
+        return self._left_out.counts
 
     def hold(self, here: Perspective, cells: Cells) -> None:
         """Keep a materialised perspective, every time cell of every place; nothing below it is computed again."""
@@ -243,11 +250,16 @@ class Evaluator:
             return at_instants(self._known(here, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
             if here.source.holds_readings:
-                return aggregate_readings(self._read(here.source), time, axis, operator=operator, times=times)
+                readings = self._read(here.source)
+                if operator.row.prepare is not None and not self.remarks.has_said(here.token):
+                    self.remarks.say(here.token, gaps_of_readings(readings, operator))
+                return aggregate_readings(readings, time, axis, operator=operator, times=times)
             keys = space_keys(axis, np.arange(axis.count))
             axes = (here.source.topology.time, time)
             needed, part = time_part(axes, operator, times)
             block = self._at_stations(here.source, needed)
+            if operator.row.prepare is not None and times is None:
+                self.remarks.say(here.token, gaps_of_cells(block.value, here.source.topology.time, operator))
             return aggregate_cells(block, operator, times=axes, space=None, full_space=1, keys=keys, part=part)
         if isinstance(operator, Recur):
             needed, which = recurred(here, times)
@@ -281,8 +293,8 @@ class Evaluator:
                 message = f"{operator.source.variable.name} is an array, not readings"
                 raise TypeError(message)
             accepted = np.isin(found.flag, operator.accept_flags)
-            for flag, count in zip(*np.unique(found.flag[~accepted], return_counts=True), strict=True):
-                self._leave_out(f"flag {flag}", int(count))
+            for flag in np.unique(found.flag[~accepted]):
+                self._left_out.add(f"flag {flag}", found.take(found.flag == flag))
             return finite(found.take(accepted))
         readings = self._read(here.source)
         if not isinstance(operator, Convert):
@@ -290,31 +302,33 @@ class Evaluator:
             raise TypeError(message)
         with naming_reading(here, readings):
             value = converted(operator, readings.value)
-        lost = int(np.count_nonzero(np.isnan(value)))
-        if lost:
-            self._leave_out(", ".join(call.name for call in operator.calls), lost)
+        self._left_out.add(", ".join(call.name for call in operator.calls), readings.take(np.isnan(value)))
         return finite(replace(readings, value=value))
-
-    def _leave_out(self, reason: str, count: int) -> None:
-        self.left_out[reason] = self.left_out.get(reason, 0) + count
 
     def _elementwise(
         self, here: Perspective, sources: list[Cells], places: NDArray[np.intp], times: Times | None
     ) -> Cells:
         operator = here.operator
         if isinstance(operator, Merge):
+            for note in unlike([source.topology.space for source in here.sources]):
+                self.remarks.say(note, note)
             return merged(here, operator, sources)
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} is not element-wise"
             raise TypeError(message)
-        where = None
-        if any(row.placed for row in operator.rows()):
-            where, note = where_of(here, places)
-            if note:
-                self.remarks.say(note, note)
-            if times is not None:
-                where = where.at(times)
+        where = self._where(here, operator, places)
+        if where is not None and times is not None:
+            where = where.at(times)
         return replace(sources[0], value=converted(operator, sources[0].value, where))
+
+    def _where(self, here: Perspective, operator: Convert, places: NDArray[np.intp]) -> Where | None:
+        """Return where values are, for functions of place; what was assumed of it is said."""
+        if not any(row.placed for row in operator.rows()):
+            return None
+        where, note = where_of(here, places)
+        if note:
+            self.remarks.say(note, note)
+        return where
 
     def _interpolate(
         self,
@@ -351,10 +365,27 @@ class Evaluator:
         self, here: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...], cells: NDArray[np.intp]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """Return the variances of aggregates of an interpolation, and their low ends where they are bracketed."""
+        errors = self.mean_errors(here, operator, aggregates)
+        if errors is None:
+            return np.full((aggregates[-1].topology.time.count, len(cells)), np.nan), None
+        found = errors.of(cells)
+        self.remark_errors(errors)
+        return found
+
+    def remark_errors(self, errors: MeanErrors) -> None:
+        """Say what the errors of a mean have to say."""
+        self.correlation = errors.correlation
+        for note in errors.notes:
+            self.remarks.say(note, note)
+
+    def mean_errors(
+        self, here: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...]
+    ) -> MeanErrors | None:
+        """Return the errors of aggregates of an interpolation; None where no station ever reports."""
         final = aggregates[-1]
         field, metres, _ = self._field(here, operator)
         if not field.counts.any():
-            return np.full((final.topology.time.count, len(cells)), np.nan), None
+            return None
         if final.token not in self._errors:
             if not isinstance(field, KrigingField):
                 message = (
@@ -368,12 +399,23 @@ class Evaluator:
                 return targets_of(grid_of(here), places, metres, names, layers_of(here), operator.given)
 
             self._errors[final.token] = MeanErrors(aggregates, field, targets, memory=operator.memory)
-        errors = self._errors[final.token]
-        found = errors.of(cells)
-        self.correlation = errors.correlation
-        for note in errors.notes:
-            self.remarks.say(note, note)
-        return found
+        return self._errors[final.token]
+
+    def remark(self, here: Perspective, cells: NDArray[np.intp]) -> None:
+        """Say what computing every time cell of some cells of a grid, or zones, would say; nothing is computed.
+
+        What they are derived from was remarked on before.
+        """
+        operator, target = here.operator, here.topology.space
+        if isinstance(operator, Interpolate):
+            _, targets, known = self.interpolation(here, operator, cells)
+            self._mark(here, operator, cells[known], targets)
+            self._tell_unreached(here, operator, targets, cells[known], None)
+        elif isinstance(operator, Convert):
+            self._where(here, operator, cells)
+        elif isinstance(operator, Aggregate) and changes_cells(here.source.topology.space, target):
+            below = here.source.topology.space
+            self.remarks.carry(below, target, cells, cover_space(below, target, cells, operator.row))
 
     def interpolation(
         self, here: Perspective, operator: Interpolate, cells: NDArray[np.intp]
@@ -500,11 +542,8 @@ class Evaluator:
         keys = space_keys(target, cells) if operator.row.rank is not None else np.empty(0, dtype=np.uint64)
         slices, part = (wanted, None) if times is None else time_part(times, operator, wanted)
         block = self.block(here.source, needed, times=slices)
-        if space is not None and isinstance(source.space, Grid):
-            self.remarks.carry_marks(source.space, target, cells, space)
         if space is not None:
-            for note in outside_of(target):
-                self.remarks.say(note, note)
+            self.remarks.carry(source.space, target, cells, space)
         return aggregate_cells(block, operator, times=times, space=space, full_space=full, keys=keys, part=part)
 
     def _carry(

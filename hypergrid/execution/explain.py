@@ -1,26 +1,42 @@
 """A plan in words: stable text, so that golden files can hold it."""
 
-from hypergrid.execution.plan import Plan
+from collections.abc import Sequence
+
+from hypergrid.execution.measured import TABLE, Measured
+from hypergrid.execution.plan import Plan, PlanStep
 from hypergrid.execution.time_coordinates import readable_ns
 from hypergrid.perspective import Perspective, Surface
+from hypergrid.perspective.fitting import coverage_unknown
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import Bands, Bins, Grid, Instants, Periodic, ZoneCells
+from hypergrid.topology import PER_UNIT, Bands, Bins, Grid, Instants, Periodic, ZoneCells
 
 
-def explain(plan: Plan) -> str:
-    """Return the original chain, the rules that fired, and the final plan with cells, bytes and tabled costs."""
+def explain(plan: Plan, *, measured: bool = False) -> str:
+    """Return the original chain, the rules that fired, and the final plan with cells, density, bytes and costs.
+
+    Parameters
+    ----------
+    plan
+        What is to be told.
+    measured
+        Whether steps that this process has computed before are told by what was measured then: the share of their cells
+        that hold a value, and what one costs. Elsewhere every cell is taken to hold one, and costs are tabled.
+    """
     lines = ["Query, from the base to the surface:", *chain_lines(plan.original)]
     fired = [f"  {fired.rule}: {fired.why}" for fired in plan.rewritten.fired]
     lines += ["Rewritten by:", *fired] if fired else ["Rewritten by: no rule"]
-    lines += [f"Plan ({plan.strategy.describe()}):", *_table(plan)]
+    chain = plan.surface.chain()
+    known = [TABLE.get(item.token) if measured else None for item in chain]
+    rows, seconds = _table(plan, chain, known)
+    lines += [f"Plan ({plan.strategy.describe()}):", *rows]
     times = plan.surface.topology.time.count
     blocks = -(-plan.surface.topology.space.count // plan.block_cells) * -(-times // (plan.block_times or times))
     in_blocks = f"{blocks} block{'s' if blocks > 1 else ''} of up to {plan.block_cells:,} places"
     in_blocks += f" and {plan.block_times:,} time cells" if plan.block_times else ""
     lines += [
         f"Surface: {plan.cells:,} cells in {in_blocks}",
-        f"Projected: {_size(plan.projected_bytes)}, {plan.projected_s:.2g} s by tabled unit costs",
+        f"Projected: {_size(plan.projected_bytes)}, {seconds:.2g} s by {_by(known)}",
     ]
     return "\n".join(lines)
 
@@ -32,7 +48,8 @@ def chain_lines(surface: Surface) -> list[str]:
 
 
 def _line(item: Perspective) -> str:
-    return f"{item.operator.describe()} -> {_cells(item)}"
+    unknown = coverage_unknown(item)
+    return f"{item.operator.describe()} -> {_cells(item)}" + (f"; {unknown}" if unknown else "")
 
 
 def _cells(item: Perspective) -> str:
@@ -64,20 +81,49 @@ def _clip_line(surface: Surface) -> list[str]:
     parts = []
     if clip.time:
         parts.append(f"time {format_instant(clip.time.start_ns)} to {format_instant(clip.time.stop_ns)}")
-    # Slowest first, as the cells are counted.
     clipped = dict(clip.space)
-    said = {"z": "levels", "lat": "rows", "y": "rows", "lon": "columns", "x": "columns"}
-    parts += [name for axis, name in said.items() if axis in clipped]
+    # Slowest first, as the cells are counted.
+    for name in ("z", "lat", "y", "lon", "x"):
+        if name in clipped:
+            quantum, unit = ("uas", "degree") if name in ("lat", "lon") else ("mm", "m")
+            low, high = (f"{edge / PER_UNIT[quantum]:.10g}" for edge in clipped[name])
+            parts.append(f"{name} {low} to {high} {unit}")
     return [f"  clip {', '.join(parts)}"]
 
 
-def _table(plan: Plan) -> list[str]:
-    rows = [("cells", "bytes", "s", "step")]
-    for number, (step, item) in enumerate(zip(plan.steps, plan.surface.chain(), strict=True)):
-        size = _size(step.projected_bytes)
-        rows.append((f"{step.cells:,}", size, f"{step.projected_s:.2g}", f"{number}. {_line(item)}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return ["  ".join(("", *map(str.rjust, row, widths), row[3])) for row in rows]
+def _table(plan: Plan, chain: Sequence[Perspective], known: Sequence[Measured | None]) -> tuple[list[str], float]:
+    """Return a line for each step under their heading, and what all take [s]."""
+    rows, total = [("cells", "density", "ns/cell", "bytes", "s", "step")], 0.0
+    for number, (step, item, found) in enumerate(zip(plan.steps, chain, known, strict=True)):
+        density, unit_ns = _costs(step, found)
+        seconds = unit_ns * step.cells * 1e-9
+        total += seconds
+        told = (
+            f"{step.cells:,}",
+            f"{density:.2g}",
+            f"{unit_ns:,.0f}" if unit_ns >= 100 else f"{unit_ns:.2g}",
+            _size(step.projected_bytes),
+            f"{seconds:.2g}",
+        )
+        rows.append((*told, f"{number}. {_line(item)}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return ["  ".join(("", *map(str.rjust, row, widths), row[5])) for row in rows], total
+
+
+def _costs(step: PlanStep, found: Measured | None) -> tuple[float, float]:
+    """Return the share of cells that hold a value, and what a cell costs [ns]."""
+    if found is None:
+        return 1.0, step.projected_s / max(step.cells, 1) * 1e9
+    return found.density, found.seconds / found.cells * 1e9
+
+
+def _by(known: Sequence[Measured | None]) -> str:
+    measured = len(known) - known.count(None)
+    if not measured:
+        return "tabled unit costs"
+    return f"measured unit costs of {measured} of {len(known)} steps" + (
+        ", tabled ones of the others" if measured < len(known) else ""
+    )
 
 
 def _size(count: float) -> str:

@@ -135,7 +135,7 @@ def _totals(matrix: sparse.csr_array, count: NDArray[np.int64]) -> Floats:
 def cover_space(source: Space, target: Space, cells: NDArray[np.intp], row: AggregateRow) -> SpaceCover:
     """Return the source cells under some target cells of a coarser grid, in some zones or bands, and what they weigh.
 
-    A mean weighs source cells by their true area inside the new cell, and by their height where levels differ in it; a
+    A mean and an exceedance weigh source cells by their true area inside the new cell, and by their height on levels; a
     sum over zones takes of each cell the share that is inside, so that zones that tile the grid add up to it. All other
     functions take each cell alike: below a coarser cell every one, in a zone those that belong to it
     (`ZoneCells.belonging`). Stations in a band weigh alike in every function.

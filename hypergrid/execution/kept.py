@@ -4,111 +4,43 @@ A result depends on the question and on the content of what it reads, which the 
 so one that is kept is never stale. Its arrays are read-only, and each who asks gets a dataset of their own around them.
 """
 
-import os
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass
-
 import xarray as xr
 
+from hypergrid.bounded import Bounded
 from hypergrid.settings import read_settings
 
 
-@dataclass(frozen=True)
-class KeptStatistics:
-    """What the cache did since it was made."""
-
-    hits: int
-    misses: int
-    evictions: int
-    entries: int
-    held_bytes: int
-    allowed_bytes: int
-
-
-class KeptResults:
-    """Results by key, the least recently used dropped beyond a bound; safe between threads.
-
-    Parameters
-    ----------
-    allowed_bytes
-        What all results may take together [bytes]; the setting `kept_bytes` of the environment where absent.
-    """
-
-    def __init__(self, allowed_bytes: int | None = None) -> None:
-        self._given_bytes = allowed_bytes
-        self._results: OrderedDict[str, xr.Dataset] = OrderedDict()
-        self._lock = threading.Lock()
-        self._held_bytes = self._hits = self._misses = self._evictions = 0
+class KeptResults(Bounded[str, xr.Dataset]):
+    """Results by key; all may take what the setting `kept_bytes` of the environment says where nothing is given."""
 
     @property
     def allowed_bytes(self) -> int:
         """What all results may take together [bytes]."""
-        return read_settings().kept_bytes if self._given_bytes is None else self._given_bytes
+        return read_settings().kept_bytes if self._allowed_bytes is None else self._allowed_bytes
 
     def get(self, key: str) -> xr.Dataset | None:
         """Return the result of a key where it is kept: a dataset of the caller's own, whose arrays are read-only."""
-        with self._lock:
-            found = self._results.get(key)
-            if found is None:
-                self._misses += 1
-                return None
-            self._hits += 1
-            self._results.move_to_end(key)
-            return _own(found)
+        found = self.peek(key)
+        return None if found is None else _own(found)
 
     def keep(self, key: str, result: xr.Dataset) -> xr.Dataset:
         """Keep a result, whose arrays nobody may write to from now on, and return it as `get` does.
 
         One that takes more than all may together is returned as it is, and not kept.
         """
-        allowed = self.allowed_bytes
         size = _held(result)
-        if size > allowed:
+        if size > self.allowed_bytes:
             return result
         for variable in result.variables.values():
             # Indexes are immutable as they are.
             if isinstance(variable, xr.Variable) and not isinstance(variable, xr.IndexVariable):
                 variable.to_numpy().setflags(write=False)
-        with self._lock:
-            self._drop(key)
-            self._results[key] = _own(result)
-            self._held_bytes += size
-            while self._held_bytes > allowed:
-                self._drop(next(iter(self._results)))
-                self._evictions += 1
+        self.put(key, _own(result), size)
         return _own(result)
-
-    def statistics(self) -> KeptStatistics:
-        """Return what the cache did, and what it holds."""
-        allowed = self.allowed_bytes
-        with self._lock:
-            return KeptStatistics(
-                self._hits, self._misses, self._evictions, len(self._results), self._held_bytes, allowed
-            )
-
-    def clear(self) -> None:
-        """Drop everything, as for a first query."""
-        with self._lock:
-            self._results.clear()
-            self._held_bytes = 0
-
-    def start_anew(self) -> None:
-        """Forget who holds what, in a forked child: another thread of the parent may have held the lock."""
-        self._lock = threading.Lock()
-        self.clear()
-
-    def _drop(self, key: str) -> None:
-        dropped = self._results.pop(key, None)
-        if dropped is not None:
-            self._held_bytes -= _held(dropped)
 
 
 KEPT = KeptResults()
 """The results of this process."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=KEPT.start_anew)
 
 
 def _own(result: xr.Dataset) -> xr.Dataset:

@@ -14,7 +14,7 @@ from hypergrid.kriging import Targets
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.residual_correlation import estimate_correlation, standardised_residuals
 from hypergrid.kriging.temporal import ALIKE, INDEPENDENT, Combination, Correlation, ladder
-from hypergrid.kriging.uncertainty import combinations_of, mean_variance, regions_of, slice_variance
+from hypergrid.kriging.uncertainty import Regions, combinations_of, mean_variance, regions_of, slice_variance
 from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.perspective.uncertain import Memory
 from hypergrid.times import SECOND_NS, format_duration
@@ -79,16 +79,7 @@ class MeanErrors:
 
         The two ends are the least and the greatest over all correlations that are looked at, cell by cell.
         """
-        needed, covers = cells_below(self._aggregates, cells)
-        targets, known = self._targets_of(needed)
-        in_space = shares_in_space(self._aggregates, covers, known)
-        refuse_mixed(self._aggregates, self._in_time, in_space)
-        regions = regions_of(self._field, targets, in_space.weights)
-        if regions.sampled:
-            note = f"own variance of regions from an even sample of their {regions.sampled:,} places"
-            if note not in self.notes:
-                self.notes.append(note)
-        missing = np.diff(in_space.weights.indptr) == 0
+        regions, missing = self.regions(cells)
         if not self._between:
             variance = slice_variance(self._field, regions)
             variance[:, missing] = np.nan
@@ -99,6 +90,19 @@ class MeanErrors:
             low, high = np.minimum(low, found), np.maximum(high, found)
         low[:, missing] = high[:, missing] = np.nan
         return high, low if len(self._between) > 1 else None
+
+    def regions(self, cells: NDArray[np.intp]) -> tuple[Regions, NDArray[np.bool_]]:
+        """Return the regions that some cells are, and which of them are empty, shape (cells,)."""
+        needed, covers = cells_below(self._aggregates, cells)
+        targets, known = self._targets_of(needed)
+        in_space = shares_in_space(self._aggregates, covers, known)
+        refuse_mixed(self._aggregates, self._in_time, in_space)
+        regions = regions_of(self._field, targets, in_space.weights)
+        if regions.sampled:
+            note = f"own variance of regions from an even sample of their {regions.sampled:,} places"
+            if note not in self.notes:
+                self.notes.append(note)
+        return regions, np.diff(in_space.weights.indptr) == 0
 
     def _combinations(self, between: Correlation) -> Sequence[Combination | None]:
         weights = self._in_time.weights

@@ -1,12 +1,13 @@
 """What the values of a perspective are called, and which functions made them."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective
 from hypergrid.perspective.added import ADDED
 from hypergrid.perspective.merges import ANOMALIES
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.units import KNOWN_VARIABLES, as_cf
 from hypergrid.version import VERSION
 
 
@@ -40,7 +41,33 @@ def name_of(here: Perspective) -> Name:
         for row_ in reversed(operator.rows()):
             if row_.long_name or row_.standard_name:
                 return Name(row_.long_name or names[0].long_name, row_.standard_name, here.unit)
+        rows = zip(operator.rows(), operator.calls, strict=True)
+        if not all(row_.keeps_quantity(call.given) for row_, call in rows):
+            return replace(names[0], standard_name=None)
+    if isinstance(operator, Aggregate):
+        return _aggregated(names[0], here, operator)
     return names[0]
+
+
+def _aggregated(below: Name, here: Perspective, operator: Aggregate) -> Name:
+    row = operator.row
+    if row.long_name:
+        words = {name: str(value) for name, value in parameters_of(here, operator).items()}
+        return Name(row.long_name.format(below.long_name, **words), row.standard_name, here.unit)
+    if here.unit != here.source.unit:
+        return Name(f"{operator.function} of {below.long_name}", None, here.unit)
+    return below
+
+
+def parameters_of(here: Perspective, operator: Aggregate) -> dict[str, Any]:
+    """Return what an aggregate was given, by name: numbers without a unit as they are, others with it as text."""
+    units = {parameter.name: parameter.unit for parameter in operator.row.parameters}
+    found: dict[str, Any] = {}
+    for name, value in operator.parameters:
+        unit = here.source.unit if units.get(name) == "variable" else units.get(name, "")
+        plain = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        found[name] = plain if unit in ("", "1", "unknown") or isinstance(plain, str) else f"{plain:g} {as_cf(unit)}"
+    return found
 
 
 def value_names(surface: Perspective) -> dict[str, str]:

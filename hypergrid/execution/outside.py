@@ -1,10 +1,11 @@
-"""What an aggregate over space leaves out, in words: zones beyond the grid, stations beyond the bands."""
+"""What a result does not hold, in words: zones beyond the grid, stations beyond the bands, values without coverage."""
 
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
+from hypergrid.perspective import Aggregate, Perspective
 from hypergrid.topology import Bands, SeriesAxis, Space, ZoneCells
 
 _NAMED: Final = 20
@@ -27,15 +28,56 @@ def outside_of(target: Space) -> list[str]:
     if not isinstance(target, Bands):
         return []
     unknown = np.isnan(target.heights_m)
-    found = {"without a known elevation": unknown, "with an elevation outside all bands": (target.band < 0) & ~unknown}
+    found = {"without a known elevation": unknown, "with an elevation outside all bands": target.is_outside}
     space = target.source
-    if not isinstance(space, SeriesAxis):
-        return [f"{which.sum():,} cells {what} are in no band" for what, which in found.items() if which.any()]
-    return [
-        f"stations {what} are in no band: {_some([space.series[i].station for i in np.flatnonzero(which)])}"
-        for what, which in found.items()
-        if which.any()
-    ]
+    here = {what: which for what, which in found.items() if which.any()}
+    kind, notes = "cell", [f"{which.sum():,} cells {what} are in no band" for what, which in here.items()]
+    if isinstance(space, SeriesAxis):
+        names = [series.station for series in space.series]
+        kind = "station"
+        notes = [
+            f"stations {what} are in no band: {_some([names[i] for i in np.flatnonzero(which)])}"
+            for what, which in here.items()
+        ]
+    empty = [f"{low:.7g} to {high:.7g} m" for low, high in target.z.bounds[np.diff(target.edges) == 0]]
+    return [*notes, f"bands that hold no {kind}: {_some(empty)}"] if empty else notes
+
+
+def unlike(spaces: Sequence[Space]) -> list[str]:
+    """Return notes for a reader of a merge about bands of elevation that are not made of the same."""
+    bands = [space for space in spaces if isinstance(space, Bands)]
+    for other in bands[1:]:
+        first, second = bands[0].source, other.source
+        if not isinstance(first, SeriesAxis) or not isinstance(second, SeriesAxis):
+            if first.token() != second.token():
+                return ["the bands that are merged are made of different cells on the ground"]
+            continue
+        one, two = _stations(bands[0], first), _stations(other, second)
+        alone = {"first": sorted(one - two), "other": sorted(two - one)}
+        parts = [f"{_some(names)} in the {which} source alone" for which, names in alone.items() if names]
+        if parts:
+            return [f"the bands that are merged are made of different stations: {', '.join(parts)}"]
+    return []
+
+
+def _stations(bands: Bands, axis: SeriesAxis) -> set[str]:
+    return {axis.series[i].station for i in bands.order.tolist()}
+
+
+def nothing_known(surface: Perspective) -> str:
+    """Return a note about a result in which every value is missing: the coverage that its steps ask for."""
+    asked = []
+    for item in surface.chain():
+        operator = item.operator
+        if isinstance(operator, Aggregate) and operator.min_coverage > 0:
+            default = " (its default)" if operator.min_coverage == operator.row.min_coverage else ""
+            asked.append(f"{operator.function} {operator.min_coverage:.0%}{default}")
+    if not asked:
+        return "every value is missing"
+    return (
+        f"every value is missing: of what a cell could hold {', '.join(dict.fromkeys(asked))} must be there; "
+        "min_coverage says how much, 0 takes what there is"
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.execution.grids import SpaceCover
+from hypergrid.execution.outside import outside_of
 from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.conditioning import least_stations
 from hypergrid.kriging.detrended import Detrended
@@ -30,9 +31,13 @@ class Remarks:
         """By field, in how many slices each cell has too few stations of those that report; -1 where not yet known."""
 
     def say(self, about: str, note: str) -> None:
-        """Tell a reader of the result something, instead of what was said about the same before."""
+        """Tell a reader of the result something, instead of what was said about the same before; empty: nothing."""
         self._said[about] = note
-        self.notes[:] = self._said.values()
+        self.notes[:] = filter(None, self._said.values())
+
+    def has_said(self, about: str) -> bool:
+        """Return whether something was said about it."""
+        return about in self._said
 
     def without_covariates(self, field: str, grid: Grid, cells: NDArray[np.intp], names: tuple[str, ...]) -> None:
         """Say that some cells are missing since their covariates are."""
@@ -57,9 +62,11 @@ class Remarks:
             return
         self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))[cells] |= outside
 
-    def carry_marks(self, source: Grid, target: Space, cells: NDArray[np.intp], space: SpaceCover) -> None:
-        """Mark the cells of a coarser grid, or the zones, that cover a marked one."""
-        marks = self.extrapolated.get(source.token())
+    def carry(self, source: Space, target: Space, cells: NDArray[np.intp], space: SpaceCover) -> None:
+        """Mark the cells of a coarser grid, or the zones, that cover a marked one, and say what is in no cell."""
+        for note in outside_of(target):
+            self.say(note, note)
+        marks = self.extrapolated.get(source.token()) if isinstance(source, Grid) else None
         if marks is not None:
             before = np.append(0, np.cumsum(marks[space.needed][space.members]))
             coarser = self.extrapolated.setdefault(target.token(), np.zeros(target.count, dtype=bool))

@@ -8,14 +8,17 @@ import scipy
 import xarray as xr
 from numpy.typing import NDArray
 
-from hypergrid.execution.names import functions_of, value_names
+from hypergrid.execution.names import functions_of, parameters_of, value_names
+from hypergrid.execution.outside import nothing_known
 from hypergrid.execution.run import Outcome
-from hypergrid.execution.time_coordinates import over_cells, time_coords
+from hypergrid.execution.time_coordinates import cells_words, over_cells, time_coords
 from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
 from hypergrid.perspective.archive_source import ArchiveSource
+from hypergrid.perspective.fitting import coverage_unknown
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
+from hypergrid.times import format_instant
 from hypergrid.topology import Bands, Bins, Grid, SeriesAxis, Space, ZoneCells, changes_cells
 from hypergrid.units import as_cf
 from hypergrid.version import VERSION
@@ -100,6 +103,22 @@ _SPACE_ATTRIBUTES = {
 }
 
 
+_SERIES_ATTRIBUTES = {
+    "elevation": {
+        "standard_name": "surface_altitude",
+        "units": "m",
+        "positive": "up",
+        "long_name": "elevation of the station above sea level",
+    },
+    "station": {"long_name": "name of the station"},
+    "height_m": {"standard_name": "height", "units": "m", "positive": "up", "long_name": "height above the ground"},
+    "statistic": {"long_name": "what a reading is of its interval"},
+    "interval_s": {"units": "s", "long_name": "interval between readings; 0 where it is not known"},
+    "replicate": {"units": "1", "long_name": "number of the sensor among those alike at one place"},
+    "source": {"long_name": "feed that the readings come from"},
+}
+
+
 def _space_dims(space: Space) -> tuple[str, ...]:
     if isinstance(space, Grid | Bands):
         return tuple(axis.name for axis in space.axes)
@@ -140,26 +159,41 @@ def _space_coords(space: Space) -> dict[str, Any]:
         return coords
     for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
         coords[name] = ("series", values, _away_from_axes(name))
-    coords["elevation"] = ("series", space.elevation_m, {"standard_name": "surface_altitude", "units": "m"})
+    coords["elevation"] = ("series", space.elevation_m, dict(_SERIES_ATTRIBUTES["elevation"]))
     series = space.series
-    coords["station"] = ("series", np.array([s.station for s in series], dtype=str))
-    coords["height_m"] = (
-        "series",
-        np.array([np.nan if s.height_m is None else s.height_m for s in series], dtype=float),
-    )
-    coords["statistic"] = ("series", np.array([s.statistic for s in series], dtype=str))
-    coords["interval_s"] = ("series", np.array([s.interval_s for s in series], dtype=float))
-    coords["replicate"] = ("series", np.array([s.replicate for s in series], dtype=np.int32))
-    coords["source"] = ("series", np.array([s.source for s in series], dtype=str))
+    stations = np.array([s.station for s in series], dtype=str)
+    held: dict[str, NDArray[Any]] = {
+        "station": stations,
+        "height_m": np.array([np.nan if s.height_m is None else s.height_m for s in series], dtype=float),
+        "statistic": np.array([s.statistic for s in series], dtype=str),
+        "interval_s": np.array([s.interval_s for s in series], dtype=float),
+        "replicate": np.array([s.replicate for s in series], dtype=np.int32),
+        "source": np.array([s.source for s in series], dtype=str),
+    }
+    coords.update({name: ("series", values, dict(_SERIES_ATTRIBUTES[name])) for name, values in held.items()})
+    if len(set(stations.tolist())) == len(stations):
+        # CF takes it of what names each series alone.
+        coords["station"][2]["cf_role"] = "timeseries_id"
     return coords
 
 
-def _value_attributes(surface: Perspective) -> dict[str, str]:
-    attributes = {"units": as_cf(surface.unit), **value_names(surface)}
-    methods = [text for item in _told(surface) if (text := _cell_method(item))]
+def _value_attributes(surface: Perspective) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"units": as_cf(surface.unit), **value_names(surface)}
+    told = _told(surface)
+    methods = [text for item in told if (text := _cell_method(item))]
     if methods:
         # What the branches of a recipe have in common is said once.
         attributes["cell_methods"] = " ".join(dict.fromkeys(methods))
+    others = [_in_words(item) for item in told if isinstance(item.operator, Aggregate) and not _has_method(item)]
+    if others:
+        attributes["comment"] = "; ".join(dict.fromkeys(others))
+    for item in told:
+        if isinstance(item.operator, Aggregate):
+            given = parameters_of(item, item.operator)
+            attributes |= {f"{item.operator.function}_{name}": value for name, value in given.items()}
+    normals = [_reference(item.source) for item in surface.chain() if isinstance(item.operator, Recur)]
+    if normals:
+        attributes["reference"] = "; ".join(dict.fromkeys(normals))
     return attributes
 
 
@@ -170,24 +204,61 @@ def _told(here: Perspective) -> list[Perspective]:
     return [*(item for source in here.sources for item in _told(source)), here]
 
 
+def _reference(normal: Perspective) -> str:
+    """Return what values are compared with: of which cells, made how, and of which time."""
+    steps = [_in_words(item) for item in _told(normal) if isinstance(item.operator, Aggregate)]
+    time = normal.topology.time
+    # Cells over all instants of an array end a nanosecond after the last.
+    start, stop = (format_instant(edge - edge % 1_000) for edge in (time.origin, time.stop))
+    return f"{value_names(normal)['long_name']}: {', then '.join(dict.fromkeys(steps))}; {start} to {stop}"
+
+
+def _in_words(item: Perspective) -> str:
+    """Return an aggregate in words, for what CF has none of."""
+    operator = item.operator
+    if not isinstance(operator, Aggregate):
+        message = f"{type(operator).__name__} is no aggregate"
+        raise TypeError(message)
+    remarks = [cells_words(operator.dimensions, item.topology.time), _weighing(item, operator)]
+    words = ", ".join(remark for remark in remarks if remark)
+    over = f"{operator.called()} over {', '.join(operator.dimensions)}"
+    return f"{over} ({words})" if words else over
+
+
+def _has_method(item: Perspective) -> bool:
+    return isinstance(item.operator, Aggregate) and bool(item.operator.row.cell_method)
+
+
 def _cell_method(item: Perspective) -> str:
-    """Return what a step does to the cells, as CF writes it; nothing for those that keep them."""
+    """Return what a step does to the cells, as CF writes it; nothing where it keeps them, or CF has no word."""
     operator = item.operator
     if isinstance(operator, InterpolateInTime):
         return f"time: point (comment: {operator.method})"
     if isinstance(operator, Interpolate):
         return _support(operator, item.topology.space)
-    if not isinstance(operator, Aggregate):
+    if not isinstance(operator, Aggregate) or not _has_method(item):
         return ""
-    said = over_cells(operator.dimensions, _cf_method(operator.function), item.topology.time)
-    weights = _weights(item, operator)
-    return f"{said} (comment: weighted by the {weights} of the cells)" if weights and "(comment:" not in said else said
+    return over_cells(
+        operator.dimensions, operator.row.cell_method, item.topology.time, remark=_weighing(item, operator)
+    )
 
 
-def _weights(item: Perspective, operator: Aggregate) -> str:
-    """Return what cells are weighted by in an aggregate, in words; empty where all are alike."""
+def _weighing(item: Perspective, operator: Aggregate) -> str:
+    """Return how an aggregate weighs cells that are not all alike, in words; empty where that changes nothing."""
+    differ, row = _differing(item, operator), operator.row
+    if not differ or row.weigh == "share":
+        return ""
+    if row.weigh == "area":
+        return f"weighted by the {differ} of the cells"
+    # The least of values is the same whatever they weigh.
+    matters = row.step is not None or row.whole is not None
+    return f"each cell alike, whatever its {differ}" if matters else ""
+
+
+def _differing(item: Perspective, operator: Aggregate) -> str:
+    """Return in what cells differ that an aggregate puts together, in words; empty where in nothing."""
     below, above = item.source.topology.space, item.topology.space
-    if operator.row.weigh != "area" or not changes_cells(below, above) or not isinstance(below, Grid):
+    if not changes_cells(below, above) or not isinstance(below, Grid):
         return ""
     by_area = "lat" in operator.dimensions or (isinstance(above, Bands) and below.system == "lonlat")
     by_height = isinstance(below.z, Bins) and "z" in operator.dimensions
@@ -202,13 +273,6 @@ def _support(operator: Interpolate, space: Space) -> str:
         return f"{height}area: point (comment: estimate at the cell's centre)"
     side, point = given.get("quadrature", 4), height and "z: point "
     return f"{point}area: mean (comment: block of {side} by {side} Gauss-Legendre points)"
-
-
-def _cf_method(function: str) -> str:
-    return {
-        "min": "minimum", "max": "maximum", "first": "point", "last": "point", "sample": "point",
-        "circular_mean": "mean", "degree_days": "sum", "rain_accumulation": "sum",
-    }.get(function, function)  # fmt: skip
 
 
 def _count_name(surface: Perspective) -> str:
@@ -251,7 +315,9 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome, *, to
     if outcome.left_out:
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)
-    notes = [*outcome.notes]
+    notes = [*outcome.notes, *dict.fromkeys(filter(None, map(coverage_unknown, surface.chain())))]
+    if outcome.is_empty:
+        notes.append(nothing_known(surface))
     if outcome.extrapolated is not None and outcome.extrapolated.any():
         share = outcome.extrapolated.mean()
         notes.append(f"{share:.1%} of the cells lie outside the stations' range of elevation (extrapolated)")

@@ -19,7 +19,7 @@ from hypergrid.execution.memory import empty
 from hypergrid.execution.orders import ORDERS, Order, raster
 from hypergrid.execution.plan import Plan
 from hypergrid.execution.strategy import pulled
-from hypergrid.topology import Grid
+from hypergrid.topology import Bands, Grid, SeriesAxis, ZoneCells
 
 Places = NDArray[np.intp] | slice
 """Some places of a surface: flat cells of a grid, or series."""
@@ -63,6 +63,12 @@ class Outcome:
                 held = np.full(shape, np.nan) if held is None else held
                 held[rows, places] = found
                 setattr(self, name, held)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is computed, and every value is missing."""
+        # Most surfaces have a value in their first time cell.
+        return bool(self.computed.all()) and not any(np.isfinite(row).any() for row in self.value)
 
     def room(self, places: Places) -> NDArray[np.float64] | None:
         """Return where the values of some places may be computed in place, None where nowhere."""
@@ -173,7 +179,12 @@ class Progress:
         """
         space = self.plan.surface.topology.space
         if not isinstance(space, Grid):
-            message = "this query gives series, not a map; interpolate to get a map, or take its result"
+            kind = {ZoneCells: "zones", Bands: "bands of elevation"}.get(type(space), "series")
+            message = f"this query gives {kind}, not a map; "
+            if isinstance(space, SeriesAxis):
+                message += "interpolate to get a map, or take its result"
+            else:
+                message += f"take its result, .dataset(), or what the {kind} are made of for a map"
             raise InvalidQuery(message)
         if not 0 <= number < self.frames:
             message = f"time cell {number} does not exist; there are {self.frames}, counted from 0"

@@ -9,7 +9,7 @@ from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values, whole_values
 from hypergrid.execution.standing import of_readings, prepared_readings
 from hypergrid.perspective.operators import Aggregate
-from hypergrid.streams.elements import Readings
+from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS
 from hypergrid.tokens import token
 from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, blocks_of, per_cell
@@ -147,7 +147,12 @@ def _possible(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
 
 def series_keys(axis: SeriesAxis) -> NDArray[np.uint64]:
     """Return a key of each series from its content alone, shape (series,)."""
-    return np.array([int(token(series)[:16], 16) for series in axis.series], dtype=np.uint64)
+    return keys_of(axis.series)
+
+
+def keys_of(several: tuple[Series, ...]) -> NDArray[np.uint64]:
+    """Return a key of each of several series from its content alone, shape (series,)."""
+    return np.array([int(token(series)[:16], 16) for series in several], dtype=np.uint64)
 
 
 def finite(readings: Readings) -> Readings:

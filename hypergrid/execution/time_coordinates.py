@@ -70,7 +70,7 @@ def _time_unit(instants_ns: NDArray[np.int64]) -> dict[str, str]:
     return {"units": f"{unit} since 1970-01-01", "calendar": "standard", "dtype": "int64"}
 
 
-def over_cells(dimensions: Sequence[str], method: str, time: TimeAxis) -> str:
+def over_cells(dimensions: Sequence[str], method: str, time: TimeAxis, remark: str = "") -> str:
     """Return what an aggregate does to its dimensions, as CF writes it.
 
     Parameters
@@ -81,24 +81,27 @@ def over_cells(dimensions: Sequence[str], method: str, time: TimeAxis) -> str:
         CF's word for the function.
     time
         Its time cells.
+    remark
+        What else there is to say, in words.
     """
     if "zones" in dimensions:
         method = f"{method} where zone"
     over = " ".join("area:" if dimension == "zones" else f"{dimension}:" for dimension in dimensions)
+    within = time.cycle.within if isinstance(time, Periodic) and "time" in dimensions else None
+    said = f"{over} {method}" if within is None else f"{over} {method} within {within} {over} {method} over {within}"
+    remarks = ", ".join(words for words in (cells_words(dimensions, time), remark) if words)
+    return f"{said} (comment: {remarks})" if remarks else said
+
+
+def cells_words(dimensions: Sequence[str], time: TimeAxis) -> str:
+    """Return the time cells of an aggregate in words; empty where they are not told, or it is not over time."""
     if "time" not in dimensions:
-        return f"{over} {method}"
+        return ""
     if isinstance(time, Periodic):
-        within = time.cycle.within
-        if within is None:
-            return f"{over} {method} (comment: by {time.describe()})"
-        return f"{over} {method} within {within} {over} {method} over {within} (comment: by {time.describe()})"
+        return f"by {time.describe()}"
     if isinstance(time, Bins):
-        return f"{over} {method} (comment: cells of {time.describe()})"
-    return f"{over} {method}{_length(time)}"
-
-
-def _length(time: TimeAxis) -> str:
-    return f" (comment: cells of {format_duration(readable_ns(time.length))})" if isinstance(time, Regular) else ""
+        return f"cells of {time.describe()}"
+    return f"cells of {format_duration(readable_ns(time.length))}" if isinstance(time, Regular) else ""
 
 
 def readable_ns(length_ns: int) -> int:

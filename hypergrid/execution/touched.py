@@ -32,18 +32,19 @@ def touched(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
     if isinstance(operator, Recur):
         return touched(here.source, changes)[recurring(here.source.topology.time, time)]
     found = np.logical_or.reduce([touched(source, changes) for source in here.sources])
-    if isinstance(operator, Interpolate) and is_fitted(operator) and found.any():
+    if isinstance(operator, Interpolate) and learns(operator) and found.any():
         return np.ones_like(found)
     return np.asarray(found, dtype=bool)
 
 
-def is_fitted(operator: Interpolate) -> bool:
-    """Return whether an interpolation learns from all slices together, so that a new one changes each of them."""
-    given = operator.given
+def learns(operator: Interpolate) -> bool:
+    """Return whether an interpolation learns from all slices together, so that a new one changes each of them.
+
+    So does a variogram that is fitted, also one by slice: slices to which none can be fitted take that of all. A trend
+    is fitted slice by slice, and centred by the whole network, whoever reports.
+    """
     has_model = any(parameter.name == "variogram" for parameter in operator.row.parameters)
-    by_slice = getattr(given.get("variogram"), "by", "all") == "slice"
-    learns = has_model and not isinstance(given.get("variogram"), Variogram) and not by_slice
-    return learns or given.get("trend") is not None
+    return has_model and not isinstance(operator.given.get("variogram"), Variogram)
 
 
 def _covering(here: Perspective, changes: Changes) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ is written its attribute `hypergrid_incomplete` says so; whoever finds it after 
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -76,6 +77,11 @@ class ZarrOutcome(Outcome):
     missing: int = 0
     """Cells without a value among those written."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is written, and every value is missing."""
+        return self.missing == self.plan.cells
+
     def room(self, _places: Places) -> None:
         """Return None: nothing of the surface is in memory."""
 
@@ -108,6 +114,8 @@ class ZarrOutcome(Outcome):
         told = provenance(self.question, surface, self, token=self.plan.original.token)
         kept = {name: value for name, value in self.group.attrs.items() if name != INCOMPLETE}
         self.group.attrs.put({**kept, **told, **more})
+        with accepted_zarr():
+            zarr.consolidate_metadata(self.group.store)
 
     def _write(self, name: str, here: tuple[int, int], when: slice, values: NDArray[Any]) -> None:
         (first, stop), array = here, self._array(name)
@@ -154,9 +162,7 @@ def start_store(path: Path, question: Question, plan: Plan, chunks: Chunks) -> Z
         shutil.rmtree(path)
     note = "the run that writes this has not ended: cells may be missing; compute it anew"
     frame = xr.Dataset(coords=coords_of(plan.surface), attrs={INCOMPLETE: note})
-    with warnings.catch_warnings():
-        # Text coordinates have no Zarr 3 specification yet; zarr reads back what it writes.
-        warnings.filterwarnings("ignore", message=".*Zarr V3 specification.*")
+    with accepted_zarr():
         frame.to_zarr(path, mode="w", consolidated=False)
     topology = plan.surface.topology
     return ZarrOutcome(
@@ -168,6 +174,17 @@ def start_store(path: Path, question: Question, plan: Plan, chunks: Chunks) -> Z
         plan=plan,
         chunks=chunks,
     )
+
+
+@contextmanager
+def accepted_zarr() -> Iterator[None]:
+    """Do not warn of what no Zarr 3 specification has yet: text, and metadata in one place. Zarr reads what it writes.
+
+    A store whose metadata are in one place is opened by xarray as it is, and at once.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Zarr (V3|format 3) specification.*")
+        yield
 
 
 def _range(places: Places) -> tuple[int, int]:

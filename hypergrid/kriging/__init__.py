@@ -10,10 +10,10 @@ from hypergrid.kriging.scores import Score
 from hypergrid.kriging.time_methods import TimeMethod, method_in_time, method_over
 from hypergrid.kriging.validate import CrossValidation, cross_validate
 from hypergrid.kriging.variogram import MODELS, Variogram, parse_variogram, variogram
-from hypergrid.kriging.weights import WEIGHTS, WeightStatistics
+from hypergrid.kriging.weights import WEIGHTS
 
 __all__ = [
     "METHODS", "MODELS", "NO_VARIOGRAM", "VARIANCES", "WEIGHTS", "Comparison", "CrossValidation", "Field", "Method",
-    "Samples", "Score", "Stations", "Targets", "TimeMethod", "Variogram", "WeightStatistics", "candidates",
+    "Samples", "Score", "Stations", "Targets", "TimeMethod", "Variogram", "candidates",
     "compare_methods", "cross_validate", "method_in_time", "method_over", "parse_variogram", "variogram",
 ]  # fmt: skip

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import ArrayLike
-from scipy.optimize import least_squares, nnls
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.kriging.empirical import Binning, Bins, empirical_variogram
@@ -317,7 +317,7 @@ class _Problem:
         # scipy's solver is unsure of numbers far from one.
         unit = float(self._bins.semivariance.max())
         matrix = np.stack(columns, axis=1) * root[:, None]
-        sills, _ = nnls(matrix, wanted / unit * root)
+        sills, _ = scipy.optimize.nnls(matrix, wanted / unit * root)
         nugget = float(sills[-1] * unit) if self._nugget is None else self._nugget
         first, *others = [
             replace(shape, psill=float(sill * unit) if shape.psill else 0.0)
@@ -332,5 +332,7 @@ class _Problem:
 def _polish(
     misfit: Callable[[Floats], Floats], start: Floats, low: Floats, high: Floats
 ) -> tuple[float, tuple[float, ...]]:
-    end = least_squares(misfit, start, bounds=(low, high), xtol=1e-12, ftol=1e-14, gtol=1e-14, max_nfev=200)
+    end = scipy.optimize.least_squares(
+        misfit, start, bounds=(low, high), xtol=1e-12, ftol=1e-14, gtol=1e-14, max_nfev=200
+    )
     return float(end.cost), tuple(map(float, end.x))

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import gammaln, kv, kve
 
 from hypergrid.registry import Registry
@@ -104,7 +104,7 @@ def matern_factor(smoothness: float) -> float:
     def off(t: float) -> float:
         return float(front * t**smoothness * kv(smoothness, t)) - (1.0 - SHARE_AT_RANGE)
 
-    return float(brentq(off, 1e-3, 100.0, xtol=1e-14, rtol=1e-14))
+    return float(scipy.optimize.brentq(off, 1e-3, 100.0, xtol=1e-14, rtol=1e-14))
 
 
 MODELS.add("exponential", Model(_exponential))

@@ -5,8 +5,8 @@ Distances are taken in kilometres, so that `smoothing` does not depend on which 
 """
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.interpolate import RBFInterpolator
 
 from hypergrid.errors import SingularSystem
 from hypergrid.kriging.distance import refuse_sphere
@@ -89,10 +89,10 @@ def _surface(
     kernel: str,
     smoothing: float,
     scale_m: float | None,
-) -> RBFInterpolator:
+) -> "scipy.interpolate.RBFInterpolator":
     epsilon = None if scale_m is None else 1000.0 / scale_m
     try:
-        surface = RBFInterpolator(
+        surface = scipy.interpolate.RBFInterpolator(
             places_km, values.T, smoothing=smoothing, kernel=kernel, epsilon=epsilon, degree=DEGREES[kernel]
         )
         off = np.abs(surface(places_km) - values.T).max() if smoothing == 0 else 0.0

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.kriging.masks import groups
@@ -116,7 +116,7 @@ def estimate_correlation(residuals: Floats, times_s: Floats) -> CorrelationFit:
 
     start = math.log(max(lags_s[-1] / lags_s[0] / 2, 1.0))
     most = math.log(100.0 * max(float(np.ptp(times_s)) / lags_s[0], 1.0))
-    fitted = least_squares(off, [min(float(found[0]), 0.99), start], bounds=([0.0, -3.0], [1.0, most]))
+    fitted = scipy.optimize.least_squares(off, [min(float(found[0]), 0.99), start], bounds=([0.0, -3.0], [1.0, most]))
     e_folding_s = float(lags_s[0] * math.exp(fitted.x[1]))
     misfit = float(np.sqrt(2 * fitted.cost))
     poor = _doubt(e_folding_s, float(np.ptp(times_s)), float(lags_s[0]), misfit)

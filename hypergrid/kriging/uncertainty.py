@@ -12,8 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.signal import fftconvolve
+from scipy import fft, sparse
 
 from hypergrid.kriging.distance import separations
 from hypergrid.kriging.field import KrigingField
@@ -244,7 +243,11 @@ def _lattice(places_m: Floats) -> _Lattice | None:
 def _on_lattice(lattice: _Lattice, weights: Floats, semivariance: Callable[[Floats], Floats]) -> float:
     """Return the sum over all pairs: only as many separations differ as there are steps along and across."""
     spread = weights.reshape(lattice.shape)
-    pairs = fftconvolve(spread, spread[::-1, ::-1])
+    # As scipy.signal.fftconvolve does, which takes a third of a second to import.
+    whole = [2 * size - 1 for size in spread.shape]
+    fast = [fft.next_fast_len(size, real=True) for size in whole]
+    turned = fft.rfft2(spread[::-1, ::-1], fast)
+    pairs = fft.irfft2(fft.rfft2(spread, fast) * turned, fast)[: whole[0], : whole[1]]
     rows, columns = (np.arange(1 - size, size) for size in lattice.shape)
     apart_m = rows[:, None, None] * lattice.across_m + columns[None, :, None] * lattice.along_m
     return float(np.sum(pairs * semivariance(np.linalg.norm(apart_m, axis=-1))))

@@ -13,7 +13,7 @@ folded on their own, over time and over space, and merged.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,14 @@ from hypergrid.perspective import aggregate_formulas as formulas
 from hypergrid.perspective.aggregate_formulas import Counts, Given, States
 from hypergrid.perspective.listing import Floats, Listing, Members
 from hypergrid.registry import Registry
-from hypergrid.times import parse_duration
+from hypergrid.times import DAY_NS, format_duration, parse_duration
 from hypergrid.units import DIMENSIONLESS_TEXT, convert
 
 Hashes = NDArray[np.uint64]
+
+LEAST_GAP_NS: Final = DAY_NS // 24
+GAP_INTERVALS: Final = 3
+"""A counter is followed over a gap of so many intervals, and over the least gap in any case: two missing readings."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class AggregateRow:
     prepare: Callable[[Floats, Counts, NDArray[Any], Given], Floats] | None = None
     """Values that are not missing, their times [ns] and whose they are (series or cells of space), in the order of
     time within each, to what is aggregated in their place; NaN is missing."""
+    settle: Callable[[Given, int], Mapping[str, Any]] | None = None
+    """Parameters, and how far values lie apart [ns] (0 where that is not known), to parameters without gaps."""
     reach_ns: Callable[[Given], int] | None = None
     """How far before a cell values have a say in it [ns]; None: not at all."""
     dtype: type[np.generic] = np.float64
@@ -77,6 +83,8 @@ class AggregateRow:
     """Whether it makes sense over values that are themselves maxima or minima."""
     of_directions: bool = True
     """Whether it makes sense over directions, where 350 and 10 degree are near."""
+    of_counters: bool = True
+    """Whether it makes sense over the readings of an ever-growing counter."""
     of_instants: bool = True
     """Whether its result may stand for an instant within the cell; an amount or a spread is of the whole cell."""
     timed: bool = False
@@ -91,6 +99,13 @@ class AggregateRow:
     unit: Callable[[str, Mapping[str, Any]], str] = lambda unit, _: unit
     """Unit of the result from the source's unit and the parameters; raises InvalidUnit or InvalidQuery where they do
     not fit."""
+    cell_method: str = ""
+    """What CF calls it among its cell methods; empty where CF has no word for it."""
+    long_name: str = ""
+    """What the result is, for people, where it is no longer what its source is; `{0}` stands for the source's name,
+    a parameter's name in braces for the parameter with its unit."""
+    standard_name: str | None = None
+    """CF standard name of what `long_name` says."""
 
     @property
     def decomposable(self) -> bool:
@@ -110,17 +125,56 @@ def _mean(states: States, count: Counts, _given: Given) -> Floats:
         return states[0] / np.where(count > 0, count, np.nan)
 
 
+def _share(states: States, count: Counts, given: Given) -> Floats:
+    # Weights that add up to the count do so but for rounding.
+    return np.minimum(_mean(states, count, given), 1.0)
+
+
 def _where_any(states: States, count: Counts, _given: Given) -> Floats:
     return np.where(count > 0, states[0], np.nan)
 
 
 _SUM = Part(np.add, 0.0)
-_AMOUNT = {"linear": True, "of_extremes": False, "of_directions": False}
+_AMOUNT = {"linear": True, "of_extremes": False, "of_directions": False, "of_counters": False}
 
-_add("mean", "Arithmetic mean.", min_coverage=0.8, parts=(_SUM,), finish=_mean, weigh="area", **_AMOUNT)
-_add("sum", "Sum.", min_coverage=1.0, parts=(_SUM,), finish=_where_any, weigh="share", of_instants=False, **_AMOUNT)
-_add("min", "Smallest value.", parts=(Part(np.minimum, np.inf),), finish=_where_any, of_instants=False)
-_add("max", "Largest value.", parts=(Part(np.maximum, -np.inf),), finish=_where_any, of_instants=False)
+_add(
+    "mean",
+    "Arithmetic mean.",
+    min_coverage=0.8,
+    parts=(_SUM,),
+    finish=_mean,
+    weigh="area",
+    cell_method="mean",
+    **_AMOUNT,
+)
+_add(
+    "sum",
+    "Sum; one of temperatures in degC is of what they lie above 0 degC, in K.",
+    min_coverage=1.0,
+    parts=(_SUM,),
+    finish=_where_any,
+    weigh="share",
+    of_instants=False,
+    unit=lambda unit, _: formulas.difference_unit(unit),
+    cell_method="sum",
+    **_AMOUNT,
+)
+_add(
+    "min",
+    "Smallest value.",
+    parts=(Part(np.minimum, np.inf),),
+    finish=_where_any,
+    of_instants=False,
+    cell_method="minimum",
+)
+_add(
+    "max",
+    "Largest value.",
+    parts=(Part(np.maximum, -np.inf),),
+    finish=_where_any,
+    of_instants=False,
+    cell_method="maximum",
+)
 _add(
     "count",
     "Number of values.",
@@ -128,26 +182,31 @@ _add(
     finish=lambda _states, count, _given: count.astype(np.float64),
     of_instants=False,
     unit=lambda _unit, _given: "1",
+    cell_method="sum",
+    long_name="number of values of {0}",
 )
 
-_add("first", "Earliest value.", rank=lambda _, count: np.zeros_like(count), over="time")
-_add("last", "Latest value.", rank=lambda _, count: count - 1, over="time")
+_CHOSEN = {"over": "time", "cell_method": "point"}
+_add("first", "Earliest value.", rank=lambda _, count: np.zeros_like(count), **_CHOSEN)
+_add("last", "Latest value.", rank=lambda _, count: count - 1, **_CHOSEN)
 _add(
     "sample",
     "One value that a hash of the cell picks: the same every time.",
     rank=lambda hashes, count: (hashes % count.astype(np.uint64)).astype(np.int64),
-    over="time",
+    **_CHOSEN,
 )
 
 _SPREAD = {
     "min_coverage": 0.8, "step": formulas.spread_of, "merge": formulas.merged_spread, "of_extremes": False,
-    "of_directions": False, "of_instants": False,
+    "of_directions": False, "of_counters": False, "of_instants": False,
 }  # fmt: skip
 _add(
     "variance",
     "Sample variance (over n - 1); missing below two values.",
     finish=formulas.variance,
     unit=lambda unit, _: formulas.squared_unit(unit),
+    cell_method="variance",
+    long_name="variance of {0}",
     **_SPREAD,
 )
 _add(
@@ -155,6 +214,8 @@ _add(
     "Sample standard deviation (over n - 1); missing below two values.",
     finish=formulas.standard_deviation,
     unit=lambda unit, _: formulas.difference_unit(unit),
+    cell_method="standard_deviation",
+    long_name="standard deviation of {0}",
     **_SPREAD,
 )
 
@@ -166,8 +227,14 @@ def _quantile_unit(unit: str, given: Given) -> str:
     return unit
 
 
-_RANKED = {"min_coverage": 0.8, "of_extremes": False, "of_directions": False}
-_add("median", "The value in the middle, or the mean of the two.", whole=formulas.median, **_RANKED)
+_RANKED = {"min_coverage": 0.8, "of_extremes": False, "of_directions": False, "of_counters": False}
+_add(
+    "median",
+    "The value in the middle, or the mean of the two.",
+    whole=formulas.median,
+    cell_method="median",
+    **_RANKED,
+)
 _add(
     "quantile",
     "The value below which a share q of the values lies, interpolated linearly between them.",
@@ -175,6 +242,7 @@ _add(
     whole=formulas.quantile,
     unit=_quantile_unit,
     of_instants=False,
+    long_name="{q} quantile of {0}",
     **_RANKED,
 )
 
@@ -195,6 +263,7 @@ _add(
     finish=formulas.direction,
     of_extremes=False,
     unit=_direction_unit,
+    cell_method="mean",
 )
 
 
@@ -218,9 +287,12 @@ _add(
         Parameter("side", "text", "'above' or 'below'", required=False, default="above"),
     ),
     parts=(Part(np.add, 0.0, formulas.exceeds),),
-    finish=_mean,
+    finish=_share,
     of_instants=False,
+    weigh="area",
     unit=_share_unit,
+    cell_method="mean",
+    long_name="share of {0} {side} {threshold}",
 )
 
 
@@ -255,6 +327,8 @@ _add(
     lasting=True,
     over="time",
     unit=_degree_days_unit,
+    cell_method="sum",
+    long_name="degree days of {0} above {base}",
 )
 
 
@@ -280,6 +354,7 @@ _add(
     timed=True,
     over="with time",
     unit=_trend_unit,
+    long_name="trend of {0} per {per}",
 )  # fmt: skip
 
 
@@ -288,27 +363,38 @@ def _gap_ns(given: Given) -> int:
 
 
 def _counter_unit(unit: str, given: Given) -> str:
-    _gap_ns(given)
+    if given["max_gap"] is not None:
+        _gap_ns(given)
     return unit
+
+
+def _bridged(given: Given, interval_ns: int) -> Mapping[str, Any]:
+    if given["max_gap"] is not None:
+        return given
+    return {**given, "max_gap": format_duration(max(LEAST_GAP_NS, GAP_INTERVALS * interval_ns))}
 
 
 _add(
     "rain_accumulation",
     "What an ever-growing counter grew by: the sum of the increments between readings, a drop being a reset. An "
-    "increment belongs to the cell of its later reading; none is known over a gap longer than max_gap.",
+    "increment belongs to the cell of its later reading; none is known over a gap longer than max_gap, where absent "
+    "three intervals of the slowest series, at least 1h.",
     min_coverage=0.8,
     parameters=(
         Parameter(
-            "max_gap", "text", "longest time between two readings that is bridged", required=False, default="1h"
+            "max_gap", "text", "longest time between two readings that is bridged", required=False
         ),
     ),
     parts=(_SUM,),
     finish=_where_any,
     prepare=lambda values, at_ns, group, given: formulas.increments(values, at_ns, group, _gap_ns(given)),
+    settle=_bridged,
     reach_ns=_gap_ns,
     of_extremes=False,
     of_directions=False,
     of_instants=False,
     over="time",
     unit=_counter_unit,
+    cell_method="sum",
+    long_name="what {0} grew by",
 )  # fmt: skip

@@ -1,22 +1,18 @@
 """One variable of an archive, at one snapshot, as a base."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.perspective.selecting import selected_series
 from hypergrid.store import Archive
-from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.streams.elements import Position, Readings, Station
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.tokens import token
 from hypergrid.topology import Layer, Regular, SeriesAxis
 from hypergrid.units import Variable
-
-SELECTED_BY_DEFAULT: Mapping[str, Any] = {"statistic": ("sample", "mean")}
-"""Series that a query reads unless it selects."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +25,8 @@ class ArchiveSource:
     carries_intervals: bool = True
 
     def __post_init__(self) -> None:
-        if not len(self.chosen):
-            message = (
-                f"no series of {self.variable.name!r} has {_words({**SELECTED_BY_DEFAULT, **dict(self.select)})}; "
-                f"there are: {_offers(self.archive.series(self.variable.name), ('statistic', *dict(self.select)))}"
-            )
-            raise InvalidQuery(message)
+        # What is selected is known to be there at once.
+        _ = self.chosen
 
     @property
     def snapshot(self) -> str:
@@ -49,9 +41,7 @@ class ArchiveSource:
     @cached_property
     def chosen(self) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Which of the variable's series are selected, shape (selected,)."""
-        wanted = {**SELECTED_BY_DEFAULT, **dict(self.select)}
-        series = self.archive.series(self.variable.name)
-        return np.array([i for i, item in enumerate(series) if _matches(item, wanted)], dtype=np.intp)
+        return selected_series(self.variable.name, self.archive.series(self.variable.name), self.select)
 
     @cached_property
     def _spans_ns(self) -> tuple[int, ...]:
@@ -112,23 +102,6 @@ class ArchiveSource:
     def layer(self, name: str) -> Layer:
         """Return a layer of the snapshot."""
         return self.archive.layers[name]
-
-
-def _matches(series: Series, wanted: Mapping[str, Any]) -> bool:
-    def fits(value: object, choice: object) -> bool:
-        return value in choice if isinstance(choice, tuple | list) else value == choice
-
-    return all(fits(getattr(series, name), choice) for name, choice in wanted.items())
-
-
-def _words(properties: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in properties.items())
-
-
-def _offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:
-    """Return what the series have of the properties that were asked for."""
-    values = {name: sorted({str(getattr(one, name)) for one in series}) for name in dict.fromkeys(names)}
-    return "; ".join(f"{name} {', '.join(several[:20])}" for name, several in values.items()) if series else "no series"
 
 
 def _position(station: Station | None, time_ns: int) -> Position:

@@ -1,13 +1,19 @@
 """Layers that come with an array in memory: what `hg.base` takes beside the readings."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, InvalidUnit
 from hypergrid.topology import Layer, make_layer
 from hypergrid.topology.space import System
+from hypergrid.units import convert
+
+UNIT_OF: Final[Mapping[System, str]] = {"lonlat": "degree", "metres": "m"}
+"""Unit of the coordinates of each system."""
 
 
 def array_layers(given: Mapping[str, object], system: System) -> dict[str, Layer]:
@@ -34,6 +40,25 @@ def array_layers(given: Mapping[str, object], system: System) -> dict[str, Layer
     return {name: _layer(name, field, system) for name, field in given.items()}
 
 
+def coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.float64]:
+    """Return a coordinate [unit], by the unit in its attributes where there is one; shape (cells,).
+
+    Raises
+    ------
+    InvalidUnit
+        Its unit is unknown, or measures something else.
+    """
+    numbers, given = values.to_numpy().astype(np.float64), str(values.attrs.get("units", unit))
+    # CF says by the unit which of the two it is: degrees_east, degree_N, ….
+    if unit == "degree" and given.startswith("degree"):
+        return numbers
+    try:
+        return convert(numbers, given, unit)
+    except InvalidUnit as error:
+        message = f"coordinate {name!r} needs values in {unit!r}: {error}; set its attrs['units'] to what they are in"
+        raise InvalidUnit(message) from error
+
+
 def _layer(name: str, field: object, system: System) -> Layer:
     row, column = ("lat", "lon") if system == "lonlat" else ("y", "x")
     if isinstance(field, Layer):
@@ -53,8 +78,8 @@ def _layer(name: str, field: object, system: System) -> Layer:
     try:
         return make_layer(
             name,
-            x=field[column].to_numpy().astype(np.float64),
-            y=field[row].to_numpy().astype(np.float64),
+            x=coordinate(field[column].variable, column, UNIT_OF[system]),
+            y=coordinate(field[row].variable, row, UNIT_OF[system]),
             values=field.transpose(row, column).to_numpy().astype(np.float64),
             unit=str(field.attrs["units"]) if "units" in field.attrs else None,
             system=system,
@@ -62,5 +87,6 @@ def _layer(name: str, field: object, system: System) -> Layer:
         )
     except InvalidUnit as error:
         remedy = ", or give the layer another name: 'elevation' is kept in metres" if name == "elevation" else ""
-        message = f"layer {name!r}: {error}; set its attrs['units'] to the unit of its values{remedy}"
+        advice = "" if "coordinate" in str(error) else f"; set its attrs['units'] to the unit of its values{remedy}"
+        message = f"layer {name!r}: {error}{advice}"
         raise InvalidUnit(message) from error

@@ -1,19 +1,24 @@
 """An array in memory as a base: what `hg.base` takes."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.perspective.array_layers import array_layers
+from hypergrid.perspective.array_layers import UNIT_OF, array_layers, coordinate
+from hypergrid.perspective.selecting import Select, selected_series
 from hypergrid.streams.elements import Series
 from hypergrid.times import Window
 from hypergrid.tokens import token
 from hypergrid.topology import Instants, Layer, SeriesAxis
+from hypergrid.topology.space import System
 from hypergrid.units import KNOWN_VARIABLES, Variable, check_unit
 
 
@@ -53,6 +58,23 @@ class ArraySource:
             values[:, list(unread)] = np.nan
         return values
 
+    def selected(self, select: Select) -> "ArraySource":
+        """Return the same with the selected series alone.
+
+        Raises
+        ------
+        InvalidQuery
+            No series has what is asked for.
+        """
+        chosen = selected_series(self.variable.name, self.axis.series, select)
+        if len(chosen) == self.axis.count:
+            return self
+        axis = replace(
+            self.axis, series=tuple(self.axis.series[i] for i in chosen), x=self.axis.x[chosen], y=self.axis.y[chosen],
+            elevation_m=self.axis.elevation_m[chosen],
+        )  # fmt: skip
+        return replace(self, token=token(self.token, select), values=self.values[:, chosen], axis=axis)
+
     def layer(self, name: str) -> Layer:
         """Return one of the layers that came with the array."""
         if name not in self.layers:
@@ -73,14 +95,16 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     ----------
     array
         Dimensions time and station (or series); coordinates lon and lat [degree], or x and y [m], of the stations,
-        perhaps elevation [m]; `attrs["units"]`, its name is the variable.
+        perhaps elevation [m]; where these have `attrs["units"]`, they are converted. Each station is there once.
+        `attrs["units"]`, its name is the variable. Times without a zone are UTC.
     layers
         Layers by name, as `array_layers` takes them; None: none.
 
     Raises
     ------
     InvalidQuery
-        Dimensions or coordinates that are missing, times that are unordered or repeated, a layer in other coordinates.
+        Dimensions or coordinates that are missing, times that are missing, unordered or repeated, no station or one
+        twice, a layer in other coordinates.
     InvalidLayer, InvalidUnit
         A layer's cells cannot be one, or a unit not be used.
     """
@@ -90,10 +114,10 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
         raise InvalidQuery(message)
     # Variables alone: each look-up by name would build an array with all its coordinates.
     known = array.coords.variables
-    if "time" not in known or known["time"].dtype.kind != "M":
-        message = "hg.base needs a coordinate 'time' of datetime64; convert it, for example with pandas.to_datetime"
+    if "time" not in known:
+        message = f"hg.base needs a coordinate 'time' of datetime64; got {sorted(map(str, array.coords))}"
         raise InvalidQuery(message)
-    system = "lonlat" if "lon" in known and "lat" in known else "metres"
+    system: System = "lonlat" if "lon" in known and "lat" in known else "metres"
     names = ("lon", "lat") if system == "lonlat" else ("x", "y")
     if any(name not in known or known[name].dims != (joint,) for name in names):
         message = (
@@ -101,19 +125,12 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
             f"got {sorted(map(str, array.coords))}"
         )
         raise InvalidQuery(message)
-    times = known["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
-    if not len(times) or np.any(np.diff(times) <= 0):
-        message = "hg.base needs times in strictly increasing order, at least one; sort them, or drop the repeated"
-        raise InvalidQuery(message)
+    times = _instants(known["time"])
     variable = _variable(array)
     values = np.ascontiguousarray(array.variable.transpose("time", joint).to_numpy(), dtype=np.float64)
-    axis = SeriesAxis(
-        tuple(Series(variable.name, str(name), source="array") for name in _labels(array, joint)),
-        known[names[0]].to_numpy().astype(np.float64),
-        known[names[1]].to_numpy().astype(np.float64),
-        _elevation(array, joint),
-        "lonlat" if system == "lonlat" else "metres",
-    )
+    x, y = (coordinate(known[name], name, UNIT_OF[system]) for name in names)
+    series = tuple(Series(variable.name, label, source="array") for label in _labels(array, joint))
+    axis = SeriesAxis(series, x, y, _elevation(array, joint), system)
     beside = array_layers(layers or {}, axis.system)
     # One array with other layers is another source: queries that merge the two must not take the one for the other.
     tokens = ({name: layer.token for name, layer in beside.items()},) if beside else ()
@@ -128,15 +145,58 @@ def _variable(array: xr.DataArray) -> Variable:
     return Variable(name, unit, **text)
 
 
-def _labels(array: xr.DataArray, joint: str) -> list[object]:
-    for name in (joint, "station"):
-        if name in array.coords and array.coords.variables[name].dims == (joint,):
-            return list(array.coords.variables[name].to_numpy())
-    return list(range(array.sizes[joint]))
+def _instants(times: xr.Variable) -> NDArray[np.int64]:
+    """Return instants [ns since 1970 UTC], shape (instants,); times of a zone are turned to UTC."""
+    index = times.to_index()
+    if index.dtype.kind == "O" and all(isinstance(one, datetime) for one in index):
+        index = pd.to_datetime(index, utc=True)
+    if not isinstance(index, pd.DatetimeIndex):
+        message = (
+            f"hg.base needs a coordinate 'time' of datetime64; got {index.dtype}; convert it, for example with "
+            "pandas.to_datetime"
+        )
+        raise InvalidQuery(message)
+    index = index if index.tz is None else index.tz_convert("UTC").tz_localize(None)
+    missing = np.flatnonzero(index.isna())
+    if len(missing):
+        message = (
+            f"hg.base needs a time for every row; {len(missing)} of {len(index)} are NaT, the first is number "
+            f"{missing[0]}; drop them, for example with array.sel(time=array.time.notnull())"
+        )
+        raise InvalidQuery(message)
+    found = index.to_numpy().astype("datetime64[ns]").astype(np.int64)
+    if not len(found) or np.any(np.diff(found) <= 0):
+        message = "hg.base needs times in strictly increasing order, at least one; sort them, or drop the repeated"
+        raise InvalidQuery(message)
+    return found
+
+
+def _labels(array: xr.DataArray, joint: str) -> list[str]:
+    """Return the names of the stations, at least one, no two alike."""
+    names = next((name for name in (joint, "station") if _is_along(array, name, joint)), None)
+    labels = [
+        str(label)
+        for label in (range(array.sizes[joint]) if names is None else array.coords.variables[names].to_numpy())
+    ]
+    if not labels:
+        message = f"hg.base needs at least one {joint}; the array has none"
+        raise InvalidQuery(message)
+    twice = [label for label, count in Counter(labels).items() if count > 1]
+    if twice:
+        message = (
+            f"hg.base needs each {joint} once; {', '.join(map(repr, twice[:5]))} come{'s' * (len(twice) == 1)} more "
+            f"than once: take one of each, for example with .isel({joint}=…), or name them apart"
+        )
+        raise InvalidQuery(message)
+    return labels
+
+
+def _is_along(array: xr.DataArray, name: str, joint: str) -> bool:
+    return name in array.coords and array.coords.variables[name].dims == (joint,)
 
 
 def _elevation(array: xr.DataArray, joint: str) -> NDArray[np.float64]:
     for name in ("elevation", "elevation_m"):
-        if name in array.coords and array.coords.variables[name].dims == (joint,):
-            return np.asarray(array.coords.variables[name].to_numpy(), dtype=np.float64)
+        if _is_along(array, name, joint):
+            return coordinate(array.coords.variables[name], name, "m")
     return np.full(array.sizes[joint], np.nan)

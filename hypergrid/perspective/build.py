@@ -15,9 +15,9 @@ from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
-from hypergrid.perspective.fitting import check_aggregate, refuse_directions, refuse_longer
+from hypergrid.perspective.fitting import check_aggregate, longest_interval_ns, refuse_directions, refuse_longer
 from hypergrid.perspective.functions import CONVERTS
-from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_moved
+from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_far_levels, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
 from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.merging import check_sources, merge
@@ -28,7 +28,7 @@ from hypergrid.perspective.recipes import expanded
 from hypergrid.perspective.restrict import narrowed, readings_from
 from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
-from hypergrid.perspective.time_specs import is_periodic
+from hypergrid.perspective.time_specs import comes_as, is_periodic
 from hypergrid.perspective.uncertain import Memory, check_variance, parse_memory
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_instant
 from hypergrid.topology import (
@@ -112,10 +112,10 @@ def _is_normal(other: Question, before: Question) -> bool:
     That is one over all of time, or over cells that come again, where what it is merged with has other cells, or where
     it has a clip of its own.
     """
-    cells = _time_cells(other)
+    cells, own = _time_cells(other), _time_cells(before)
     if cells != "all" and not is_periodic(cells):
         return False
-    return "time" in dict(other.clip) or cells != _time_cells(before)
+    return "time" in dict(other.clip) or not (cells == own or comes_as(cells, own))
 
 
 def _time_cells(question: Question) -> object:
@@ -125,7 +125,7 @@ def _time_cells(question: Question) -> object:
         if step.is_in_time:
             return None
         if cells is not None:
-            return cells["periodic"] if isinstance(cells, Mapping) and set(cells) == {"periodic"} else cells
+            return cells
     return None
 
 
@@ -292,6 +292,7 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
         space = _coarser(along, space, variable=here)
     unit = row.unit(here.unit, given)
     check_aggregate(row, tuple(cells), here)
+    given = given if row.settle is None else dict(row.settle(given, longest_interval_ns(here)))
     if "time" in cells and here.holds_readings:
         _refuse_short(time, here)
     known = tuple(sorted((name, value) for name, value in given.items() if value is not None))
@@ -432,6 +433,8 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memor
     layers = tuple((name, layer.token) for name, layer in covariates.items())
     operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, far=reach.far, memory=memory)
     _refuse_far(cells, stations, operator, reach)
+    if cells.z is not None:
+        refuse_far_levels(cells.z, stations, covariates.get(ELEVATION))
     for name, layer in covariates.items():
         if cells.z is None or name != ELEVATION:
             _refuse_elsewhere(name, layer, cells)

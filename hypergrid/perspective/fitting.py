@@ -1,12 +1,17 @@
 """Which aggregates fit which values and cells: refused before anything runs, by what a function's row says."""
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.aggregates import AggregateRow
-from hypergrid.perspective.operators import Base
+from hypergrid.perspective.operators import Aggregate, Base
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import Regular, SeriesAxis, TimeAxis
+from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis, blocks_of
+from hypergrid.units import is_amount
 
 
 def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspective) -> None:
@@ -16,7 +21,7 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
     ------
     InvalidQuery
         Dimensions that the function cannot be taken over; a mean of maxima; a mean of directions; amounts of time over
-        values that stand for none; a counter that is none.
+        values that stand for none; a counter that is none, or a mean of one.
     """
     _refuse_dimensions(row, dimensions)
     kinds = [] if row.of_extremes else sorted(here.extremes)
@@ -28,46 +33,114 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
     if row.lasting:
         _refuse_unknown_lengths(row, here)
     if row.prepare is not None:
-        _refuse_totals(row, here)
+        _refuse_no_counter(row, here)
+    counters = [] if row.of_counters else sorted(here.counters)
+    if counters:
+        message = (
+            f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
+            "rain_accumulation first, or last; where they are amounts already, give the array another name"
+        )
+        raise InvalidQuery(message)
 
 
 def refuse_longer(time: TimeAxis, here: Perspective, min_coverage: float) -> None:
-    """Refuse windows that are so much longer than their source that every value would be missing, for certain.
+    """Refuse windows of which none holds as much of its source as is asked for: every value would be missing.
 
-    Cells that are partial are computed, and say so by their counts; where no window can have what is asked of it, there
-    is nothing to compute. Months and given edges are there whatever was read, and are kept.
+    Cells that are partial are computed, and say so by their counts; where no window, as it lies, can have what is asked
+    of it, there is nothing to compute. Months and given edges are there whatever was read, and are kept.
     """
-    held = _most_held(here)
-    if held is None or not isinstance(time, Regular):
+    source = _extent(here)
+    if source is None or not isinstance(time, Regular):
         return
-    length_ns = time.length
-    extent_ns, interval_ns, most = held
-    if min(most, length_ns // interval_ns + 1) < min_coverage * (length_ns // interval_ns) * (1 - 1e-12):
-        message = (
-            f"time cells of {_in_words(length_ns)} are longer than the {_in_words(extent_ns)} that there are: none can "
-            f"hold the {min_coverage:.0%} that min_coverage asks for, and every value would be missing; choose shorter "
-            "cells, or min_coverage=0 to take what there is"
-        )
-        raise InvalidQuery(message)
+    length_ns, extent_ns = time.length, source.stop_ns - source.start_ns
+    # One of so many lies within the source as a whole.
+    if extent_ns >= length_ns + time.step or any(
+        _holds_enough(time, source, interval_ns, min_coverage) for interval_ns in source.intervals_ns
+    ):
+        return
+    what = (
+        f"are longer than the {_in_words(extent_ns)} that there are"
+        if length_ns > extent_ns
+        else f"lie across the edges of the {_in_words(extent_ns)} that there are"
+    )
+    message = (
+        f"time cells of {_in_words(length_ns)} {what}: none can hold the {min_coverage:.0%} that min_coverage asks "
+        "for, and every value would be missing; choose shorter cells, or min_coverage=0 to take what there is"
+    )
+    raise InvalidQuery(message)
+
+
+def _holds_enough(time: Regular, source: "_Extent", interval_ns: int, min_coverage: float) -> bool:
+    """Return whether some cell may hold what is asked for of values so far apart."""
+    starts, ends = blocks_of(time)
+    held_ns = np.minimum(ends, source.stop_ns) - np.maximum(starts, source.start_ns)
+    # A cell's first value may lie anywhere within an interval.
+    most = np.where(held_ns > 0, held_ns // interval_ns + (0 if source.is_aligned else 1), 0)
+    needed = min_coverage * max(time.length // interval_ns, 1) * (1 - 1e-12)
+    return bool((most >= needed).any())
 
 
 def _in_words(length_ns: int) -> str:
     return format_duration(round(length_ns / SECOND_NS) * SECOND_NS) if length_ns > SECOND_NS else f"{length_ns}ns"
 
 
-def _most_held(here: Perspective) -> tuple[int, int, int] | None:
-    """Return how long a source is [ns], between its values [ns], and how many a cell may hold; None if not known."""
+@dataclass(frozen=True)
+class _Extent:
+    """From where to where a source has values, and how far apart they are."""
+
+    start_ns: int
+    stop_ns: int
+    intervals_ns: tuple[int, ...]
+    is_aligned: bool
+    """Whether values are cells, of which only whole ones count."""
+
+
+def _extent(here: Perspective) -> _Extent | None:
+    """Return where the values of a source lie; None where how many a cell may hold is not known."""
     space, time = here.topology.space, here.topology.time
     if not here.holds_readings:
-        known = isinstance(time, Regular) and not are_instants(time)
-        return (time.stop - time.origin, time.step, time.count) if known and isinstance(time, Regular) else None
+        if not isinstance(time, Regular) or are_instants(time) or time.step != time.length:
+            return None
+        return _Extent(time.origin, time.stop, (time.step,), is_aligned=True)
     base = here.bases()[0].operator
-    intervals_s = [series.interval_s for series in space.series] if isinstance(space, SeriesAxis) else []
-    shortest_s = min(intervals_s, default=0.0)
-    if not isinstance(base, Base) or not shortest_s > 0:
+    intervals_s = {series.interval_s for series in space.series} if isinstance(space, SeriesAxis) else set()
+    if not isinstance(base, Base) or not intervals_s or min(intervals_s) <= 0:
         return None
-    extent_ns, interval_ns = base.window.stop_ns - base.window.start_ns, round(shortest_s * SECOND_NS)
-    return extent_ns, interval_ns, extent_ns // interval_ns + 1
+    intervals_ns = tuple(sorted(round(interval * SECOND_NS) for interval in intervals_s))
+    return _Extent(base.window.start_ns, base.window.stop_ns, intervals_ns, is_aligned=False)
+
+
+def coverage_unknown(here: Perspective) -> str:
+    """Return why an aggregate cannot hold its values against `min_coverage`, in words; empty where it can."""
+    operator, source = here.operator, here.sources[0] if here.sources else None
+    if not isinstance(operator, Aggregate) or source is None or not operator.min_coverage or not source.holds_readings:
+        return ""
+    space = source.topology.space
+    held = space.series if isinstance(space, SeriesAxis) else ()
+    unknown = [series.station for series in held if not series.interval_s > 0]
+    if not unknown:
+        return ""
+    return (
+        f"the coverage of {len(unknown)} of {len(held)} series cannot be judged, and min_coverage="
+        f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_few(unknown)})"
+    )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def longest_interval_ns(here: Perspective) -> int:
+    """Return how far values of the slowest series lie apart [ns]: of instants the median; 0 where it is not known."""
+    space, time = here.topology.space, here.topology.time
+    if here.holds_readings:
+        held = space.series if isinstance(space, SeriesAxis) else ()
+        return round(max((series.interval_s for series in held), default=0.0) * SECOND_NS)
+    if isinstance(time, Regular):
+        return time.step
+    if isinstance(time, Bins):
+        return int(time.lengths.max())
+    return round(np.median(np.diff(time.times_ns))) if isinstance(time, Instants) and time.count > 1 else 0
 
 
 def refuse_directions(what: str, here: Perspective, *, instead: str = "") -> None:
@@ -109,20 +182,24 @@ def _refuse_unknown_lengths(row: AggregateRow, here: Perspective) -> None:
     held = space.series if isinstance(space, SeriesAxis) else ()
     unknown = [series.station for series in held if not series.interval_s > 0]
     if unknown:
-        names = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
         message = (
             f"{row.name} needs how long each reading stands for; the interval of {len(unknown)} of {len(held)} series "
-            f"is not known ({names}); aggregate before it, for example aggregate('mean', time='1h')"
+            f"is not known ({_few(unknown)}); aggregate before it, for example aggregate('mean', time='1h')"
         )
         raise InvalidQuery(message)
 
 
-def _refuse_totals(row: AggregateRow, here: Perspective) -> None:
-    """Refuse totals as the readings of a counter: they are what it grew by already."""
-    space = here.bases()[0].topology.space
-    if isinstance(space, SeriesAxis) and any(series.statistic == "total" for series in space.series):
+def _refuse_no_counter(row: AggregateRow, here: Perspective) -> None:
+    """Refuse values that are no readings of a counter: what one grew by already, or no amounts."""
+    if here.is_accumulated:
         message = (
-            f"{row.name} needs the readings of an ever-growing counter; these series hold totals of their intervals: "
-            "use sum, or select another statistic"
+            f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
+            "a counter grew by: use sum, or select another statistic"
+        )
+        raise InvalidQuery(message)
+    if not is_amount(here.unit):
+        message = (
+            f"{row.name} needs the readings of an ever-growing counter, such as rain in 'mm'; got values in "
+            f"{here.unit!r}, which cannot be amassed; use mean, or trend"
         )
         raise InvalidQuery(message)

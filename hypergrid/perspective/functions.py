@@ -57,6 +57,9 @@ class ConvertRow:
     """What the result is, for people; the source's where empty."""
     standard_name: str | None = None
     """CF standard name of the result; the source's where there is neither name and the unit stays."""
+    keeps_quantity: Callable[[Mapping[str, Any]], bool] = lambda _: True
+    """Whether, by its parameters, the result is still what the source's standard name says: half a temperature is not.
+    """
 
 
 CONVERTS: Registry[ConvertRow] = Registry("convert function")
@@ -78,7 +81,8 @@ CONVERTS.add(
     "scale",
     ConvertRow(
         "scale",
-        "The value times a factor, plus an offset.",
+        "The value times a factor, plus an offset. Without a unit of the result it keeps the source's, and with a "
+        "factor other than 1 loses the CF standard name.",
         (
             Parameter("factor", "number", "multiplies the value"),
             Parameter("offset", "number", "is added afterwards", required=False, default=0.0),
@@ -86,5 +90,6 @@ CONVERTS.add(
         ),
         lambda values, given: values * given["factor"] + given["offset"],
         lambda unit, given: given["unit"] or unit,
+        keeps_quantity=lambda given: given["factor"] == 1 or given.get("unit") is not None,
     ),
 )

@@ -1,7 +1,7 @@
 """Heights of stations and cells: what interpolates onto levels, and what a band of elevation holds."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -10,7 +10,10 @@ from hypergrid.kriging.trend import ELEVATION
 from hypergrid.perspective.operators import Source
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.streams.elements import Series
-from hypergrid.topology import PER_UNIT, Bands, Grid, SeriesAxis, levels
+from hypergrid.topology import PER_UNIT, Bands, Grid, Layer, Levels, SeriesAxis, levels, levels_words
+
+FAR_M: Final = 5_000.0
+"""How far above or below all stations a level may be [m]: a trend in height is of the troposphere at best."""
 
 
 def layers_on_levels(method: str, names: tuple[str, ...], stations: SeriesAxis, source: Source) -> tuple[str, ...]:
@@ -85,7 +88,44 @@ def bands_of(along: Mapping[str, Any], here: Perspective) -> Bands:
         raise TypeError(message)
     known = np.rint(heights_m[np.isfinite(heights_m)] * PER_UNIT["mm"])
     # A band does not hold its upper edge.
-    return Bands(levels(along["z"], (int(known.min()), int(known.max()) + 1)), space, heights_m, terrain)
+    bands = Bands(levels(along["z"], (int(known.min()), int(known.max()) + 1)), space, heights_m, terrain)
+    if (bands.band < 0).all():
+        kind = "stations" if isinstance(space, SeriesAxis) else "cells"
+        message = (
+            f"no band holds any of the {kind}, which lie from {np.nanmin(heights_m):.7g} to {np.nanmax(heights_m):.7g} "
+            f"m; the bands are {levels_words(bands.z)}: give bands of their heights"
+        )
+        raise InvalidQuery(message)
+    return bands
+
+
+def refuse_far_levels(axis: Levels, stations: SeriesAxis, ground: Layer | None) -> None:
+    """Refuse levels farther than `FAR_M` above the highest station, or below the lowest.
+
+    Parameters
+    ----------
+    axis
+        The levels of a grid.
+    stations
+        What is interpolated.
+    ground
+        Where stations without an elevation have theirs from.
+    """
+    heights_m, unknown = stations.elevation_m, np.isnan(stations.elevation_m)
+    if ground is not None and unknown.any():
+        heights_m = np.where(unknown, ground.at(np.stack([stations.x, stations.y], axis=1)), heights_m)
+    if np.isnan(heights_m).all():
+        return
+    low, high = float(np.nanmin(heights_m)), float(np.nanmax(heights_m))
+    far = (axis.centres < low - FAR_M) | (axis.centres > high + FAR_M)
+    if far.any():
+        named = ", ".join(f"{height:.7g}" for height in axis.centres[far][:4]) + (", …" if far.sum() > 4 else "")
+        message = (
+            f"{far.sum()} of {axis.count} levels ({named} m) are more than {FAR_M / 1000:g} km above or below all "
+            f"stations, which lie from {low:.7g} to {high:.7g} m: a trend of these says nothing there; heights are in "
+            "metres above sea level"
+        )
+        raise InvalidQuery(message)
 
 
 def _refuse_no_heights(what: str, stations: SeriesAxis) -> None:

@@ -11,7 +11,7 @@ from hypergrid.errors import InvalidUnit
 from hypergrid.parameters import Parameter
 from hypergrid.perspective.aggregate_formulas import difference_unit
 from hypergrid.registry import Registry
-from hypergrid.units import convert
+from hypergrid.units import convert, is_offset
 
 Floats = NDArray[np.float64]
 
@@ -92,6 +92,13 @@ def _difference_unit(first: str, second: str) -> str:
 
 
 def _ratio_unit(first: str, second: str) -> str:
+    for unit in (first, second):
+        if is_offset(unit):
+            message = (
+                f"a ratio needs values whose 0 is nothing; got {unit!r}, of which 20 is not twice 10; take both in K, "
+                "from degC by scale(factor=1, offset=273.15, unit='K'), or their difference"
+            )
+            raise InvalidUnit(message)
     return "1" if first == second else f"{first} ({second})-1"
 
 
@@ -128,7 +135,8 @@ MERGES.add(
     "ratio",
     MergeRow(
         "ratio",
-        "The first source over the second; missing where the second is 0.",
+        "The first source over the second; missing where the second is 0. Not of temperatures in degC, whose 0 is not "
+        "nothing: in K.",
         _ratio,
         _ratio_unit,
         alike=False,

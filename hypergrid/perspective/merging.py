@@ -79,7 +79,7 @@ def merge(
         raise InvalidQuery(message)
     time = sources[0].topology.time
     for first, second in pairwise(source for number, source in enumerate(sources) if number not in normal):
-        time = _common_time(time, first, second)
+        time = _common_time(name, time, first, second)
     space = sources[0].topology.space
     for other in sources[1:]:
         space = _common_space(row, space, sources[0], other)
@@ -97,7 +97,7 @@ def _recurring(normal: Perspective, time: TimeAxis) -> Perspective:
     return Perspective((normal,), Topology(time, normal.topology.space), Recur(), normal.unit)
 
 
-def _common_time(common: TimeAxis, first: Perspective, second: Perspective) -> TimeAxis:
+def _common_time(name: str, common: TimeAxis, first: Perspective, second: Perspective) -> TimeAxis:
     """Return the time cells of `common`, those of all sources up to `first`, that the second has as well."""
     other = second.topology.time
     if isinstance(common, Regular) and isinstance(other, Regular):
@@ -120,11 +120,20 @@ def _common_time(common: TimeAxis, first: Perspective, second: Perspective) -> T
         Topology(other, first.topology.space).token()
     ):
         return common
-    message = (
-        f"its sources have different time cells: {_both(first, second, time_words)}; aggregate both to the same step "
-        "and length first, for example .aggregate('mean', time='1h') on each"
-    )
+    message = f"its sources have different time cells: {_both(first, second, time_words)}; "
+    if _may_be_normal(common) and not _may_be_normal(other):
+        message += (
+            "swap them: a climatology comes after what has the cells of the result, for example "
+            f"hourly.merge({name!r}, normal)"
+        )
+    else:
+        message += "aggregate both to the same step and length first, for example .aggregate('mean', time='1h') on each"
     raise InvalidQuery(message)
+
+
+def _may_be_normal(time: TimeAxis) -> bool:
+    """Return whether time cells are all of time, or come again, as those of a climatology."""
+    return isinstance(time, Periodic) or (isinstance(time, Regular) and time.count == 1)
 
 
 def _common_space(row: MergeRow, common: Space, first: Perspective, second: Perspective) -> Space:

@@ -168,12 +168,15 @@ class Aggregate:
         own = (*own, "at stations") if self.at_stations else own
         return with_added(own, "aggregate", [self.function])
 
+    def called(self) -> str:
+        """Return the function with its parameters, in words."""
+        return Call(self.function, self.parameters).describe() if self.parameters else self.function
+
     def describe(self) -> str:
         """One line for people."""
-        called = Call(self.function, self.parameters).describe() if self.parameters else self.function
         where = ", taken at the stations" if self.at_stations else ""
         over = ", ".join(self.dimensions)
-        return f"aggregate {called} over {over}, coverage at least {self.min_coverage:g}{where}"
+        return f"aggregate {self.called()} over {over}, coverage at least {self.min_coverage:g}{where}"
 
 
 @dataclass(frozen=True)

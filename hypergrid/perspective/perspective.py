@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hypergrid.perspective.operators import Aggregate, Base, Convert, Interpolate, Operator
+from hypergrid.perspective.operators import Aggregate, Base, Convert, Interpolate, Merge, Operator
 from hypergrid.tokens import token
 from hypergrid.topology import Regular, SeriesAxis, Topology
+from hypergrid.units import COUNTERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,27 @@ class Perspective:
         if isinstance(operator, Aggregate) and operator.row.rank is None:
             return frozenset()
         return frozenset().union(*(source.extremes for source in self.sources))
+
+    @property
+    def counters(self) -> frozenset[str]:
+        """Which variables its values are readings of an ever-growing counter of; empty where they are none."""
+        operator, space = self.operator, self.topology.space
+        if isinstance(operator, Base):
+            held = space.series if isinstance(space, SeriesAxis) else ()
+            single = any(series.statistic == "sample" for series in held)
+            return COUNTERS & {operator.source.variable.name} if single else frozenset()
+        if isinstance(operator, Merge) or (isinstance(operator, Aggregate) and operator.row.rank is None):
+            return frozenset()
+        return frozenset().union(*(source.counters for source in self.sources))
+
+    @property
+    def is_accumulated(self) -> bool:
+        """Whether its values are what a counter grew by, or totals as the stations report them, or made of these."""
+        operator, space = self.operator, self.topology.space
+        if isinstance(operator, Base) and isinstance(space, SeriesAxis):
+            return any(series.statistic == "total" for series in space.series)
+        own = isinstance(operator, Aggregate) and operator.row.prepare is not None
+        return own or any(source.is_accumulated for source in self.sources)
 
     @cached_property
     def is_interpolated(self) -> bool:

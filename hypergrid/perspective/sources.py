@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.flags import ACCEPTED_BY_DEFAULT
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.array_source import ArraySource
 from hypergrid.perspective.steps import Question, Step
@@ -29,6 +30,8 @@ class Sources:
         ------
         NotFound
             There is no such array, snapshot or variable.
+        InvalidQuery
+            No series is selected, or flags are asked of an array.
         """
         if question.snapshot is not None and question.snapshot.startswith(ARRAY):
             if question.snapshot not in self.arrays:
@@ -36,7 +39,14 @@ class Sources:
             source = self.arrays[question.snapshot]
             if question.variable != source.variable.name:
                 raise NotFound.among(kind="variable", given=question.variable, existing=[source.variable.name])
-            return source
+            if question.accept_flags != ACCEPTED_BY_DEFAULT:
+                message = (
+                    f"the values of the array {source.variable.name!r} have no flags, so that accept_flags "
+                    f"{', '.join(map(str, question.accept_flags))} cannot be asked of it; leave it out, and put NaN "
+                    "where a value is not to be used"
+                )
+                raise InvalidQuery(message)
+            return source.selected(question.select)
         if self.archive is None:
             message = f"variable {question.variable!r} is to come from an archive, and this query has none; open one"
             raise NotFound(message)

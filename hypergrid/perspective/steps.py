@@ -125,6 +125,12 @@ class Question:
                 raise NotFound.among(kind="dimension to clip", given=name, existing=DIMENSIONS)
 
     @property
+    def in_words(self) -> str:
+        """The variable and the names of the steps, in a line."""
+        steps = "".join(f" > {step.name}" for step in self.steps)
+        return f"{self.variable}{steps}{', with variance' if self.variance else ''}"
+
+    @property
     def length(self) -> int:
         """Steps, those of merged queries included."""
         return len(self.steps) + sum(other.length for step in self.steps for other in step.others)
@@ -219,7 +225,7 @@ class _Reader:
             # Whoever sends a query must not have files of this machine read.
             message = (
                 f"{self.where} ({op}): zones are given as GeoJSON itself; a file can be named by hg.zones and in a "
-                "query file only"
+                'query file only, there as {"file": "catchments.geojson"}, beside the query file'
             )
             raise InvalidQuery(message)
         if op == "interpolate":

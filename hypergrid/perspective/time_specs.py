@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
 from hypergrid.times import DAY_NS, format_duration, parse_duration, parse_instant
-from hypergrid.topology import CYCLES, Calendar, Clock, Cycle, SeriesAxis, Unit, check_zone
+from hypergrid.topology import CYCLES, HOUR_OF_DAY, Calendar, Clock, Cycle, SeriesAxis, Unit, check_zone
 
 HYDROLOGICAL_YEAR: Final = "hydrological_year"
 FIRST_MONTH: Final = 10
@@ -52,6 +52,29 @@ Rule = Sliding | Calendar | Edges | Cycle
 def is_periodic(spec: object) -> bool:
     """Return whether a specification asks for cells that come again."""
     return spec in CYCLES if isinstance(spec, str) else isinstance(spec, Mapping) and "periodic" in spec
+
+
+def comes_as(spec: object, other: object) -> bool:
+    """Return whether two specifications, one of cells that come again, ask for the same cells, however written.
+
+    Solar time is taken for the same clock; whether it is, the longitudes of the stations say.
+    """
+    if not is_periodic(spec) or not is_periodic(other):
+        return False
+    try:
+        one, two = (parse_cells(_without_solar(cells)) for cells in (spec, other))
+    except HyperGridError:
+        # What cannot be read is refused with its step, when that is built.
+        return spec == other
+    return one == two and _is_solar(spec) == _is_solar(other)
+
+
+def _is_solar(spec: object) -> object:
+    return isinstance(spec, Mapping) and spec.get("solar", False)
+
+
+def _without_solar(spec: object) -> object:
+    return {**spec, "solar": False} if isinstance(spec, Mapping) else spec
 
 
 def parse_cells(spec: object, stations: SeriesAxis | None = None) -> Rule:
@@ -125,6 +148,9 @@ def _stepped(spec: Mapping[str, Any]) -> Rule:
 
 def _cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
     name = spec["periodic"]
+    if spec.get("zone") == "UTC":
+        # Cells are equal however they are written.
+        spec = {**spec, "zone": None}
     if isinstance(name, str) and name in CYCLES:
         _check_keys(spec, {"periodic", "zone", "solar"})
         return CYCLES[name].by(_clock(spec, stations))
@@ -135,15 +161,17 @@ def _cycle(spec: Mapping[str, Any], stations: SeriesAxis | None) -> Cycle:
         raise NotFound.among(kind="periodic cells", given=name, existing=CYCLES)
     _check_keys(spec, {"periodic", "within", "phase", "zone", "solar"})
     length, period = parse_duration(name), parse_duration(spec["within"])
+    phase = parse_duration(spec["phase"]) % period if spec.get("phase") is not None else 0
     if period % length or period == length:
         message = (
             f"periodic cells need a length that fits into their period twice or more, without a rest; got {name!r} "
             f"within {spec['within']!r}"
         )
         raise InvalidQuery(message)
-    phase = parse_duration(spec["phase"]) if spec.get("phase") is not None else 0
     clock = _clock({**spec, "offset": None}, stations)
-    calendar = Calendar(format_duration(length), Unit(length), Clock(clock.zone, clock.solar_lon, phase % period))
+    if (length, period, phase) == (DAY_NS // 24, DAY_NS, 0):
+        return HOUR_OF_DAY.by(clock)
+    calendar = Calendar(format_duration(length), Unit(length), Clock(clock.zone, clock.solar_lon, phase))
     cycle = Cycle(f"part_of_{format_duration(period)}", calendar, period // length)
     return replace(cycle, within="days") if period == DAY_NS else cycle
 

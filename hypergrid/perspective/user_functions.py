@@ -114,6 +114,8 @@ def aggregate_function(
     vectorised: bool = False,
     min_coverage: float = 0.0,
     of_extremes: bool = True,
+    long_name: str = "",
+    standard_name: str | None = None,
     version: str = "",
 ) -> Callable[[Function], Function]:
     """Add an aggregate: `function(values, **parameters)`, the values of a cell to a number.
@@ -122,6 +124,9 @@ def aggregate_function(
     ----------
     name, unit, takes, parameters, version
         As for `convert_function`.
+    long_name, standard_name
+        What the result is, for people, and the CF standard name of it; where absent, the function's name "of" what the
+        source is, and none.
     vectorised
         False: the function gets the values of one cell in order of time, shape (members,), none missing, and gives one
         number; it is called once for each cell that holds a value. True: it gets those of many cells, shape
@@ -139,7 +144,8 @@ def aggregate_function(
 
     def add(function: Function) -> Function:
         listed = _parameters("aggregate", name, function, parameters, arrays=1)
-        declared = (_text(unit), takes, listed, vectorised, min_coverage, of_extremes)
+        declared: tuple[object, ...] = (_text(unit), takes, listed, vectorised, min_coverage, of_extremes)
+        declared = (*declared, long_name, standard_name) if long_name or standard_name else declared
         _check("aggregate", name, unit, (takes,))
         if not 0 <= min_coverage <= 1:
             message = f"aggregate function {name!r} needs a min_coverage from 0 to 1; got {min_coverage!r}"
@@ -151,7 +157,8 @@ def aggregate_function(
         whole = partial(all_cells if vectorised else cell_by_cell, f"aggregate function {name!r}", function)
         row = AggregateRow(
             name=name, summary=_summary(function), min_coverage=float(min_coverage), of_extremes=of_extremes,
-            whole=whole, parameters=listed, unit=unit_of,
+            whole=whole, parameters=listed, unit=unit_of, standard_name=standard_name,
+            long_name=_no_template(long_name) if long_name else f"{name.replace('_', ' ')} of {{0}}",
         )  # fmt: skip
         text = source_text("aggregate", name, function, version)
         _add(Added("aggregate", name, function, version, declared, text), row)
@@ -217,11 +224,9 @@ def merge_function(
         def apply(*arrays: Any, **given: Any) -> Any:  # noqa: ANN401 - as the row's
             return elementwise(f"merge function {name!r}", function, arrays, given)
 
-        # A name for people is not a template.
-        escaped = long_name.replace("{", "{{").replace("}", "}}")
         row = MergeRow(
             name, _summary(function), apply, unit_of, alike=False, parameters=listed, takes=units, matched=matched,
-            roles=roles, long_name=escaped, standard_name=standard_name,
+            roles=roles, long_name=_no_template(long_name), standard_name=standard_name,
         )  # fmt: skip
         _add(Added("merge", name, function, version, declared, source_text("merge", name, function, version)), row)
         return function
@@ -329,6 +334,11 @@ def _unit_of(kind: Kind, name: str, unit: Unit, takes: str | None, *sources: str
 
 def _text(unit: Unit) -> str | None:
     return unit if unit is None or isinstance(unit, str) else "of the source"
+
+
+def _no_template(text: str) -> str:
+    """Return what a row has for a name for people: what stands in braces stays as it is."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _summary(function: Callable[..., Any]) -> str:

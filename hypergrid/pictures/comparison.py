@@ -71,7 +71,11 @@ def map_of_best(data: Query | xr.DataArray, compared: Sequence[Comparison], *, t
     ranked = [each for each in compared if each.validation is not None]
     known = [each for each in ranked if each.validation is not None and each.validation.variance is not None]
     if not known:
-        message = "none of the methods that could be used knows its uncertainty; compare a kriging method as well"
+        why = "; ".join(f"{each.label}: {each.problem}" for each in compared if each.problem)
+        message = (
+            "the picture shows the best method that knows its uncertainty, and none that could be used does"
+            f"{f' ({why})' if why else ': compare a kriging method as well'}"
+        )
         raise InvalidQuery(message)
     query = at_stations(data if isinstance(data, Query) else base(data))
     layers = _layers(query)

@@ -4,6 +4,7 @@ matplotlib's object interface only: no global state, so that a server's threads 
 """
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,16 @@ HALO = (withStroke(linewidth=1.6, foreground="white"),)
 
 FIELD_COLOURS = "viridis"
 """Perceptually uniform, and readable without colour vision."""
+
+
+LINE_COLOURS = tuple(f"C{number}" for number in range(10))
+"""Of one line after the other; where they come again, another of the looks goes with them."""
+
+LOOKS = (("-", "o"), ("--", "s"), (":", "^"))
+"""Dashes of lines, and marks of single values."""
+
+NAMED = len(LINE_COLOURS) * len(LOOKS)
+"""Lines that can be told apart, and are named in a legend."""
 
 
 def plot(
@@ -80,7 +91,7 @@ def plot(
     drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
     where = ""
     if chosen is _map and _is_map(dataset) and "z" in dataset.dims:
-        drawn, where = drawn.isel(z=level), f", {_bands(dataset)[level]}"
+        drawn, where = drawn.isel(z=level), f", {_level(dataset, level)}"
     made = chosen(figure, axes, drawn, stations)
     axes.set_title(f"{title or made}{where}\n{_period(drawn)}", fontsize=10, loc="left")
     # A strip at the bottom, which the layout keeps out of, says how the picture was made.
@@ -125,6 +136,13 @@ def _levels(dataset: xr.Dataset) -> int:
 def _bands(dataset: xr.Dataset) -> list[str]:
     """Return the cells along height in words."""
     return [f"{low:.7g} to {high:.7g} m" for low, high in dataset["z_bounds"].to_numpy()]
+
+
+def _level(dataset: xr.Dataset, level: int) -> str:
+    """Return which level a map shows: the height of its estimates, or what it is made of."""
+    made = _bands(dataset)[level]
+    is_made_of_levels = re.search(r"(^| )z: (?!point|area: point)", str(dataset["value"].attrs.get("cell_methods", "")))
+    return made if is_made_of_levels else f"at {float(dataset['z'][level]):.7g} m (level {made})"
 
 
 def place_names(dataset: xr.Dataset) -> list[str]:
@@ -204,7 +222,7 @@ def _map(figure: Figure, axes: Axes, dataset: xr.Dataset, stations: Sequence[Sta
     image = axes.pcolormesh(edges[x], edges[y], np.ma.masked_invalid(values.to_numpy()), cmap=FIELD_COLOURS)
     axes.set_facecolor("0.85")
     figure.colorbar(image, ax=axes, label=_label(dataset), shrink=0.9)
-    _mark(axes, stations, edges[x], edges[y])
+    _mark(figure, axes, stations, edges[x], edges[y])
     if x == "lon":
         axes.set_aspect(1 / np.cos(np.radians(float(dataset[y].mean()))))
         axes.set_xlabel("longitude [degree east]")
@@ -223,7 +241,9 @@ def _edges(dataset: xr.Dataset, name: str) -> np.ndarray[Any, np.dtype[np.float6
     return np.append(bounds[:, 0], bounds[-1, 1])
 
 
-def _mark(axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
+def _mark(
+    figure: Figure, axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]
+) -> None:
     inside = [s for s in stations if x[0] <= s.position.lon <= x[-1] and y[0] <= s.position.lat <= y[-1]]
     if not inside:
         return
@@ -237,7 +257,8 @@ def _mark(axes: Axes, stations: Sequence[Station], x: np.ndarray[Any, Any], y: n
     axes.plot(lon, lat, "o", label="station", **look)
     for station, place in zip(inside, zip(lon, lat, strict=True), strict=True):
         axes.annotate(station.id, place, (3, 3), textcoords="offset points", fontsize=6, path_effects=HALO)
-    axes.legend(loc="lower right", fontsize=7, framealpha=0.8)
+    # Beside the map: a station may lie in any corner.
+    figure.legend(loc="outside upper right", fontsize=7, frameon=False)
 
 
 @KINDS.register("day_by_hour")
@@ -263,18 +284,22 @@ def _day_by_hour(figure: Figure, axes: Axes, dataset: xr.Dataset, _: Sequence[St
 
 
 @KINDS.register("lines")
-def _lines(_: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) -> str:
+def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station]) -> str:
     along = _time_dimension(dataset)
     others = [name for name in dataset["value"].dims if name != along]
     values = dataset["value"].stack(place=others).transpose(along, "place").to_numpy()
     names = None if _is_map(dataset) else place_names(dataset)
     kind = {"zones": "zone", "bands": "band"}.get(_places(dataset), "station")
-    marker = "o" if len(values) < 3 else None
+    is_named = names is not None and values.shape[1] <= NAMED
     for column in range(values.shape[1]):
-        label = f"{kind} {names[column]}" if names is not None and values.shape[1] <= 12 else None
-        axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, marker=marker, label=label)
-    if names is not None and values.shape[1] <= 12:
-        axes.legend(fontsize=7, ncols=2)
+        label = f"{kind} {names[column]}" if names is not None and is_named else None
+        dashes, marker = LOOKS[column // len(LINE_COLOURS) % len(LOOKS)]
+        look: dict[str, Any] = {"color": LINE_COLOURS[column % len(LINE_COLOURS)], "linestyle": dashes}
+        look["marker"] = marker if len(values) < 3 else None
+        axes.plot(dataset[along].to_numpy(), values[:, column], linewidth=0.9, label=label, **look)
+    if is_named:
+        # Beside the curves, never on them.
+        figure.legend(loc="outside right upper", fontsize=7)
     axes.set_ylabel(_label(dataset))
     axes.grid(visible=True, alpha=0.3)
     if along == "time":

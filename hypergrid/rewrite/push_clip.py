@@ -1,13 +1,19 @@
 """Push the clip down: compute only the cells that it selects, and read only what they need.
 
-Exact always: a cell's value depends on the source cells that cover it, and those are kept; a climatology that it is
-compared with is of all its readings still.
+Exact where nothing is learnt from all slices: a cell's value depends on the source cells that cover it, and those are
+kept; a climatology that it is compared with is of all its readings still. A variogram that is fitted
+(`variogram="fit"`), or a correlation in time that is not given, is of the slices that are computed, which are those of
+the clip: with it a clip in time asks for another surface, whose notes say what was fitted to how many slices.
 """
 
+from dataclasses import replace
+
 from hypergrid.perspective.build import selected
+from hypergrid.perspective.operators import Aggregate, Base, Convert, InterpolateInTime
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.surface import Surface
+from hypergrid.times import Window
 from hypergrid.tokens import token
 
 
@@ -21,7 +27,8 @@ def push_clip(surface: Surface) -> tuple[Surface, str]:
     if surface.clip.is_open:
         return surface, ""
     whole = surface.perspective
-    part = restrict(whole, *selected(whole.topology, surface.clip))
+    narrow = restrict(whole, *selected(whole.topology, surface.clip))
+    part = _shared(narrow, _widest(narrow))
     here, all_ = part.topology.count, whole.topology.count
     below = _read(part), _read(whole)
     why = f"{here:,} of {all_:,} cells are wanted, which need {below[0]:,} of {below[1]:,} cells of the base"
@@ -29,9 +36,53 @@ def push_clip(surface: Surface) -> tuple[Surface, str]:
 
 
 def _read(here: Perspective) -> int:
-    """Return how many cells of the base are read; what two branches read of one source counts once, the wider one."""
-    cells: dict[str, int] = {}
+    """Return how many cells of its bases are read; a base of two branches is read once, one of two windows twice."""
+    return sum(item.topology.count for item in here.bases())
+
+
+def _widest(here: Perspective) -> dict[str, Perspective]:
+    """Return by source the base whose window is the longest."""
+    found: dict[str, Perspective] = {}
     for item in here.bases():
-        source = token(item.operator.source.token, item.operator.accept_flags)  # type: ignore[union-attr]
-        cells[source] = max(cells.get(source, 0), item.topology.count)
-    return sum(cells.values())
+        known = found.setdefault(_source(item), item)
+        if _window(item).stop_ns - _window(item).start_ns > _window(known).stop_ns - _window(known).start_ns:
+            found[_source(item)] = item
+    return found
+
+
+def _shared(here: Perspective, widest: dict[str, Perspective]) -> Perspective:
+    """Return the perspective in which a branch takes the base that another one reads anyway, so that it is read once.
+
+    What takes values by their times, an aggregate or an interpolation in time, takes those of its cells, whichever
+    others there are.
+    """
+    by_times = isinstance(here.operator, InterpolateInTime) or (
+        isinstance(here.operator, Aggregate) and "time" in here.operator.dimensions
+    )
+    if by_times and _is_base(here.source):
+        sources: tuple[Perspective, ...] = (_wider(here.source, widest),)
+    else:
+        sources = tuple(_shared(source, widest) for source in here.sources)
+    same = all(new is old for new, old in zip(sources, here.sources, strict=True))
+    return here if same else here.with_source(*sources)
+
+
+def _wider(here: Perspective, widest: dict[str, Perspective]) -> Perspective:
+    """Return a base, or converts of one, with all that the widest base has where that holds what it has."""
+    if isinstance(here.operator, Base):
+        found = widest[_source(here)]
+        return found if _window(found).intersect(_window(here)) == _window(here) else here
+    source = _wider(here.source, widest)
+    return here if source is here.source else replace(here, sources=(source,), topology=source.topology)
+
+
+def _is_base(here: Perspective) -> bool:
+    return isinstance(here.operator, Base) or (isinstance(here.operator, Convert) and _is_base(here.source))
+
+
+def _source(here: Perspective) -> str:
+    return token(here.operator.source.token, here.operator.accept_flags)  # type: ignore[union-attr]
+
+
+def _window(here: Perspective) -> Window:
+    return here.operator.window  # type: ignore[union-attr]

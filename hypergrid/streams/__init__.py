@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hypergrid.streams.faults import BufferFull, KeysDoNotGrow
+    from hypergrid.streams.faults import BufferFull, KeysDoNotGrow, SpillFailed
     from hypergrid.streams.join import WoJoin
     from hypergrid.streams.matches import Late, Matches
     from hypergrid.streams.monitors import DependentMonitor, Monitors
@@ -20,6 +20,7 @@ __all__ = [
     "Matches",
     "Monitors",
     "Pipeline",
+    "SpillFailed",
     "Stage",
     "Statistics",
     "StreamStatistics",
@@ -35,6 +36,7 @@ _PLACES = {
     "Matches": "matches",
     "Monitors": "monitors",
     "Pipeline": "pipeline",
+    "SpillFailed": "faults",
     "Stage": "pipeline",
     "Statistics": "statistics",
     "StreamStatistics": "statistics",

@@ -148,6 +148,10 @@ class Batch(NamedTuple):
     payload: Floats
     arrival: Ints
 
+    def part(self, rows: slice) -> "Batch":
+        """Return some of the tuples."""
+        return Batch(self.stream[rows], self.row[rows], self.key[rows], self.payload[rows], self.arrival[rows])
+
 
 class Written(NamedTuple):
     """Where results and late tuples go."""

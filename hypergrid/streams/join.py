@@ -1,18 +1,25 @@
 """WO-Join: a join of many streams on equality of keys, whose memory is driven by the data (thesis, chapter 3)."""
 
+import contextlib
 import dataclasses
 import datetime
-from typing import Any, Literal, Self, TypeVar
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.streams import kernel, state
+from hypergrid.streams.batches import batch_of, echoed, nothing, ticks
 from hypergrid.streams.cost import admit, buffer_bounds
-from hypergrid.streams.faults import BufferFull, KeysDoNotGrow
+from hypergrid.streams.faults import BufferFull, KeysDoNotGrow, SpillFailed
 from hypergrid.streams.fields import (
+    ALLOWED,
+    ASLEEP,
     CEILING,
+    CLOCK,
     DEADLINE,
     DONE,
     ENTRIES,
@@ -32,22 +39,32 @@ from hypergrid.streams.fields import (
     SLOTS_FULL,
     STILL,
     SWEPT_ALL,
+    TAKEN,
     WRITTEN,
     Batch,
 )
-from hypergrid.streams.matches import LATE_ROWS, Matches, enlarged, matches_of, written
-from hypergrid.streams.parameters import RARE, SLOT_BYTES, Description, Form, Known, Policy
-from hypergrid.streams.statistics import STILL_TUPLES, Statistics, lags_of, statistics_of
+from hypergrid.streams.matches import LATE_ROWS, Matches, enlarged, joined_matches, matches_of, written
+from hypergrid.streams.parameters import (
+    RARE,
+    ROW_BYTES,
+    SLOT_BYTES,
+    SPILLING,
+    Description,
+    Form,
+    Known,
+    Policy,
+    Strategy,
+)
+from hypergrid.streams.progress import lowest
+from hypergrid.streams.statistics import STILL_TUPLES, Statistics, as_arrived, lags_of, statistics_of
 from hypergrid.streams.table import gather, number_rows
+from hypergrid.streams.waiting import PIECE, Waiting, tell_join
 
-Number = TypeVar("Number", np.int32, np.int64, np.float64)
+if TYPE_CHECKING:
+    from hypergrid.streams.segments import Segments
 
 RANKS = 4096
 """Sorted keys of each stream that there is room for at first, where lags are monitored."""
-KEYS_AT_ONCE = 4096
-"""The most keys that one reading may have."""
-TICK_NS = 1_000_000_000
-"""A tick of a join that is given no arrivals: one a tuple."""
 
 
 class WoJoin:
@@ -68,7 +85,10 @@ class WoJoin:
     allowed_bytes
         Limit of what is held, as `statistics().held_bytes` counts it.
     strategy
-        How to make do with less memory than the policy asks for; only None for now.
+        How to make do with less memory than the policy asks for (thesis 3.5): "msf" sorts each stream first, "dbf" lets
+        tuples of leading streams wait on disk, "hybrid" does both. Then "published" too drops tuples by key.
+    spill_folder
+        Where a folder for what waits on disk is made, and removed at the end; None: among temporary files.
     known
         Parameters known beforehand; the others are monitored.
     window
@@ -104,6 +124,8 @@ class WoJoin:
     ([[0, 0]], [[0.5, 20.0]])
     """
 
+    _waiting: Waiting | None
+
     def __init__(
         self,
         streams: int,
@@ -111,34 +133,38 @@ class WoJoin:
         policy: Policy = "progress",
         form: Form = "inner",
         allowed_bytes: int | None = None,
-        strategy: Literal["msf", "dbf", "hybrid"] | None = None,
+        strategy: Strategy | None = None,
+        spill_folder: str | os.PathLike[str] | None = None,
         known: Known | None = None,
         window: int | datetime.timedelta | None = None,
         idle_s: float | None = None,
         jump: int | None = None,
         rare: int = RARE,
     ) -> None:
-        if strategy is not None:
-            message = f"a join spills nothing to disk in this version; got strategy {strategy!r}: leave it out"
-            raise InvalidQuery(message)
-        about = Description(streams, policy, form, allowed_bytes, known, window, idle_s, jump, rare)
+        folder = None if spill_folder is None else os.fspath(spill_folder)
+        about = Description(streams, policy, form, allowed_bytes, known, window, idle_s, jump, rare, strategy, folder)
         self._begin(about)
         self._admit()
         self._state = state.empty(
             streams,
-            ranks=RANKS if policy == "published" and form == "inner" else 0,
+            ranks=0 if self._sweeping else RANKS if policy == "published" else 0,
             scattered=not self._sweeping,
             timed=about.slot_bytes > SLOT_BYTES,
-            jump=jump or 0,
+            jump=CEILING // 2 if strategy else jump or 0,
         )
-        about.tell(self._state.whole, self._state.seen.per)
+        if strategy is None:
+            about.tell(self._state.whole, self._state.seen.per)
+        else:
+            tell_join(about, self._state.whole, self._state.seen.per)
+            self._waiting = Waiting(about, _segments(folder) if strategy in SPILLING else None)
         self._ticking: bool | None = None
         self._finished = False
 
     def _begin(self, about: Description) -> None:
         self._about = about
         self._known = about.known_arrays()
-        self._sweeping = about.form == "assembling" or about.policy == "progress"
+        self._sweeping = about.form == "assembling" or about.policy == "progress" or about.strategy is not None
+        self._waiting = None
         self._results = 0
 
     def _admit(self) -> None:
@@ -146,7 +172,13 @@ class WoJoin:
         if about.allowed_bytes is None:
             return
         who = f"a join of {about.streams} streams"
-        admit(f"{who} with one tuple each", self.least_bytes, about.allowed_bytes)
+        least = self.least_bytes
+        admit(f"{who} with one tuple each", least, about.allowed_bytes)
+        if about.strategy == "msf" and about.policy == "published" and known.scrambling_factor is not None:
+            least += sum(known.scrambling_factor) * ROW_BYTES
+            admit(f"{who} that sorts {known.scrambling_factor} tuples first", least, about.allowed_bytes)
+        if about.strategy is not None:
+            return
         if about.policy == "published" and known.scrambling_factor is not None and known.lag is not None:
             rates = known.rate_hz or (1.0,) * about.streams
             bounds = buffer_bounds(known.scrambling_factor, rates, known.lag)
@@ -192,6 +224,8 @@ class WoJoin:
             A stream has brought 100,000 tuples without a greater key.
         BufferFull
             More than `allowed_bytes` would have to be held.
+        SpillFailed
+            What may not be held could not be written to disk.
         """
         if self._finished:
             message = "a join that was finished takes no more tuples; make a new one"
@@ -200,39 +234,56 @@ class WoJoin:
         if not len(batch.stream):
             return self._run(batch)
         whole, per = self._state.whole, self._state.seen.per
-        if whole[DEADLINE] == CEILING and whole[IDLE] < CEILING:
+        if self._waiting is not None:
+            self._waiting.begin(int(batch.arrival[0]))
+        elif whole[DEADLINE] == CEILING and whole[IDLE] < CEILING:
             # Streams that have brought nothing yet are waited for from the first arrival on.
             per[:, LAST] = batch.arrival[0]
             whole[DEADLINE] = batch.arrival[0] + whole[IDLE]
         if not self._state.rows.any():
             whole[FIRST_KEY] = batch.key[0]
         numbered = batch._replace(row=number_rows(batch.stream, self._state.rows))
-        return self._run(numbered if key_high is None else _echoed(numbered, np.asarray(key_high, np.int64)))
+        whole_batch = numbered if key_high is None else echoed(numbered, np.asarray(key_high, np.int64))
+        return self._run(whole_batch) if self._waiting is None else self._through(whole_batch)
 
     def advance(self, clock_ns: int) -> Matches:
         """Let the clock go on without an arrival [ns]: streams may fall asleep, and slices close."""
+        if self._waiting is not None:
+            self._waiting.advance(clock_ns)
+            return self._through(nothing())
         kernel.pass_time(self._state.seen, self._state.held, self._state.whole, clock_ns)
-        return self._run(_nothing())
+        return self._run(nothing())
 
     def finish(self) -> Matches:
         """Return the last results: in the assembling form, all slices still open. Nothing can be pushed after it."""
+        if self._waiting is not None:
+            matches = self._through(nothing(), last=True)
+            self._finished = True
+            if self._waiting.segments is not None:
+                self._waiting.segments.close()
+            return matches
         self._finished = True
-        if self._about.form == "assembling" and self._state.whole[SWEPT_ALL] < CEILING:
+        self._close(CEILING)
+        return self._run(nothing())
+
+    def _close(self, stop: int) -> None:
+        """Close the slices below a key, in the assembling form."""
+        if self._about.form == "assembling" and self._state.whole[SWEPT_ALL] < stop:
             held = self._state.held
             table = (held.buckets, held.keys, held.heads, held.links, held.pending)
-            kernel.close(*table, self._state.whole, self._state.seen.per, CEILING)
-        return self._run(_nothing())
+            kernel.close(*table, self._state.whole, self._state.seen.per, stop)
 
     def statistics(self) -> Statistics:
         """Return what is held, and what monitors say."""
-        return statistics_of(self._state, self._known, self._about.allowed_bytes)
+        return statistics_of(self._state, self._known, self._about.allowed_bytes, self._waiting)
 
     def lags(self) -> NDArray[np.float64]:
         """Return the lag from each stream (row) to each other (column) [tuples], shape (n, n), 0 on the diagonal.
 
         Under policy "published" they are monitored at every arrival; else they are told by the greatest keys.
         """
-        return lags_of(self._state, self._known)
+        waiting = self._waiting
+        return lags_of(self._state if waiting is None else as_arrived(self._state, waiting.monitors), self._known)
 
     def allow(self, allowed_bytes: int) -> None:
         """Change the limit of what is held.
@@ -244,7 +295,10 @@ class WoJoin:
         """
         self._about = dataclasses.replace(self._about, allowed_bytes=allowed_bytes)
         self._admit()
-        self._about.tell(self._state.whole, self._state.seen.per)
+        if self._waiting is None:
+            self._about.tell(self._state.whole, self._state.seen.per)
+        else:
+            self._waiting.allow(self._about)
 
     @property
     def least_bytes(self) -> int:
@@ -252,14 +306,19 @@ class WoJoin:
         return self._about.streams * self._about.slot_bytes + self._about.entry_bytes
 
     def least_row(self, stream: int) -> int | None:
-        """Return the least row of a stream that is held, None where nothing of it is held."""
+        """Return the least row of a stream that is held or waits, None where there is nothing of it."""
         held = self._state.held
         slots, owners = gather(held.heads, held.links, int(self._state.whole[HELD_ALL]))
         mine = slots[owners == stream]
-        return int(held.rows[mine].min()) if len(mine) else None
+        rows = [int(held.rows[mine].min())] if len(mine) else []
+        rows += [] if self._waiting is None else [run.oldest for run in self._waiting.queues[stream].runs]
+        return min(rows, default=None)
 
     def snapshot(self) -> bytes:
-        """Return all that the join remembers; `resume` goes on from it, equal to the last bit."""
+        """Return all that the join remembers; `resume` goes on from it, equal to the last bit.
+
+        Segments on disk are named only; they stay there until the next snapshot or `finish`.
+        """
         about = dataclasses.asdict(self._about)
         if isinstance(self._about.window, datetime.timedelta):
             about["window"] = {"ns": self._about.window_number}
@@ -269,7 +328,10 @@ class WoJoin:
             "ticking": self._ticking,
             "finished": self._finished,
         }
-        return state.to_bytes(self._state, description)
+        if self._waiting is None:
+            return state.to_bytes(self._state, description)
+        description["segments"] = self._waiting.named()
+        return state.to_bytes(self._state, description, self._waiting.columns())
 
     @classmethod
     def resume(cls, data: bytes) -> Self:
@@ -278,7 +340,7 @@ class WoJoin:
         Raises
         ------
         InvalidQuery
-            The bytes are no snapshot, were damaged, or were made by another version.
+            The bytes are no snapshot, were damaged, or were made by another version; or segments are gone.
         """
         header, body = state.header_of(data)
         description: dict[str, Any] = header["description"]  # type: ignore[assignment]
@@ -290,7 +352,15 @@ class WoJoin:
         join = cls.__new__(cls)
         join._begin(Description(**about))
         join._ticking, join._finished = description["ticking"], description["finished"]
-        join._state = state.from_bytes(header, body)
+        columns = state.columns_of(header, body)
+        join._state = state.from_columns(header, columns)
+        if join._about.strategy is not None:
+            named = description["segments"]
+            segments = None if named is None else _segments(join._about.spill_folder)
+            if segments is not None:
+                segments.adopt(Path(named["folder"]), [run[0] for runs in named["runs"] for run in runs])
+            join._waiting = Waiting(join._about, segments)
+            join._waiting.restore(columns, named)
         return join
 
     def _batch(
@@ -302,50 +372,45 @@ class WoJoin:
         key_high: ArrayLike | None,
     ) -> Batch:
         """Return columns that the loop can take."""
-        streams = _column(stream, np.int32)
-        keys = _column(key, np.int64)
-        payloads = _column(payload, np.float64)
-        n = len(streams)
         ticking = arrival is None
-        if self._ticking is not None and n and ticking != self._ticking:
+        if self._ticking is not None and ticking != self._ticking and np.size(stream):
             message = "a join needs arrivals with every push, or with none; got both"
             raise InvalidQuery(message)
-        if arrival is None:
-            first = int(self._state.rows.sum())
-            arrivals = np.arange(first, first + n, dtype=np.int64) * TICK_NS
-        else:
-            arrivals = _column(arrival, np.int64)
-        high = keys if key_high is None else np.asarray(key_high, np.int64)
-        if any(column.shape != (n,) for column in (streams, keys, payloads, arrivals, high)):
-            message = (
-                f"a push needs columns of one length; got {streams.shape}, {keys.shape}, {payloads.shape} and "
-                f"{arrivals.shape}"
-            )
-            raise InvalidQuery(message)
-        if n:
-            least, greatest = int(streams.min()), int(streams.max())
-            if least < 0 or greatest >= self.streams:
-                wrong = least if least < 0 else greatest
-                message = f"a join of {self.streams} streams needs streams 0 to {self.streams - 1}; got {wrong}"
-                raise InvalidQuery(message)
-            if int(keys.min()) < -(2**61) or int(high.max()) > 2**61:
-                message = f"keys need to lie within 2^61 of zero; got {keys.min()} to {high.max()}"
-                raise InvalidQuery(message)
-            if key_high is not None and not 0 <= int((high - keys).min()) <= int((high - keys).max()) < KEYS_AT_ONCE:
-                message = (
-                    f"key_high needs to be from key to key + {KEYS_AT_ONCE - 1}; got {(high - keys).min()} to "
-                    f"{(high - keys).max()} more: give keys in whole slices"
-                )
-                raise InvalidQuery(message)
+        arrivals = ticks(int(self._state.rows.sum()), np.size(stream)) if arrival is None else arrival
+        batch = batch_of(self.streams, stream, key, payload, arrivals, key_high)
+        if len(batch.stream):
             self._ticking = ticking
-        return Batch(streams, np.empty(0, np.int64), keys, payloads, arrivals)
+        return batch
 
     def _run(self, batch: Batch) -> Matches:
-        """Run the loop over a batch, with more room each time that it asks for it."""
+        """Take a batch."""
+        matches, code, start = self._loop(batch, 0)
+        if code == LIMIT:
+            taken = self._untake(batch, start)
+            raise BufferFull(self._who, self._held_bytes(1), float(self._about.allowed_bytes or 0), matches, taken)
+        self._check_growth(matches)
+        return matches
+
+    def _untake(self, batch: Batch, start: int) -> int:
+        """Let the tuples of a batch from `start` on come again; return how many came before them."""
+        rest = batch.stream[start:][batch.row[start:] >= 0]
+        self._state.rows -= np.bincount(rest, minlength=self.streams)
+        return int(np.count_nonzero(batch.row[:start] >= 0))
+
+    @property
+    def _who(self) -> str:
+        return f"a join of {self.streams} streams"
+
+    def _held_bytes(self, more: int = 0) -> int:
+        """Return the bytes of what is held, and of some tuples more with keys of their own."""
+        held, entries = self._state.whole[[HELD_ALL, ENTRIES]].tolist()
+        return int((held + more) * self._about.slot_bytes + (entries + more) * self._about.entry_bytes)
+
+    def _loop(self, batch: Batch, start: int) -> tuple[Matches, int, int]:
+        """Run the loop over a batch, with more room each time that it asks for it; return how far it came, and why."""
         here = self._state
         out = written(max(1024, self._results + self._results // 4), self.streams)
         here.whole[WRITTEN] = here.whole[LATE_WRITTEN] = 0
-        start = 0
         while True:
             code, start = kernel.run(here.seen, here.held, self._known, here.whole, here.steps, batch, out, start)
             if code in (DONE, LIMIT):
@@ -357,17 +422,86 @@ class WoJoin:
             else:
                 self._grow(code)
         self._results = int(here.whole[WRITTEN])
-        matches = matches_of(out, self._results, int(here.whole[LATE_WRITTEN]))
-        if code == LIMIT:
-            about, taken = self._about, int(np.count_nonzero(batch.row[:start] >= 0))
-            # The tuples that were not taken come again.
-            here.rows -= np.bincount(batch.stream[start:][batch.row[start:] >= 0], minlength=self.streams)
-            held, entries = int(here.whole[HELD_ALL]) + 1, int(here.whole[ENTRIES]) + 1
-            needed = held * about.slot_bytes + entries * about.entry_bytes
-            who = f"a join of {self.streams} streams"
-            raise BufferFull(who, needed, float(about.allowed_bytes or 0), matches, taken)
+        return matches_of(out, self._results, int(here.whole[LATE_WRITTEN])), code, start
+
+    def _through(self, batch: Batch, *, last: bool = False) -> Matches:
+        """Take a batch by way of what waits, in pieces."""
+        found: list[Matches] = []
+        for first in range(0, max(1, len(batch.stream)), PIECE):
+            piece = batch.part(slice(first, first + PIECE))
+            try:
+                lacking = self._piece(piece, found, last=last)
+            except OSError as error:
+                raise SpillFailed(
+                    self._who, error, joined_matches(found), self._untake(batch, first + PIECE)
+                ) from error
+            if lacking:
+                taken = self._untake(batch, first + PIECE)
+                raise BufferFull(
+                    self._who, lacking, float(self._about.allowed_bytes or 0), joined_matches(found), taken
+                )
+        matches = joined_matches(found)
         self._check_growth(matches)
         return matches
+
+    def _piece(self, piece: Batch, found: list[Matches], *, last: bool) -> int:
+        """Take a piece of a batch, add to what was found; return the bytes that are needed where these are too many."""
+        waiting = self._waiting
+        assert waiting is not None
+        with contextlib.closing(waiting.take(piece, last=last)) as released:
+            for part, at in released:
+                self._let_sleep()
+                lacking = self._feed(part, at, found)
+                if lacking:
+                    return lacking
+                if last:
+                    self._close(waiting.lowest)
+                    self._now(found)
+        found.append(waiting.quarantined())
+        self._let_sleep()
+        if last:
+            self._close(CEILING)
+        else:
+            clock = int(waiting.monitors.whole[CLOCK])
+            kernel.pass_time(self._state.seen, self._state.held, self._state.whole, clock)
+        self._now(found)
+        return 0 if waiting.settle(self._held_bytes()) else self._held_bytes() + waiting.memory_bytes
+
+    def _feed(self, part: Batch, at: "np.ndarray[tuple[int], np.dtype[np.int64]]", found: list[Matches]) -> int:
+        """Join what was let go by the arrivals `at`; return the bytes needed where they are too many."""
+        waiting = self._waiting
+        assert waiting is not None
+        start, before = 0, int(self._state.whole[TAKEN])
+        while True:
+            self._state.whole[ALLOWED] = waiting.room
+            matches, code, start = self._loop(part, start)
+            found.append(dataclasses.replace(matches, at=at[matches.at - before]))
+            if code == DONE:
+                return 0
+            rest = part.part(slice(start, None))
+            try:
+                relieved = waiting.relieve(self._held_bytes(1))
+            except OSError:
+                waiting.put_back(rest)
+                raise
+            if not relieved:
+                waiting.put_back(rest)
+                return self._held_bytes(1) + waiting.memory_bytes
+
+    def _now(self, found: list[Matches]) -> None:
+        """Take the slices that were closed, as results of the last arrival."""
+        assert self._waiting is not None
+        matches, _, _ = self._loop(nothing(), 0)
+        last = np.full(len(matches), self._waiting.monitors.whole[TAKEN] - 1)
+        found.append(dataclasses.replace(matches, at=last))
+
+    def _let_sleep(self) -> None:
+        """Wait no more for streams that are asleep once nothing of theirs waits."""
+        assert self._waiting is not None
+        gone = self._waiting.gone
+        if len(gone):
+            self._state.seen.per[gone, ASLEEP] = 1
+            lowest(self._state.seen.per, self._state.whole)
 
     def _grow(self, code: int) -> None:
         here = self._state
@@ -385,7 +519,8 @@ class WoJoin:
     def _check_growth(self, matches: Matches) -> None:
         if self._about.policy == "window" and self._about.form == "inner":
             return
-        still = np.flatnonzero(self._state.seen.per[:, STILL] > STILL_TUPLES)
+        seen = self._state.seen if self._waiting is None else self._waiting.monitors.seen
+        still = np.flatnonzero(seen.per[:, STILL] > STILL_TUPLES)
         if len(still):
             message = (
                 f"a join by policy {self._about.policy!r} needs keys that grow in the long run; stream {still[0]} has "
@@ -395,30 +530,11 @@ class WoJoin:
             raise KeysDoNotGrow(message, matches)
 
 
-def _column(values: ArrayLike, kind: type[Number]) -> np.ndarray[tuple[int], np.dtype[Number]]:
-    """Return values as the loop was compiled for: it would be compiled anew for an array that cannot be written to."""
-    column = np.ascontiguousarray(values, kind)
-    return column if column.flags.writeable and column.flags.aligned else column.copy()
+def _segments(folder: str | None) -> "Segments":
+    # Only who writes to disk waits for pyarrow.
+    from hypergrid.streams.segments import Segments  # noqa: PLC0415
 
-
-def _nothing() -> Batch:
-    integers = np.empty(0, np.int64)
-    return Batch(np.empty(0, np.int32), integers, integers, np.empty(0), integers)
-
-
-def _echoed(batch: Batch, high: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Batch:
-    """Return a batch in which each reading comes once for every key that it may have; all but the first are echoes."""
-    times = high - batch.key + 1
-    ends = np.cumsum(times)
-    offset = np.arange(ends[-1]) - np.repeat(ends - times, times)
-    row = np.repeat(batch.row, times)
-    return Batch(
-        np.repeat(batch.stream, times),
-        np.where(offset > 0, ~row, row),
-        np.repeat(batch.key, times) + offset,
-        np.repeat(batch.payload, times),
-        np.repeat(batch.arrival, times),
-    )
+    return Segments(folder)
 
 
 def _tuples(value: object) -> Any:  # noqa: ANN401 - lists of JSON, at any depth

@@ -62,6 +62,7 @@ from hypergrid.streams.fields import (
     RECORDS_SHORT,
     REPEATED,
     RETUNE,
+    SHIFT,
     SHORT,
     SLOT_BYTES,
     SLOTS_FULL,
@@ -367,7 +368,8 @@ def run(
     batch_stream, batch_row, batch_key, batch_payload, batch_arrival = batch
     out_rows, out_payloads, out_key, out_at, late, late_payload = out
     form, policy, window = whole[FORM], whole[POLICY], whole[WINDOW]
-    sweeping = form == ASSEMBLING or policy == PROGRESS
+    # Buckets follow the keys' order where tuples are dropped by key.
+    sweeping = whole[SHIFT] >= 0
     queued = not sweeping
     judging = policy == PROGRESS or policy == PUBLISHED
     if not write_closed(
@@ -472,7 +474,7 @@ def pass_time(seen: Monitored, held: Held, whole: Ints, clock: int) -> None:
     whole[CLOCK] = clock
     if clock > whole[DEADLINE]:
         doze(per, whole, whole[IDLE], clock)
-    if whole[FORM] == ASSEMBLING or whole[POLICY] == PROGRESS:
+    if whole[SHIFT] >= 0:
         if whole[POLICY] == WINDOW_TIME:
             for stream in range(len(per)):
                 per[stream, LINE] = line_of(per, whole, records, stream, clock)

@@ -1,6 +1,7 @@
 """What a push gives: results in columns, and tuples that came late."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -80,3 +81,17 @@ def matches_of(out: Written, results: int, late: int) -> Matches:
         rows, payloads, key, at = rows.copy(), payloads.copy(), key.copy(), at.copy()
     stream, row, late_key, reason = out.late[:late].T.copy()
     return Matches(rows, payloads, key, at, Late(stream, row, late_key, out.late_payload[:late].copy(), reason))
+
+
+def joined_matches(parts: Sequence[Matches]) -> Matches:
+    """Return all results, one part after the other, and all late tuples; at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    late = Late(*(np.concatenate([getattr(part.late, field.name) for part in parts]) for field in fields(Late)))
+    return Matches(
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.payloads for part in parts]),
+        np.concatenate([part.key for part in parts]),
+        np.concatenate([part.at for part in parts]),
+        late,
+    )

@@ -41,13 +41,19 @@ from hypergrid.streams.fields import (
 
 Policy = Literal["window", "published", "progress"]
 Form = Literal["inner", "assembling"]
+Strategy = Literal["msf", "dbf", "hybrid"]
 
 POLICIES = ("window", "published", "progress")
 FORMS = ("inner", "assembling")
+STRATEGIES = ("msf", "dbf", "hybrid")
+SPILLING = ("dbf", "hybrid")
+"""Strategies that write to disk."""
 SLOT_BYTES = 32
 """A tuple that is held: row, payload, and four links of 4 bytes; 8 more where its arrival is kept."""
 ENTRY_BYTES = 32
 """A key of which a tuple is held: the key, four links, two buckets; and 4 for each stream."""
+ROW_BYTES = 24
+"""A tuple that waits in memory before it is joined: key, row, payload."""
 RARE = 1000
 """Monitored disorder is its quantile of 1 - 1/1000 by default."""
 
@@ -83,6 +89,8 @@ class Description:
     idle_s: float | None = None
     jump: int | None = None
     rare: int = RARE
+    strategy: Strategy | None = None
+    spill_folder: str | None = None
 
     def __post_init__(self) -> None:
         if not 2 <= self.streams <= 1024:
@@ -101,7 +109,19 @@ class Description:
             _refuse(f"a jump of at least one key unit; got {self.jump!r}")
         if self.rare < 1:
             _refuse(f"rare= of at least 1; got {self.rare!r}")
+        self._check_strategy()
         self._check_known()
+
+    def _check_strategy(self) -> None:
+        if self.strategy is not None and self.strategy not in STRATEGIES:
+            _refuse(f"a strategy among {', '.join(STRATEGIES)}, or None; got {self.strategy!r}")
+        if self.strategy is not None and self.policy == "window":
+            _refuse(
+                f"policy 'progress' or 'published' with a strategy; got {self.strategy!r} with policy 'window', which "
+                "says itself what is held: choose a smaller window"
+            )
+        if self.spill_folder is not None and self.strategy not in SPILLING:
+            _refuse(f"spill_folder= with strategy {' or '.join(SPILLING)} only; got strategy {self.strategy!r}")
 
     def _check_known(self) -> None:
         known, n = self.known or Known(), self.streams

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.errors import InvalidQuery
+from hypergrid.streams.batches import TICK_NS
 from hypergrid.streams.cost import StreamParameters, admit, buffer_bounds, joined, on_another_key, shares
-from hypergrid.streams.join import TICK_NS, WoJoin
+from hypergrid.streams.join import WoJoin
 from hypergrid.streams.matches import Late, Matches
 from hypergrid.streams.monitors import DependentMonitor
 from hypergrid.streams.parameters import Known, Policy

@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,7 @@ RECORDS = 1024
 """Running maxima of a stream that are remembered at first."""
 SLOTS, KEYS = 1024, 512
 """Tuples and keys that there is room for at first."""
+NOTHING: Mapping[str, np.ndarray] = {}
 
 
 @dataclass
@@ -203,8 +205,11 @@ def grow_ranks(state: State, size: int) -> None:
     state.seen = seen._replace(ranks=ranks)
 
 
-def to_bytes(state: State, description: dict[str, object]) -> bytes:
-    """Return a state as bytes: magic, version, and compressed columns of what is held and what monitors remember."""
+def to_bytes(state: State, description: dict[str, object], more: Mapping[str, np.ndarray] = NOTHING) -> bytes:
+    """Return a state as bytes: magic, version, and compressed columns of what is held and what monitors remember.
+
+    `more` are further columns, which `columns_of` returns.
+    """
     held, seen, streams = state.held, state.seen, len(state.seen.per)
     queued = int(state.whole[SHIFT]) < 0
     slots, owners = gather(held.heads, held.links, int(state.whole[HELD_ALL]))
@@ -234,6 +239,7 @@ def to_bytes(state: State, description: dict[str, object]) -> bytes:
         "payload": held.payloads[slots],
         "ordinal": held.links[slots, ORDINAL],
         "arrival": held.arrivals[slots] if len(held.arrivals) > 1 else np.zeros(0, np.int64),
+        **more,
     }
     header = {
         "description": description,
@@ -297,14 +303,19 @@ def header_of(data: bytes) -> tuple[dict[str, object], bytes]:
     return json.loads(plain[4 : 4 + length]), plain[4 + length :]
 
 
-def from_bytes(header: dict[str, object], body: bytes) -> State:
-    """Return the state that `header_of` unpacked; it goes on exactly as the one that was kept."""
+def columns_of(header: dict[str, object], body: bytes) -> dict[str, np.ndarray]:
+    """Return the columns that `header_of` left as they were."""
     columns: dict[str, np.ndarray] = {}
     place = 0
     for name, dtype, shape in header["columns"]:  # type: ignore[attr-defined]
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         columns[name] = _unpacked(body[place : place + size], dtype, shape)
         place += size
+    return columns
+
+
+def from_columns(header: dict[str, object], columns: dict[str, np.ndarray]) -> State:
+    """Return the state that was kept; it goes on exactly as that one would have."""
     whole, per = columns["whole"], columns["per"]
     streams, queued = len(per), bool(header["queued"])
     timed = len(columns["arrival"]) > 0 or bool(header["description"]["timed"])  # type: ignore[index]

@@ -1,7 +1,7 @@
 """What a join tells of itself: a frozen record that pages, memory manager and tests read alike."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -31,7 +31,11 @@ from hypergrid.streams.fields import (
 )
 from hypergrid.streams.lags import lag_of
 from hypergrid.streams.observe import rate_of, scrambling, upper_of
+from hypergrid.streams.parameters import ROW_BYTES
 from hypergrid.streams.state import State
+
+if TYPE_CHECKING:
+    from hypergrid.streams.waiting import Waiting
 
 Activity = Literal["awake", "asleep", "silent", "still"]
 STILL_TUPLES = 100_000
@@ -59,8 +63,10 @@ class StreamStatistics:
     held: int
     held_peak: int
     held_bytes: int
+    waiting: int
+    """Tuples that wait in memory before they are joined, with a strategy."""
     spilled: int
-    """Tuples on disk."""
+    """Tuples that wait on disk."""
     bound: float
     """Tuples that equation 3.8 asks to hold, by these parameters; inf before they are known."""
     activity: Activity
@@ -83,6 +89,23 @@ class Statistics:
     allocated_bytes: int
     """Bytes of all arrays of the state."""
     allowed_bytes: int | None
+    disk: "Disk"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What a join has on disk."""
+
+    spilled: int = 0
+    """Tuples that wait there now."""
+    segments: int = 0
+    """Segments there now."""
+    bytes: int = 0
+    """Bytes of these."""
+    written: int = 0
+    """Segments written so far."""
+    io_s: float = 0.0
+    """Time spent with the disk so far [s]."""
 
 
 def lags_of(state: State, known: Known) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -122,10 +145,19 @@ def _spacing(state: State, stream: int) -> float:
     return max(float(stop[1] - start[1]) / float(stop[0] - start[0]), 1e-9)
 
 
-def statistics_of(state: State, known: Known, allowed_bytes: int | None) -> Statistics:
-    """Return a record of a join's state."""
+def statistics_of(
+    state: State, known: Known, allowed_bytes: int | None, waiting: "Waiting | None" = None
+) -> Statistics:
+    """Return a record of a join's state, and of what waits before it."""
+    if waiting is not None:
+        state = as_arrived(state, waiting.monitors)
     per, whole, n = state.seen.per, state.whole, len(state.seen.per)
     clock = int(whole[CLOCK])
+    in_memory, on_disk = (
+        ([0] * n, [0] * n)
+        if waiting is None
+        else ([q.waiting - q.spilled for q in waiting.queues], [q.spilled for q in waiting.queues])
+    )
     factors = np.array([scrambling(per, stream) for stream in range(n)])
     rates = np.array([rate_of(per, state.seen.rates, known.rate, stream, clock) for stream in range(n)])
     lags = lags_of(state, known)
@@ -144,8 +176,9 @@ def statistics_of(state: State, known: Known, allowed_bytes: int | None) -> Stat
             late=int(per[i, LATE]),
             held=int(per[i, HELD]),
             held_peak=int(per[i, PEAK]),
-            held_bytes=int(per[i, HELD]) * slot_bytes,
-            spilled=0,
+            held_bytes=int(per[i, HELD]) * slot_bytes + in_memory[i] * ROW_BYTES,
+            waiting=in_memory[i],
+            spilled=on_disk[i],
             bound=float(bounds[i]),
             activity=_activity(per[i]),
         )
@@ -156,11 +189,29 @@ def statistics_of(state: State, known: Known, allowed_bytes: int | None) -> Stat
         arrived=int(whole[TAKEN]),
         held=int(whole[HELD_ALL]),
         held_peak=int(whole[PEAK_ALL]),
-        held_bytes=held_bytes,
+        held_bytes=held_bytes + (0 if waiting is None else waiting.memory_bytes),
         bound_bytes=float(bounds.sum() * slot_bytes + bounds.max() * entry_bytes),
         allocated_bytes=state.allocated_bytes,
         allowed_bytes=allowed_bytes,
+        disk=_disk_of(waiting, sum(on_disk)),
     )
+
+
+def _disk_of(waiting: "Waiting | None", spilled: int) -> Disk:
+    segments = None if waiting is None else waiting.segments
+    if segments is None:
+        return Disk()
+    return Disk(spilled, len(segments), segments.disk_bytes, segments.written, segments.io_s)
+
+
+def as_arrived(state: State, monitors: State) -> State:
+    """Return a state with what monitors before the join have seen."""
+    per, whole = monitors.seen.per.copy(), state.whole.copy()
+    per[:, [HELD, PEAK]] = state.seen.per[:, [HELD, PEAK]]
+    per[:, LATE] += state.seen.per[:, LATE]
+    per[:, REPEATED] = np.maximum(per[:, REPEATED], state.seen.per[:, REPEATED])
+    whole[[CLOCK, TAKEN]] = monitors.whole[[CLOCK, TAKEN]]
+    return replace(state, whole=whole, seen=monitors.seen._replace(per=per))
 
 
 def _activity(row: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Activity:

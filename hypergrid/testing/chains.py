@@ -91,7 +91,8 @@ CHAINS: dict[str, Callable[[], Query]] = {
     "spread of blocks": lambda: on_grid(variogram=MODEL).aggregate("variance", time="1h", x=500, y=500),
     "quantile of blocks": lambda: on_grid(variogram=MODEL).aggregate("quantile", time="1h", x=500, y=500, q=0.3),
     "trends": lambda: on_grid(variogram=MODEL).aggregate("trend", time=SLIDING),
-    "counter": lambda: network().aggregate("rain_accumulation", time="30min", min_coverage=0),
+    "counter": lambda: network().convert("scale", factor=1.0, unit="mm").aggregate(
+        "rain_accumulation", time="30min", min_coverage=0),
     "degree days": lambda: network().aggregate("mean", time="20min", min_coverage=0).aggregate(
         "degree_days", time="1h", base=3.0, min_coverage=0),
     "spells": lambda: hourly().interpolate("linear", time="30min", max_gap="6h").aggregate("sum", time=SPELLS),

@@ -5,21 +5,23 @@ is in `oracle_times.py`, how a cell's values become one in `oracle_aggregates.py
 `oracle_formulas.py`, grids, zones and interpolation in space in `oracle_spaces.py`.
 """
 
+import json
 import math
+import statistics
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from itertools import product
+from functools import lru_cache, reduce
+from itertools import pairwise, product
 from typing import Any, TypeVar
 
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.testing.feeds import Feed, Row, Sensor
 from hypergrid.testing.in_time_oracle import in_time
 from hypergrid.testing.oracle_aggregates import (
+    BY_AREA,
     DAY_NS,
     MIN_COVERAGE,
-    WEIGHED,
     Member,
     aggregated,
     cell_hash,
@@ -158,8 +160,23 @@ def _last_time_cells(question: Question) -> object:
 
 def _is_normal(other: Question, before: Question) -> bool:
     """Return whether a source of a merge is a climatology: over all of time, or cells that come again, as it alone."""
-    cells = _last_time_cells(other)
-    return _is_of_all(cells) and ("time" in dict(other.clip) or cells != _last_time_cells(before))
+    cells, own = _last_time_cells(other), _last_time_cells(before)
+    alike = cells == own or (_is_of_all(cells) and _is_of_all(own) and "all" not in (cells, own)
+                             and _blocks_in_spring(_text(cells)) == _blocks_in_spring(_text(own)))  # fmt: skip
+    return _is_of_all(cells) and ("time" in dict(other.clip) or not alike)
+
+
+def _text(cells: object) -> str:
+    return json.dumps(dict(cells) if isinstance(cells, Mapping) else cells)
+
+
+@lru_cache
+def _blocks_in_spring(spec: str) -> list[tuple[Block, ...]]:
+    """Return when cells that come again, given as JSON, are there: in ten days with a change of clocks."""
+    days: Block = (parse_instant("2007-03-20"), parse_instant("2007-03-30"))
+    one = even(range(*days, days[1] - days[0]), days[1] - days[0])
+    found = time_cells(json.loads(spec), one, days, exact=True, longitudes=[0])
+    return [cell.blocks for cell in found.cells]
 
 
 def _window(question: Question) -> Block | None:
@@ -274,6 +291,20 @@ def _place_key(here: Answer, place: Place | int) -> int:
     return int(token(here.zones[place] if here.zones else here.sensors[place].series)[:16], 16)
 
 
+def _max_gap_ns(given: Mapping[str, Any], here: Answer) -> int:
+    """Return over how long a counter is followed: three times as long as values lie apart, at least an hour."""
+    if "max_gap" in given:
+        return parse_duration(given["max_gap"])
+    apart_ns = max(round(sensor.series.interval_s * 1e9) for sensor in here.sensors)
+    if here.readings is None:
+        corners = [cell.corner for cell in here.times.cells]
+        longest = max(cell.blocks[0][1] - cell.corner for cell in here.times.cells)
+        steps = sorted(later - corner for corner, later in pairwise(corners))
+        free = statistics.median(steps) if here.times.are_free and steps else longest
+        apart_ns = here.times.step_ns or round(free)
+    return max(3 * apart_ns, 3_600_000_000_000)
+
+
 def _aggregate_readings(
     name: str, here: Answer, times: Times, share: float, given: Mapping[str, Any], since: int | None = None
 ) -> Answer:
@@ -284,7 +315,7 @@ def _aggregate_readings(
         rows.sort(key=lambda row: row.stamp_ns)
         values = {i: row.value for i, row in enumerate(rows)}
         if name == COUNTER:
-            values = increments([(r.stamp_ns, r.value) for r in rows], parse_duration(given.get("max_gap", "1h")))
+            values = increments([(r.stamp_ns, r.value) for r in rows], _max_gap_ns(given, here))
         days = sensor.series.interval_s / 86_400 or math.nan
         by_sensor[number] = [
             (rows[i].start_ns, Member(value, _stands(rows[i], sensor), days))
@@ -374,7 +405,7 @@ def _over_space(step: Step, here: Answer, result: Answer, feed: Feed) -> list[Co
         result.axes = {"z": levels(cells["z"], (min(known), max(known) + 1))}
         return [in_band(band, heights) for (band,) in result.grid_places]
     result.axes = {name: axis_cells(name, cells.get(name), axis) for name, axis in here.axes.items()}
-    by_size = step.name in WEIGHED[:1]
+    by_size = step.name in BY_AREA
     return [coarser(place, here.axes, by_size=by_size) for place in result.grid_places]
 
 
@@ -393,7 +424,7 @@ def _members(name: str, here: Answer, given: Mapping[str, Any]) -> list[dict[int
         values = {i: value for i, value in enumerate(line) if math.isfinite(value)}
         if name == COUNTER:
             series = [(here.times.cells[i].corner, value) for i, value in values.items()]
-            grown = increments(series, parse_duration(given.get("max_gap", "1h")))
+            grown = increments(series, _max_gap_ns(given, here))
             values = {i: grown[place] for place, i in enumerate(values) if place in grown}
         found.append({i: _member(here.times, i, value) for i, value in values.items()})
     return found

@@ -20,8 +20,10 @@ MIN_COVERAGE = {
 }  # fmt: skip
 """Share of what is possible below which a cell is missing, where the question does not say it."""
 
-WEIGHED = ("mean", "sum")
-"""Functions that weigh cells of a grid by how much of them a zone holds."""
+BY_AREA = ("mean", "exceedance")
+"""Functions that weigh cells of a grid by their size, and by how much of it a zone holds."""
+WEIGHED = (*BY_AREA, "sum")
+"""Functions that take of a cell of a grid the part that a zone holds."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,10 @@ def aggregated(name: str, members: Sequence[Member], given: Mapping[str, Any], c
         "quantile": lambda: _quantile(sorted(values), given["q"]),
         "variance": lambda: statistics.variance(values) if len(values) > 1 else math.nan,
         "standard_deviation": lambda: statistics.stdev(values) if len(values) > 1 else math.nan,
-        "exceedance": lambda: sum(_exceeds(value, given) for value in values) / len(values),
+        "exceedance": lambda: (
+            math.fsum(member.weight for member in members if _exceeds(member.value, given))
+            / math.fsum(member.weight for member in members)
+        ),
         "circular_mean": lambda: _direction(values),
         "degree_days": lambda: math.fsum(_warm(member, given) for member in members),
         "trend": lambda: _slope(members) * DAYS[given.get("per", "day")],

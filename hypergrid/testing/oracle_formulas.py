@@ -7,8 +7,13 @@ from typing import Any
 from hypergrid.testing.own_functions import OWN_CONVERTS, OWN_MERGES
 
 NAN = math.nan
+ROUNDING = 1e-9
 COUNTED_BY_FIRST = ("anomaly", "standardised_anomaly", "occurring")
 """Merges whose count is that of the first source alone."""
+
+
+class Undecided(Exception):
+    """A value lies where rounding decides what is made of it, so that there is no one answer."""
 
 
 def converted(name: str, value: float, given: Mapping[str, Any]) -> float:
@@ -33,8 +38,11 @@ def merged(name: str, *values: float) -> float:
     """Return what a merge makes of one value of each source, in their order."""
     if name in ("eastward_wind", "northward_wind") and values[0] == 0:
         return 0.0
-    if name == "occurring" and values[0] < 0.5:
-        return 0.0
+    if name == "occurring":
+        if abs(values[0] - 0.5) < ROUNDING:
+            raise Undecided
+        if values[0] < 0.5:
+            return 0.0
     if any(math.isnan(value) for value in values):
         return NAN
     return OWN_MERGES[name](*values) if name in OWN_MERGES else FORMULAS[name](*values)

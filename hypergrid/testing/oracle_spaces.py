@@ -9,7 +9,7 @@ from typing import Any
 
 from hypergrid.testing.feeds import Sensor
 from hypergrid.testing.kriging_oracle import Estimate, Point, around, estimate, nearest, plane
-from hypergrid.testing.oracle_aggregates import WEIGHED
+from hypergrid.testing.oracle_aggregates import BY_AREA, WEIGHED
 from hypergrid.testing.oracle_times import Block
 from hypergrid.topology import quanta
 
@@ -64,9 +64,12 @@ def axis_cells(name: str, spec: Any, axis: list[Block]) -> list[Block]:  # noqa:
 
 
 def levels(spec: Any, over: Block = (0, 0)) -> list[Block]:  # noqa: ANN401 - a step's cells are JSON
-    """Return levels or bands [mm]: of given edges [m], of a start and a step, or over something in whole steps."""
+    """Return levels or bands [mm]: at heights, of edges [m], of a start and a step, or over something in steps."""
     if spec == "all":
         return [over]
+    if isinstance(spec, list | tuple):
+        gaps = [min((abs(other - high) for other in spec if other != high), default=1) for high in spec]
+        return [(high * 1000 - gap * 500, high * 1000 + gap * 500) for high, gap in zip(spec, gaps, strict=True)]
     if isinstance(spec, Mapping) and "edges" in spec:
         return list(pairwise(edge * 1000 for edge in spec["edges"]))
     if isinstance(spec, Mapping):
@@ -99,7 +102,10 @@ def _size(name: str, cell: Block) -> float:
 
 
 def _possible(axis: Sequence[Block], cell: Block) -> int:
-    """Return how many cells of an axis a cell could hold, also beyond the axis where its cells are all alike."""
+    """Return how many cells of an axis a cell could hold.
+
+    An axis goes on for ever where its cells are all alike; given edges, which make them differ, are all that there are.
+    """
     lengths = {end - start for start, end in axis}
     return sum(_within(part, cell) for part in axis) if len(lengths) > 1 else (cell[1] - cell[0]) // lengths.pop()
 
@@ -109,7 +115,7 @@ def _within(part: Block, cell: Block) -> bool:
 
 
 def in_zone(geometry: Mapping[str, Any], places: Sequence[Place], function: str, *, is_lonlat: bool) -> Covered:
-    """Return what a zone takes of the cells of a grid: for a mean or a sum every piece, else those of half or more."""
+    """Return what a zone takes of the cells of a grid: for what weighs them every piece, else those of half or more."""
     unit = 3.6e9 if is_lonlat else 1e3
     pieces: dict[int, tuple[float, float]] = {}
     for number, (*_, row, column) in enumerate(places):
@@ -125,7 +131,7 @@ def in_zone(geometry: Mapping[str, Any], places: Sequence[Place], function: str,
         chosen = [number for number, (_, share) in pieces.items() if share >= 0.5]
         chosen = chosen or ([] if most is None else [most])
         return Covered(chosen, [1.0] * len(chosen), len(chosen), held, (1.0,) * len(chosen))
-    weights = [area if function == "mean" else share for area, share in pieces.values()]
+    weights = [area if function in BY_AREA else share for area, share in pieces.values()]
     return Covered(list(pieces), weights, len(pieces), held, tuple(area for area, _ in pieces.values()))
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from hypergrid.testing.networks import PACES
 from hypergrid.testing.time_strategies import DURATIONS, Spec, again, durations, in_time, named
-from hypergrid.times import SECOND_NS, format_instant
+from hypergrid.times import SECOND_NS, format_instant, parse_duration
+from hypergrid.topology import CYCLES
 from hypergrid.units import KNOWN_VARIABLES
 
 Document = dict[str, Any]
@@ -26,13 +27,14 @@ OF_ANY: Final = ("min", "max", "count", "exceedance")
 """Aggregates also of directions."""
 OF_NUMBERS: Final = ("mean", "mean", "sum", "median", "quantile", "variance", "standard_deviation")
 OWN: Final = ("own_travel", "own_power")
-KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", "sum", *CHOICES, *OWN})
+KEEPING_UNIT: Final = frozenset({"mean", "min", "max", "median", "quantile", *CHOICES, *OWN})
 GRID_METHODS: Final = ("ordinary_kriging", "simple_kriging", "inverse_distance", "nearest", "external_drift_kriging")
 METHODS: Final = (*GRID_METHODS, "linear", "spline")
-LEVELS: Final = (
-    {"start": 2300, "step": 50, "count": 3}, {"edges": [2200, 2350, 2360, 2500]}, {"edges": [2330, 2400]}
+LEVELS: Final[tuple[Any, ...]] = (
+    {"start": 2300, "step": 50, "count": 3}, {"start": 2330, "step": 70, "count": 1},
+    {"edges": [2200, 2350, 2360, 2500]}, [2325, 2375, 2425], [2340, 2350, 2500],
 )  # fmt: skip
-"""Of grids above the networks of `networks`."""
+"""Of grids above the networks of `networks`; those between edges differ in height, by which the oracle knows them."""
 COARSER: Final = (100, "all", {"edges": [2200, 2350, 2500]}, {"start": 2300, "step": 150, "count": 2})
 """What may be made of them, or of stations."""
 BANDS: Final = (*COARSER, {"edges": [2310, 2374, 2375, 2500]})
@@ -55,8 +57,9 @@ OF_INSTANTS: Final = frozenset(
 """Steps after which a value may stand for an instant."""
 VANISHING: Final = frozenset(
     {"variance", "standard_deviation", "trend", "difference", "anomaly", "own_travel", "standardised_anomaly"}
+    | {"vapour_pressure_deficit"}
 )
-"""Steps that make 0 of equal values, but for rounding: nothing is to be divided by them."""
+"""Steps that make 0 of equal values, or in saturated air, but for rounding: nothing is to be divided by them."""
 ELEMENTWISE: Final = ("valid_range", "scale", "limit", "own_soft")
 FORMULAS: Final = {
     "vapour_pressure_deficit": ("air_temperature", "relative_humidity"),
@@ -102,6 +105,12 @@ class _State:
     def is_over(self) -> bool:
         """Whether nothing in time is left to aggregate."""
         return self.spec is not None and self.spec.kind == "again"
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether the values are readings of a counter."""
+        kept = {*CHOICES, *ELEMENTWISE, *METHODS, "wet", "root_of_rain", "rain_of_root"}
+        return self.variable == "rain_meter" and set(self.names) <= kept
 
     @property
     def is_placed(self) -> bool:
@@ -156,8 +165,10 @@ def documents(  # noqa: PLR0913 - what the questions may be about
         clip["z"] = draw(st.sampled_from([[2200, 2360], [2340, 2500], [2300, 2301]]))
     if clip:
         document["clip"] = clip
-    if merges and draw(st.integers(0, 7)) == 0:
-        _select(document, draw(st.sampled_from(["s1", ["s0", "s1"], ["s1", "s2"]])))
+    if (merges or not is_lonlat) and draw(st.integers(0, 7)) == 0:
+        # An array may have one station alone, of the number 0.
+        chosen = ["s1", ["s0", "s1"], ["s1", "s2"]] if is_lonlat else ["0", ["0", "2"]]
+        _select(document, draw(st.sampled_from(chosen)))
     if is_lonlat and draw(st.integers(0, 2)) == 0:
         document["accept_flags"] = draw(st.sampled_from([[1], [1, 2, 3], [2, 9]]))
     return document
@@ -254,8 +265,8 @@ def _grids(draw: st.DrawFn, state: _State) -> Document:
     if not state.is_lonlat:
         corner = {"x": -240, "y": 0, "step": 120}
     if draw(st.integers(0, 2)) == 0:
-        corner["z"] = draw(st.sampled_from(LEVELS))
-        state.levels = corner["z"].get("count") or len(corner["z"]["edges"]) - 1
+        said = corner["z"] = draw(st.sampled_from(LEVELS))
+        state.levels = len(said) if isinstance(said, list) else said.get("count") or len(said["edges"]) - 1
     knows_heights = state.levels > 0 or state.has_ground
     method = draw(st.sampled_from(("ordinary_kriging", *(GRID_METHODS if knows_heights else GRID_METHODS[:-1]))))
     params: Document = {"variogram": draw(VARIOGRAMS)} if "kriging" in method else {}
@@ -320,6 +331,8 @@ def _functions(state: _State, *, over_time: bool, over_space: bool) -> list[str]
     names = [*OF_ANY, *(OWN if state.own else ())]
     if state.unit == "degree":
         names += ["circular_mean"] * 6
+    elif state.is_counter:
+        names += ["trend"] if over_time else []
     else:
         names += [*OF_NUMBERS, *(["trend"] * 2 if over_time else [])]
     if over_time and not over_space:
@@ -327,8 +340,8 @@ def _functions(state: _State, *, over_time: bool, over_space: bool) -> list[str]
         lasting = state.spec.is_lasting if state.spec else not state.is_array and state.pace != "minutes"
         if state.unit == "degC" and lasting:
             names += ["degree_days"] * 3
-        if state.unit != "degree" and "rain_accumulation" not in state.names:
-            names += ["rain_accumulation"] * (12 if state.variable == "rain_meter" else 1)
+        if state.unit == "mm" and "rain_accumulation" not in state.names:
+            names += ["rain_accumulation"] * 12
     return names
 
 
@@ -343,8 +356,8 @@ def _parameters(draw: st.DrawFn, state: _State, name: str) -> Document:
     if name == "degree_days":
         return {"base": 3.1, **draw(st.sampled_from([{}, {"upper": 9.7}]))}
     if name == "rain_accumulation":
-        longest_s = round(PACES[state.pace].slice_s * draw(st.sampled_from([2, 5, 40])))
-        return {"max_gap": f"{longest_s}s"}
+        longest = draw(st.sampled_from([None, 2, 5, 40]))
+        return {} if longest is None else {"max_gap": f"{round(PACES[state.pace].slice_s * longest)}s"}
     return {"exponent": 1.5} if name == "own_power" and draw(st.booleans()) else {}
 
 
@@ -440,7 +453,7 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
         plain = frozenset({*CHOICES, "min", "max", *ELEMENTWISE[:2]})
     if not set(state.names) <= plain or state.space == "zones":
         formulas = []
-    if VANISHING & set(state.names):
+    if VANISHING & set(state.names) or state.unit == "degC":
         simple.remove("ratio")
     if formulas and state.variable == "relative_humidity":
         formulas = ["dew_point"] * 3
@@ -466,5 +479,17 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
         _converts(_State(variable, state.pace, state.is_lonlat, own=False, merges=False, unit=state.unit))
     )
     # Either before or after the same steps, so that sources with counts of their own are met.
-    steps = [changed, *before] if draw(st.booleans()) else [*before, changed]
+    again = [_respelled(step) for step in before] if draw(st.booleans()) else before
+    steps = [changed, *again] if draw(st.booleans()) else [*again, changed]
     return {"op": "merge", "function": name, "with": [{"variable": variable, "steps": steps}]}
+
+
+def _respelled(step: Document) -> Document:
+    """Return an aggregate over the same cells that come again, written in another way; other steps as they are."""
+    cells = step.get("time")
+    if isinstance(cells, str) and cells in CYCLES:
+        return {**step, "time": {"periodic": cells, "zone": "UTC"}}
+    if isinstance(cells, dict) and "within" in cells:
+        longer = {name: f"{parse_duration(cells[name]) // SECOND_NS}s" for name in ("periodic", "within")}
+        return {**step, "time": {**cells, **longer}}
+    return step

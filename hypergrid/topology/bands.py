@@ -26,6 +26,8 @@ class Bands:
     """Of each cell of the source above sea level, NaN where unknown, shape (source cells,)."""
     terrain: str = ""
     """Token of the layer that the heights of a grid's cells are from; empty for stations."""
+    clipped_from: Levels | None = None
+    """The bands that were asked for, where these are some of them."""
 
     @property
     def count(self) -> int:
@@ -43,8 +45,8 @@ class Bands:
         return (self.z,)
 
     def along(self, axes: Sequence[Levels]) -> "Bands":
-        """Return other bands above the same source."""
-        return replace(self, z=axes[0])
+        """Return some of the bands above the same source."""
+        return replace(self, z=axes[0], clipped_from=self.clipped_from or self.z)
 
     def token(self) -> str:
         """Content token: of the bands and the ground, not of which stations there are, which the source tells."""
@@ -53,9 +55,17 @@ class Bands:
     @cached_property
     def band(self) -> NDArray[np.intp]:
         """The band of each cell of the source, -1 where it is in none, shape (source cells,)."""
-        ends = self.z.ends if isinstance(self.z, Bins) else self.z.corners + self.z.length
+        return self._band_among(self.z)
+
+    @cached_property
+    def is_outside(self) -> NDArray[np.bool_]:
+        """Whether each cell of the source has a height that is in no band that was asked for, shape (source cells,)."""
+        return np.isfinite(self.heights_m) & (self._band_among(self.clipped_from or self.z) < 0)
+
+    def _band_among(self, z: Levels) -> NDArray[np.intp]:
+        ends = z.ends if isinstance(z, Bins) else z.corners + z.length
         height = np.rint(np.where(np.isfinite(self.heights_m), self.heights_m, 0.0) * PER_UNIT["mm"])
-        found = np.searchsorted(self.z.corners, height, side="right") - 1
+        found = np.searchsorted(z.corners, height, side="right") - 1
         inside = np.isfinite(self.heights_m) & (found >= 0) & (height < ends[np.maximum(found, 0)])
         return np.where(inside, found, -1).astype(np.intp)
 

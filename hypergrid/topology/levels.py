@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.topology.axes import Regular, aligned
@@ -11,10 +12,12 @@ from hypergrid.topology.bins import Bins
 from hypergrid.topology.coordinates import axis_of, is_count, quanta
 
 Levels = Regular | Bins
-"""An axis of heights; cells touch, and hold their lower edge, not their upper one."""
+"""An axis of heights; cells hold their lower edge, not their upper one, and touch but around uneven heights."""
 
 NAME: Final = "z"
 """Dimension of heights."""
+ALONE_MM: Final = 1_000
+"""Thickness of a level at a height that is given alone."""
 
 _KEYS: Final = ("start", "stop", "step", "count", "edges")
 
@@ -25,22 +28,34 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
     Parameters
     ----------
     spec
-        `{"start": 400, "stop": 2400, "step": 500}`, `{"start": 400, "step": 500, "count": 4}` or
-        `{"edges": [0, 800, 1500, 3000]}`, heights in metres above sea level or as text ("2.4km"). Where there is
-        something to lie over also `{"step": 500}`, 500 or "500m", cells from whole multiples of it, and "all".
+        `[1000, 1500, 2000]`, heights that are the middles of levels: each reaches half of the way to its nearest
+        neighbour, up and down; alone, half a metre. Or their edges: `{"edges": [0, 800, 1500, 3000]}`, `{"start": 400,
+        "stop": 2400, "step": 500}` or `{"start": 400, "step": 500, "count": 4}`, of which the lowest level reaches
+        from 400 to 900, with its middle at 650. Metres above sea level or text ("2.4km"). Where there is something to
+        lie over also `{"step": 500}`, 500 or "500m", cells from whole multiples of it, and "all"; no middles.
     over
         Lowest height that the cells are to lie over, and the end of the highest [mm]; None where there is nothing yet.
 
     Raises
     ------
     InvalidQuery, NotFound
-        A specification that cannot be read, a step or count that is not above zero, edges that do not ascend.
+        A specification that cannot be read, a step or count that is not above zero, heights that do not ascend.
 
     Examples
     --------
     >>> levels({"start": 400, "stop": 2400, "step": 500}).bounds[:2].tolist()
     [[400.0, 900.0], [900.0, 1400.0]]
+    >>> levels([1000, 1500, 2500]).centres.tolist()
+    [1000.0, 1500.0, 2500.0]
     """
+    if isinstance(spec, list | tuple):
+        if over is None:
+            return _around(spec)
+        message = (
+            f"cells along {NAME} need edges, {{'edges': {list(spec)!r}}}; heights in a list are where estimates are "
+            "wanted, for the grid of an interpolation"
+        )
+        raise InvalidQuery(message)
     if over is not None and spec == "all":
         length = over[1] - over[0]
         return Regular(NAME, over[0], length, 1, length, "mm")
@@ -48,8 +63,8 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
         spec = {"step": spec}
     if not isinstance(spec, Mapping):
         message = (
-            f"{NAME} needs levels [m above sea level] such as {{'start': 400, 'stop': 2400, 'step': 500}} or "
-            f"{{'edges': [0, 800, 1500]}}; got {spec!r}"
+            f"{NAME} needs the heights of levels [m above sea level] such as [1000, 1500, 2000], or edges such as "
+            f"{{'edges': [0, 800, 1500]}} or {{'start': 400, 'stop': 2400, 'step': 500}}; got {spec!r}"
         )
         raise InvalidQuery(message)
     for key in spec:
@@ -65,7 +80,7 @@ def levels(spec: object, over: tuple[int, int] | None = None) -> Levels:
         raise InvalidQuery(message)
     step = quanta(spec["step"], "mm", f"step of {NAME}")
     if step <= 0:
-        message = f"{NAME} needs a step above zero; got {spec['step']!r}"
+        message = f"{NAME} needs a step of at least 1 mm (0.001); got {spec['step']!r}"
         raise InvalidQuery(message)
     if over is not None and len(spec) == 1:
         return aligned(NAME, *over, step=step, length=step, quantum="mm")
@@ -88,17 +103,42 @@ def _between(edges: object) -> Bins:
     if not isinstance(edges, Sequence) or isinstance(edges, str) or len(edges) < 2:
         message = f"edges of {NAME} need two or more heights, ascending; got {edges!r}"
         raise InvalidQuery(message)
-    exact = np.array([quanta(edge, "mm", f"an edge of {NAME}") for edge in edges], dtype=np.int64)
-    if (np.diff(exact) <= 0).any():
-        at = int(np.flatnonzero(np.diff(exact) <= 0)[0])
-        message = f"edges of {NAME} need to ascend; got {edges[at + 1]!r} after {edges[at]!r}; order them, each once"
-        raise InvalidQuery(message)
+    exact = _ascending(edges, "edges", least=1)
     return Bins(NAME, exact[:-1], exact[1:], quantum="mm")
 
 
-def levels_json(axis: Levels) -> dict[str, object]:
-    """Return the specification that gives these cells."""
+def _around(heights: Sequence[object]) -> Levels:
+    if not heights:
+        message = f"heights of {NAME} need at least one, such as [1000, 1500]; got none"
+        raise InvalidQuery(message)
+    exact = _ascending(heights, "heights", least=2)
+    steps = np.diff(exact) if len(exact) > 1 else np.array([ALONE_MM])
+    if (steps == steps[0]).all() and steps[0] % 2 == 0:
+        step = int(steps[0])
+        return Regular(NAME, int(exact[0]) - step // 2, step, len(exact), step, "mm")
+    half = np.minimum(np.append(steps, steps[-1]), np.append(steps[:1], steps)) // 2
+    return Bins(NAME, exact - half, exact + half, quantum="mm")
+
+
+def _ascending(heights: Sequence[object], what: str, *, least: int) -> NDArray[np.int64]:
+    """Return heights [mm], each at least so many above the one before."""
+    exact = np.array([quanta(height, "mm", f"one of the {what} of {NAME}") for height in heights], dtype=np.int64)
+    wrong = np.flatnonzero(np.diff(exact) < least)
+    if len(wrong):
+        low, high = heights[wrong[0]], heights[wrong[0] + 1]
+        apart = f", {least} mm apart" if least > 1 else ""
+        message = f"{what} of {NAME} need to ascend{apart}; got {high!r} after {low!r}; order them, each once"
+        raise InvalidQuery(message)
+    return exact
+
+
+def levels_json(axis: Levels) -> dict[str, object] | list[float]:
+    """Return the specification that gives these cells, as `levels` made them."""
     if isinstance(axis, Bins):
+        if (axis.starts[1:] != axis.ends[:-1]).any():
+            around: list[float] = axis.centres.tolist()
+            if levels(around) == axis:
+                return around
         return {"edges": [*axis.bounds[:, 0].tolist(), float(axis.bounds[-1, 1])]}
     return {"start": axis.origin / 1000, "step": axis.step / 1000, "count": axis.count}
 
@@ -106,4 +146,6 @@ def levels_json(axis: Levels) -> dict[str, object]:
 def levels_words(axis: Levels) -> str:
     """Return what the cells are, for people."""
     low, high = axis.bounds[0, 0], axis.bounds[-1, 1]
+    if isinstance(axis, Bins) and (axis.starts[1:] != axis.ends[:-1]).any():
+        return f"{axis.count} levels around {', '.join(f'{height:.7g}' for height in axis.centres)} m"
     return f"{axis.count} level{'s' if axis.count > 1 else ''} from {low:.7g} to {high:.7g} m"

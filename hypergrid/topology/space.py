@@ -138,8 +138,10 @@ def grid(
     shape
         Rows and columns.
     z
-        Levels above sea level, where estimates are wanted in the air and not on the ground: `{"start": 400, "stop":
-        2400, "step": 500}` [m], with "count" in place of "stop", or `{"edges": [0, 800, 1500, 3000]}`.
+        Levels above sea level, where estimates are wanted in the air and not on the ground. `[1000, 1500, 2000]` are
+        the heights of the estimates [m]. Or levels as cells, whose estimates are at their middles: `{"start": 400,
+        "stop": 2400, "step": 500}` (or "count" in place of "stop") reach from 400 to 900 m with the estimate at 650 m,
+        and so on; `{"edges": [0, 800, 1500, 3000]}` have estimates at 400, 1150 and 2250 m.
 
     Raises
     ------

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from hypergrid.query import Query, Refinement
+from hypergrid.query import Query
+from hypergrid.refinement import Refinement
 from queries.scheduling.jobs import ENDED, Job, Outline, Progress, State
 
 EventName = Literal["plan", "progress", "done", "error", "cancelled"]

@@ -12,7 +12,8 @@ import xarray as xr
 
 from hypergrid.errors import Cancelled
 from hypergrid.execution import Plan
-from hypergrid.query import OpenArchive, Query, Refinement
+from hypergrid.query import OpenArchive, Query
+from hypergrid.refinement import Refinement
 from queries.scheduling.jobs import Job, NotReady, Outline, Progress, QueueFull, ResultGone, Statistics, unknown_job
 from queries.scheduling.layout import Picture, check_frame, finished_picture, layout_of, value_range
 from queries.scheduling.results import Shelf

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import xarray as xr
 
 from hypergrid.errors import Cancelled, InvalidQuery
-from hypergrid.query import Query, Refinement
+from hypergrid.query import Query
+from hypergrid.refinement import Refinement
 
 
 def answer(

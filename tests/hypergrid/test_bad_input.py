@@ -162,7 +162,7 @@ BEFORE: dict[str, tuple[dict[str, Any], type[HyperGridError], str]] = {
     "zones of a path": (
         asked(TEN, MAPPED, {"op": "aggregate", "function": "mean", "zones": "/etc/hostname"}),
         InvalidQuery,
-        r"^step 3 of query \(aggregate\): zones are given as GeoJSON itself",
+        r"^step 3 of query \(aggregate\): zones are given as GeoJSON itself; .* there as \{\"file\": ",
     ),
     "quantile above 1": (asked(aggregate("1h", "quantile", q=1.2)), InvalidQuery, r"^step 1 .*from 0 to 1 .*got 1.2"),
     "quantile below 0": (asked(aggregate("1h", "quantile", q=-0.1)), InvalidQuery, r"^step 1 .*0 to 1 .*got -0.1"),

@@ -178,7 +178,8 @@ def test_units_that_are_none_are_refused(unit: str) -> None:
 @pytest.mark.parametrize(
     ("given", "unit", "expected"),
     [(3, "degC", 3.0), ("-40 degF", "degC", -40.0), ("12", "degC", 12.0), (" 0.25 km ", "m", 250.0),
-     (np.int64(2), "", 2.0), (np.float32(0.5), "1", 0.5), ("80 %", "", 0.8), ("273.15 K", "degC", 0.0),
+     (np.int64(2), "", 2.0), (np.float32(0.5), "1", 0.5), ("80 %", "", 0.8),
+     ("80%", "", 0.8), ("7.%", "1", 0.07), ("35%", "%", 35.0), ("273.15 K", "degC", 0.0),
      ("5 K", "K", 5.0)],
 )  # fmt: skip
 def test_numbers_are_read_with_their_units(given: object, unit: str, expected: float) -> None:
@@ -188,7 +189,8 @@ def test_numbers_are_read_with_their_units(given: object, unit: str, expected: f
 @pytest.mark.parametrize(
     ("given", "unit"),
     [(True, ""), (None, "m"), ("", "m"), ("five", "m"), ("nan", "m"), ("1e999", "m"), (float("inf"), "m"),
-     (10**400, "m"), ([], "m"), ({}, "m"), ("5 apples", "m"), ("5 degC", "m"), ("2 m", ""), ("2 apples", "")],
+     (10**400, "m"), ([], "m"), ({}, "m"), ("5 apples", "m"), ("5 degC", "m"), ("2 m", ""),
+     ("%", ""), ("90%", "m"), ("2 apples", "")],
 )  # fmt: skip
 def test_what_is_no_number_is_refused_by_name(given: object, unit: str) -> None:
     with pytest.raises(InvalidUnit, match="low"):

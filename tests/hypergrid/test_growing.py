@@ -18,6 +18,7 @@ START_NS = parse_instant("2007-10-01T00:00Z")
 STEP_NS = 120 * SECOND_NS
 COUNT = 6
 GRID = hg.grid(lon=7.177, lat=45.867, step="2arcsec", shape=(4, 5))
+LEVELS = hg.grid(lon=7.177, lat=45.867, step="2arcsec", shape=(4, 5), z={"start": 2350, "stop": 2600, "step": 50})
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
 RINGS = {
     "west": [[7.1771, 45.8672], [7.1785, 45.8671], [7.178, 45.869], [7.1771, 45.8672]],
@@ -42,7 +43,9 @@ class Network:
 
     def station(self, number: int) -> Station:
         lon, lat = self.places[number]
-        return Station(f"s{number}", f"Station {number}", (Position(None, float(lon), float(lat), 2400.0),))
+        # The sixth has no elevation.
+        elevation_m = 2400.0 + 30.0 * number if number < COUNT - 1 else None
+        return Station(f"s{number}", f"Station {number}", (Position(None, float(lon), float(lat), elevation_m),))
 
     def add(self, first: int, stop: int, *, stations: int = COUNT, variables: tuple[str, ...] = NAMES) -> None:
         self.batches += 1
@@ -81,9 +84,9 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
         "at stations": archive["air_temperature"]
         .convert("valid_range", low=0.0, high=9.0)
         .aggregate("max", time="10min"),
-        "counter": archive["air_temperature"].aggregate(
-            "rain_accumulation", time="10min", max_gap="6min", min_coverage=0
-        ),
+        "counter": archive["air_temperature"]
+        .convert("scale", factor=1.0, unit="mm")
+        .aggregate("rain_accumulation", time="10min", max_gap="6min", min_coverage=0),
         "greatest of cells": air.aggregate("max", time="12min", min_coverage=0),
         "hour of the day": air.aggregate("mean", time="hour_of_day", min_coverage=0),
         "given edges": air.aggregate(
@@ -106,6 +109,31 @@ def queries(archive: hg.OpenArchive) -> dict[str, hg.Query]:
             air.aggregate("mean", time="hour_of_day", min_coverage=0).clip(
                 time=("2007-10-01T00:00", "2007-10-01T00:30")
             ),
+        ),
+    }
+
+
+def about_heights(archive: hg.OpenArchive) -> dict[str, hg.Query]:
+    air = archive["air_temperature"].convert("valid_range", low=0.0, high=9.0)
+    aligned = air.aggregate("mean", time="4min", min_coverage=0)
+    drifted = aligned.interpolate("external_drift_kriging", grid=LEVELS, variogram=MODEL)
+    lapsing = aligned.interpolate("ordinary_kriging", grid=LEVELS, variogram=MODEL, trend="lapse_rate")
+    near = aligned.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL, radius_m=100.0)
+    sliding = {"length": "12min", "step": "4min"}
+    fixed = aligned.interpolate("ordinary_kriging", grid=LEVELS, variogram=MODEL, trend={"lapse_rate": -6.5})
+    mapped = aligned.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
+    return {
+        "levels by drift": drifted,
+        "levels by a trend": lapsing,
+        "levels by a given trend": fixed.aggregate("max", time=sliding, min_coverage=0),
+        "coarser levels": lapsing.aggregate("mean", z=100, min_coverage=0),
+        "bands of stations": aligned.aggregate("mean", z={"edges": [2350, 2450, 2500]}, min_coverage=0),
+        "radius": near,
+        "greatest within the radius": near.aggregate("max", time=sliding, min_coverage=0),
+        "inverse distances around a trend": aligned.interpolate("inverse_distance", grid=LEVELS, trend="profile"),
+        "variance of a mean over space": mapped.aggregate("mean", lat="all", lon="all").with_variance(),
+        "variance of a mean over time": mapped.aggregate("mean", time=sliding, min_coverage=0).with_variance(
+            correlation_time="1h"
         ),
     }
 
@@ -133,21 +161,89 @@ def test_updates_equal_computing_anew(tmp_path: Path, stamp: str) -> None:
                 assert len(update.time_cells) < fresh.sizes["time"] / 2
 
 
+def test_what_is_told_of_heights_reach_and_readings_is_of_the_whole_surface(tmp_path: Path) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(0, 40)
+    growing = {name: hg.Growing(query) for name, query in about_heights(hg.open(network.folder)).items()}
+    # In the new slices one station, or three, do not report, and nobody else is without a value in this time.
+    for first, stop, stations in [(40, 43, 5), (10, 12, 3), (43, 47, 6)]:
+        network.add(first, stop, stations=stations)
+        told = ""
+        for name, query in about_heights(hg.open(network.folder)).items():
+            update, fresh = growing[name].update(), query.compute()
+            assert update.why == "", name
+            assert len(update.time_cells) < fresh.sizes["time"] / 2, name
+            same(growing[name].dataset(), fresh)
+            told += fresh.attrs["hypergrid_readings_left_out"] + fresh.attrs.get("comment", "")
+        for what in ("by valid_range", "within radius_m", "extrapolated", "s5", "trend: in", "in no band"):
+            assert what in told, what
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "why"),
+    [
+        ("ordinary_kriging", {"variogram": "fit"}, "variogram is fitted"),
+        ("ordinary_kriging", {"variogram": "fit_by_slice"}, "variogram is fitted"),
+        ("ordinary_kriging", {"variogram": MODEL, "trend": "profile"}, ""),
+        ("inverse_distance", {"trend": "lapse_rate"}, ""),
+    ],
+)
+def test_what_learns_from_all_slices_is_computed_anew_and_a_trend_does_not(
+    tmp_path: Path, method: str, given: dict[str, object], why: str
+) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(0, 30)
+
+    def asked() -> hg.Query:
+        aligned = hg.open(network.folder)["air_temperature"].aggregate("mean", time="4min", min_coverage=0)
+        return aligned.interpolate(method, grid=LEVELS if "trend" in given else GRID, **given)
+
+    growing = hg.Growing(asked())
+    network.add(30, 33)
+    update = growing.update()
+    assert why in update.why
+    assert (update.why == "") == (why == "")
+    assert len(update.time_cells) == (2 if why == "" else growing.dataset().sizes["time"])
+    same(growing.dataset(), asked().compute())
+
+
+@pytest.mark.parametrize("memory", [None, "estimate"])
+def test_a_variance_whose_correlation_is_found_from_all_slices_is_computed_anew(
+    tmp_path: Path, memory: str | None
+) -> None:
+    network = Network(tmp_path / "archive")
+    network.add(0, 60)
+
+    def asked() -> hg.Query:
+        return q5(hg.open(network.folder)).with_variance(correlation_time=memory)
+
+    growing = hg.Growing(asked())
+    network.add(60, 70)
+    assert "correlation_time" in growing.update().why
+    same(growing.dataset(), asked().compute())
+
+
 def same(found: xr.Dataset, fresh: xr.Dataset) -> None:
     assert list(found.coords) == list(fresh.coords)
+    assert found.attrs == fresh.attrs
+    for name in fresh.variables:
+        assert {key: str(text) for key, text in found[name].attrs.items()} == {
+            key: str(text) for key, text in fresh[name].attrs.items()
+        }
     for coordinate in fresh.coords:
         np.testing.assert_array_equal(found[coordinate].to_numpy(), fresh[coordinate].to_numpy())
     assert set(found.data_vars) == set(fresh.data_vars)
     for variable in fresh.data_vars:
         np.testing.assert_allclose(found[variable].to_numpy(), fresh[variable].to_numpy(), rtol=1e-11, atol=1e-11)
-    assert found.attrs["hypergrid_query"] == fresh.attrs["hypergrid_query"]
-    assert found.attrs["hypergrid_snapshot"] == fresh.attrs["hypergrid_snapshot"]
 
 
 def test_only_the_cells_that_a_slice_touches_are_computed(tmp_path: Path) -> None:
     network = Network(tmp_path / "archive")
     network.add(0, 200)
-    growing = hg.Growing(q5(hg.open(network.folder)))
+    opened = hg.open(network.folder)
+    growing = hg.Growing(q5(opened))
+    assert repr(growing) == f"Growing({repr(q5(opened))[6:-1]}, snapshot {opened.snapshot})"
+    assert repr(opened).startswith(f"OpenArchive({opened.name}: {len(opened.stations)} stations, ")
     network.add(200, 201)
     update = growing.update()
     # One new cell of 4 minutes, which three windows of 12 minutes cover, of which two began before.

@@ -151,7 +151,10 @@ def test_a_validation_is_told_in_a_few_lines(readings: xr.DataArray) -> None:
     assert bands[0].startswith("  1,000 to ")
     assert "elevation unknown" in repr(hg.cross_validate(readings, "nearest"))
     assert len(repr(hg.compare_methods(readings)[0])) < 2000
-    assert repr(hg.base(readings).aggregate("mean", time="1h")) == "Query(t > mean)"
+    hourly = hg.base(readings).aggregate("mean", time="1h")
+    assert repr(hourly) == "Query(t > mean)"
+    last = list(hourly.refine())[-1]
+    assert repr(last) == f"Refinement(t > mean: {last.total:,} of {last.total:,} cells)"
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -253,7 +253,8 @@ def test_plain_csv_needs_no_deployment(tmp_path: Path, now_ns: int) -> None:
     archive = Archive.open(tmp_path / "a")
     assert (archive.name, archive.slice_s) == ("lake", 3600.0)
     assert {name: variable.unit for name, variable in archive.variables.items()} == {
-        "air_temperature": "degC",
+        # Nobody says that it is not in degF.
+        "air_temperature": "unknown",
         "chlorophyll": "unknown",
     }
     assert np.isnan(archive.stations["buoy"].position.lon)
@@ -273,8 +274,9 @@ def test_a_position_that_is_known_survives_files_without_deployment(network: Pat
     ingest([network], tmp_path / "a", now_ns=now_ns)
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "x.csv").write_text("station,time,wind_speed\n1,2008-01-01,3\n")
-    ingest([tmp_path / "more"], tmp_path / "a", now_ns=now_ns)
+    report = ingest([tmp_path / "more"], tmp_path / "a", now_ns=now_ns)
     assert Archive.open(tmp_path / "a").stations["1"].position.lon == 7.1
+    assert any(text.endswith("wind_speed (wind_speed as m s-1, which the archive keeps)") for text in report.warnings)
 
 
 def test_a_station_nobody_declared_is_told(

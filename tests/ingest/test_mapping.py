@@ -1,14 +1,17 @@
 """Deployment files: what they give, and how each mistake is told."""
 
 import math
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
+import ingest
 from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.streams.elements import Position
 from hypergrid.times import parse_instant
+from hypergrid.units import Variable
 from ingest.mapping import Column, default_deployment, from_mapping, load, variable_name
 
 
@@ -94,6 +97,11 @@ elevation_m = 2500.0
             'unit = "m s-1", height = 2',
             "wind_speed.height is an unknown key; did you mean 'height_m'",
         ),
+        (
+            "[[feed]]",
+            '[[variable]]\nname = "wind_speed"\n[[feed]]',
+            r"columns.wind_speed.unit is 'm s-1', but \[\[variable\]\] 'wind_speed' is kept without one",
+        ),
         ('id = "2"', 'id = "1"', r"station\[1\] repeats '1'"),
         ("lat = 45.2", "lat = 95.2", r"station\[1\].lat needs a number between -90 and 90"),
         ("[network]", "[networks]", "networks is an unknown key; did you mean 'network'"),
@@ -123,13 +131,27 @@ def test_the_token_depends_on_the_content_alone(deployment_text: str) -> None:
     assert one.token() == same.token() != other.token()
 
 
+def test_the_readme_s_example_is_one() -> None:
+    text = (Path(ingest.__file__).parent / "README.md").read_text()
+    shown = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert shown
+    deployment = from_mapping(tomllib.loads(f'[network]\nname = "n"\n{shown[1]}'))
+    dioxide, temperature = deployment.feeds[0].columns
+    assert (dioxide.unit, deployment.variable(dioxide.variable).unit) == ("%", "ppm")
+    assert (temperature.unit, deployment.variable(temperature.variable).unit) == ("unknown", "degC")
+
+
 @pytest.mark.parametrize(("column", "name"), [("wind_speed", "wind_speed"), ("Temp (air)", "temp_air"), ("2m", "v_2m")])
 def test_names_of_columns_become_names_of_variables(column: str, name: str) -> None:
     assert variable_name(column) == name
 
 
-def test_a_known_variable_of_unknown_unit_is_taken_as_it_is() -> None:
+def test_a_column_with_the_name_of_a_known_variable_may_hold_any_unit(deployment_text: str) -> None:
     deployment = default_deployment()
     assert deployment.feeds[0].column("air_temperature").unit == "unknown"
-    assert deployment.variable("air_temperature").unit == "degC"
+    assert deployment.variable("air_temperature") == Variable("air_temperature", "unknown", None, "Air temperature")
+    # One that a deployment maps to it is in its unit, and so is what an archive has of it already.
+    assert from_mapping(tomllib.loads(deployment_text)).variable("wind_speed").unit == "m s-1"
+    kept = default_deployment(variables=(Variable("air_temperature", "degC"),))
+    assert kept.variable("air_temperature").unit == "degC"
     assert deployment.variable("chlorophyll").unit == "unknown"

@@ -100,6 +100,38 @@ def test_weights_go_with_what_is_there_in_time_and_space() -> None:
     assert int(found["count"].item()) == there.sum()
 
 
+def test_an_exceedance_is_a_share_of_the_area_and_of_the_time() -> None:
+    query = kriged().convert("valid_range", low=9.5, high=12.0)
+    cells = query.compute()["value"].to_numpy()
+    area = np.diff(np.sin(np.radians(np.linspace(45, 47, 21))))[:, None] * np.ones(10)
+    there, beyond = np.isfinite(cells), np.nan_to_num(cells) > 10.5
+    expected = (beyond * area).sum() / (there * area).sum()
+    over = {"time": "all", "lon": "all", "lat": "all", "min_coverage": 0.0}
+    found = query.aggregate("exceedance", threshold=10.5, **over).compute()
+    assert found["value"].item() == pytest.approx(expected, rel=1e-12)
+    assert abs(expected - beyond.sum() / there.sum()) > 1e-4
+    assert "weighted by the area" in found["value"].attrs["cell_methods"]
+    both = [query.aggregate("exceedance", threshold=t, **over).compute()["value"].item() for t in (0.0, 100.0)]
+    assert both == [1.0, 0.0]
+
+
+def test_an_exceedance_in_a_zone_takes_the_exact_part_of_each_cell() -> None:
+    triangle = polygon([[0, 0], [100, 0], [100, 100]])
+    found = plane().aggregate("exceedance", zones={"t": triangle}, threshold=250.0).compute()["value"]
+    i, j = np.meshgrid(np.arange(10), np.arange(10))
+    part = np.where(i > j, 1.0, np.where(i == j, 0.5, 0.0))
+    value = 2 * (10 * i + 5) + 3 * (10 * j + 5)
+    assert found.to_numpy()[0].tolist() == pytest.approx([(part * (value > 250)).sum() / part.sum()])
+
+
+@pytest.mark.parametrize("function", ["median", "variance", "standard_deviation", "quantile"])
+def test_what_weighs_each_cell_alike_says_so(function: str) -> None:
+    given = {"q": 0.9} if function == "quantile" else {}
+    attributes = kriged().aggregate(function, lat="all", lon="all", **given).compute()["value"].attrs
+    where = "comment" if function == "quantile" else "cell_methods"
+    assert "each cell alike, whatever its area" in attributes[where]
+
+
 def test_a_mean_towards_the_pole_ends_there() -> None:
     data = readings()
     data = data.assign_coords(lat=("station", data["lat"].to_numpy() + 42))

@@ -181,9 +181,13 @@ def test_partly_filled_levels_are_known_by_their_counts() -> None:
 
 def test_a_clip_in_height_keeps_levels_by_their_lower_edge() -> None:
     whole = levelled().compute()
-    for bounds, kept in (((800, 1600), slice(1, 3)), (("0.7km", 901), slice(1, 3)), ((300, 300.001), slice(0, 1))):
+    for bounds, said, kept in (
+        ((800, 1600), "800 to 1600", slice(1, 3)),
+        (("0.7km", 901), "700 to 901", slice(1, 3)),
+        ((300, 300.001), "300 to 300.001", slice(0, 1)),
+    ):
         query = levelled().clip(z=bounds, x=(400, 1200))
-        assert "clip levels, columns" in query.explain()
+        assert f"clip z {said} m, x 400 to 1200 m" in query.explain()
         assert "push_clip" in query.explain()
         expected = whole.isel(z=kept, x=slice(1, 3))
         xr.testing.assert_allclose(query.compute(), expected, rtol=1e-12)
@@ -306,7 +310,16 @@ def test_bands_hold_the_stations_at_their_heights(function: str, z: object) -> N
     assert "stations without a known elevation are in no band: s3" in found.attrs["comment"]
     outside = [f"s{i}" for i, h in enumerate(heights) if h < found["z_bounds"].min() or h >= found["z_bounds"].max()]
     said = f"stations with an elevation outside all bands are in no band: {', '.join(outside)}"
-    assert (said in found.attrs["comment"]) == bool(outside)
+    assert (said in found.attrs.get("comment", "")) == bool(outside)
+    held = [any(low <= h < high for h in heights) for low, high in found["z_bounds"].values]
+    empty = [f"{low:.7g} to {high:.7g} m" for low, high in found["z_bounds"].values[~np.array(held)]]
+    assert (f"bands that hold no station: {', '.join(empty)}" in found.attrs.get("comment", "")) == bool(empty)
+
+
+def test_one_who_looks_for_a_map_of_bands_is_told_what_they_are() -> None:
+    last = list(network().aggregate("mean", z=500).refine())[-1]
+    with pytest.raises(InvalidQuery, match="gives bands of elevation, not a map"):
+        last.frame(0)
 
 
 def test_bands_over_time_at_once_and_in_steps() -> None:
@@ -322,6 +335,27 @@ def test_bands_over_time_at_once_and_in_steps() -> None:
     assert not enough.all()
     difference = aligned.aggregate("max", z=500).merge("difference", aligned.aggregate("min", z=500)).compute()
     assert (difference["value"] >= 0).any()
+
+
+def test_notes_on_bands_are_the_same_whichever_bands_are_clipped() -> None:
+    asked = network().aggregate("mean", z={"edges": [600, 1000, 1500]})
+    outside = [f"s{i}" for i, high in enumerate(HEIGHTS) if not 600 <= high < 1500]
+    assert outside
+    said = f"stations with an elevation outside all bands are in no band: {', '.join(outside)}"
+    assert said in asked.compute().attrs["comment"]
+    assert said in asked.clip(z=(1000, 1500)).compute().attrs["comment"]
+    inside = network().aggregate("mean", z=500).clip(z=(1000, 1500)).compute()
+    assert "in no band" not in inside.attrs.get("comment", "")
+
+
+def test_bands_of_different_stations_are_merged_with_a_note() -> None:
+    low, high = HEIGHTS.copy(), HEIGHTS.copy()
+    low[2], high[5] = np.nan, np.nan
+    levels = {"edges": [0, 3000]}
+    first, other = (network(heights).aggregate("mean", z=levels, min_coverage=0) for heights in (low, high))
+    said = "made of different stations: s5 in the first source alone, s2 in the other source alone"
+    assert said in first.merge("difference", other).compute().attrs["comment"]
+    assert "different" not in first.merge("difference", first).compute().attrs.get("comment", "")
 
 
 @pytest.mark.parametrize("lonlat", [False, True])
@@ -363,8 +397,18 @@ def test_what_cannot_be_on_levels_is_refused_before_it_runs() -> None:
     trend = METHODS["ordinary_kriging"]
     refused("none of the 12 has an elevation", network(None).interpolate("ordinary_kriging", grid=levels, **trend))
     refused("none of the 12 has an elevation", network(None).aggregate("mean", z=500))
-    refused("step above zero", network().aggregate("mean", z=0))
-    refused("step above zero", network().aggregate("mean", z={"step": -5}))
+    refused("step of at least 1 mm", network().aggregate("mean", z=0))
+    refused("step of at least 1 mm", network().aggregate("mean", z={"step": -5}))
+    refused("no band holds any of the stations", network().aggregate("mean", z={"edges": [-200, -100]}))
+    refused(
+        "no band holds any of the cells",
+        network(terrain=50.0)
+        .interpolate("ordinary_kriging", grid=grid(), variogram=MODEL)
+        .aggregate("mean", z={"edges": [-200, -100]}),
+    )
+    for heights, words in (([500, 40_000], r"1 of 2 levels \(40000 m\)"), ([-9_000], r"1 of 1 levels \(-9000 m\)")):
+        far = network().interpolate("ordinary_kriging", grid=grid(z=heights), **trend)
+        refused(f"{words} are more than 5 km above or below all stations, which lie from", far)
     refused("need to ascend", network().aggregate("mean", z={"edges": [0, 500, 400]}))
     refused("cells in place of x", network().aggregate("mean", z=500, x=100))
     refused("needs a grid", network().aggregate("mean", x=100))

@@ -12,6 +12,7 @@ import hypergrid as hg
 from hypergrid.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.execution import ORDERS, make_plan
 from hypergrid.execution.evaluate import Evaluator
+from hypergrid.execution.measured import TABLE
 from hypergrid.query import Query
 from hypergrid.testing.networks import random_archive
 from hypergrid.times import SECOND_NS
@@ -195,6 +196,28 @@ def test_explain_is_stable_text() -> None:
         .clip(time=("1970-01-01T12:00", "1970-01-02"), x=(0, 1000))
     )
     assert query.explain() + "\n" == (GOLDEN / "explain.txt").read_text()
+
+
+def test_explain_tells_what_was_measured() -> None:
+    # Half of the readings are holes, so half of the first cells hold nothing.
+    values = np.where(np.arange(40)[:, None] % 2 == 0, 5.0, np.nan) + np.arange(3.0)
+    times = np.datetime64("1970-01-01", "ns") + np.arange(40) * np.timedelta64(10, "m")
+    coords = {"time": times, "x": ("station", [0.0, 1.0, 2.0]), "y": ("station", np.zeros(3))}
+    query = hg.base(xr.DataArray(values, dims=("time", "station"), coords=coords)).aggregate("max", time="20min")
+    tabled = query.explain(strategy="top_down")
+    assert tabled.splitlines()[-1].endswith("by tabled unit costs")
+    query.compute(strategy="top_down")
+    assert query.explain(strategy="top_down") == tabled
+    told = query.explain(strategy="top_down", measured=True)
+    assert "by measured unit costs of 2 of 2 steps" in told.splitlines()[-1]
+    plan = query.plan()
+    for number, (step, item) in enumerate(zip(plan.steps, plan.surface.chain(), strict=True)):
+        found = TABLE.get(item.token)
+        assert found is not None
+        columns = next(line for line in reversed(told.splitlines()) if f"  {number}. " in line).split()
+        assert float(columns[0].replace(",", "")) == step.cells
+        assert float(columns[1]) == [0.5, 1.0][number]
+        np.testing.assert_allclose(float(columns[2].replace(",", "")), found.seconds / found.cells * 1e9, rtol=0.06)
 
 
 def test_explain_tells_the_plan_that_compute_takes() -> None:

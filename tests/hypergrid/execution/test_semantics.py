@@ -123,6 +123,31 @@ def test_flags_are_left_out_and_counted(make: Make) -> None:
         query.accept_flags(7)
 
 
+def test_a_reading_that_two_sources_of_a_merge_leave_out_is_counted_once(make: Make) -> None:
+    """Of 30 readings 4 are suspect or impossible; both sources read some of them, in windows of their own."""
+    rows = [(f"00:{2 * k:02d}:00", 900.0 if k in (3, 20) else 5.0, 3 if k in (4, 25) else 1) for k in range(30)]
+    query = make((sensor("a"), rows))["air_temperature"].convert("valid_range", low=-40, high=50)
+    cells = query.aggregate("mean", time="10min", min_coverage=0)
+    normal = query.aggregate("mean", time="all", min_coverage=0).clip(time=("2007-10-01T00:00", "2007-10-01T00:30"))
+    merged = cells.merge("anomaly", normal)
+    assert merged.compute().attrs["hypergrid_readings_left_out"] == "2 by flag 3, 2 by valid_range"
+    late = merged.clip(time=("2007-10-01T00:40", "2007-10-01T01:00"))
+    assert late.compute().attrs["hypergrid_readings_left_out"] == "2 by flag 3, 2 by valid_range"
+    assert normal.compute().attrs["hypergrid_readings_left_out"] == "1 by flag 3, 1 by valid_range"
+
+
+def test_scaled_values_lose_the_name_of_what_they_were(make: Make) -> None:
+    """Twice a temperature is no temperature; one in another unit is, and so is one with a constant taken off."""
+    query = make((sensor("a"), [("00:00:00", 4.0)]))["air_temperature"]
+    for given, unit, standard_name in (
+        ({"factor": 2.0}, "degC", None),
+        ({"factor": 1.0, "offset": -0.3}, "degC", "air_temperature"),
+        ({"factor": 1.8, "offset": 32.0, "unit": "degF"}, "degF", None),
+    ):
+        found = query.convert("scale", **given).aggregate("mean", time="10min", min_coverage=0).compute()["value"]
+        assert (found.attrs["units"], found.attrs.get("standard_name")) == (unit, standard_name)
+
+
 def test_samples_and_means_are_read_unless_one_selects(make: Make) -> None:
     archive = make(
         (sensor("a"), [("00:00:00", 1.0)]),
@@ -229,7 +254,10 @@ def test_a_difference_of_two_units_is_taken_in_one(make: Make) -> None:
     # A difference of temperatures is not a temperature.
     assert found["value"].attrs["units"] == "K"
     assert "standard_name" not in found["value"].attrs
-    ratio = warm.merge("ratio", warm).compute()
+    with pytest.raises(InvalidUnit, match="a ratio needs values whose 0 is nothing; got 'degC'"):
+        warm.merge("ratio", warm).compute()
+    absolute = warm.convert("scale", factor=1.0, offset=273.15, unit="K")
+    ratio = absolute.merge("ratio", absolute).compute()
     assert values(ratio) == [1.0]
     assert ratio["value"].attrs["units"] == "1"
     wet = archive["surface_temperature"].convert("scale", factor=1.0, unit="%").aggregate("first", time="10min")
@@ -307,3 +335,11 @@ def test_arrays_that_are_no_base_are_refused(change: Callable[[xr.DataArray], xr
     array = xr.DataArray([[1.0], [2.0]], dims=("time", "station"), coords=coords)
     with pytest.raises(InvalidQuery, match=says):
         hg.base(change(array))
+
+
+def test_a_station_of_two_series_is_no_id_of_one(make: Make) -> None:
+    archive = make((sensor("a"), [("00:00:00", 1.0)]), (sensor("a", height_m=10.0), [("00:00:00", 2.0)]))
+    both = archive["air_temperature"].aggregate("first", time="10min")
+    assert both.compute().sizes["series"] == 2
+    assert "cf_role" not in both.compute()["station"].attrs
+    assert both.select(height_m=10.0).compute()["station"].attrs["cf_role"] == "timeseries_id"

@@ -130,8 +130,9 @@ def test_over_time_is_what_a_loop_finds(function: str, seed: int, count: int, st
 
 @pytest.mark.parametrize(
     ("function", "over"),
-    [(name, "both") for name in ORACLES if name != "circular_mean"]
-    + [(name, "space") for name in ORACLES if name not in ("circular_mean", "trend")],
+    # An exceedance weighs cells by their area: test_area_weights.py.
+    [(name, "both") for name in ORACLES if name not in ("circular_mean", "exceedance")]
+    + [(name, "space") for name in ORACLES if name not in ("circular_mean", "exceedance", "trend")],
 )
 def test_over_the_cells_of_a_grid_all_source_cells_are_taken_together(function: str, over: str) -> None:
     given_, oracle = ORACLES[function]
@@ -412,6 +413,61 @@ def test_a_clip_of_a_counter_over_cells_reads_the_cell_before() -> None:
         assert values_of(hours.aggregate("sum", time="all").clip(time=clip)) == [expected]
 
 
+def test_an_hourly_counter_is_followed_over_missing_readings(tmp_path: Path) -> None:
+    """Of 0.5 mm an hour nothing is lost where one or two readings are missing; where more are, the result says it."""
+    held = [hour for hour in range(24) if hour not in (5, 9, 10, 14, 15, 16)]
+    rows = [(60.0 * hour, 0.5 * hour) for hour in held]
+    query = archive_of(tmp_path / "a", rows, variable="rain_meter", interval_s=3600.0)["rain_meter"]
+    day = query.aggregate("rain_accumulation", time="1day", min_coverage=0)
+    result = day.compute()
+    assert "rain_accumulation(max_gap=3h)" in day.explain()
+    # Readings of 13 and of 17 o'clock: 2 mm.
+    assert result["value"].to_numpy().ravel() == pytest.approx([0.5 * 23 - 2.0])
+    assert result.attrs["comment"] == (
+        "1 gap between readings of a counter is longer than max_gap = 3h: what it grew by there, 2 at least, is "
+        "in no cell; 2 gaps of missing readings, none longer than max_gap = 3h, are bridged: what it grew by is in "
+        "the cell of the later reading"
+    )
+    hours = query.aggregate("rain_accumulation", time="1h", min_coverage=0).compute()["value"].to_numpy().ravel()
+    assert hours[6] == pytest.approx(1.0)
+    assert np.isnan(hours[5])
+    whole = query.aggregate("rain_accumulation", time="1day", min_coverage=0, max_gap="4h").compute()
+    assert whole["value"].to_numpy().ravel() == pytest.approx([0.5 * 23])
+    assert "in no cell" not in whole.attrs["comment"]
+    # Readings every two minutes are followed over an hour, as are cells and instants an hour apart over three.
+    often = archive_of(tmp_path / "b", [(0.0, 1.0), (4.0, 2.0)], variable="rain_meter")["rain_meter"]
+    assert "(max_gap=1h)" in often.aggregate("rain_accumulation", time="2min").explain()
+    kept = np.where(np.isin(np.arange(24), held), 0.5 * np.arange(24), np.nan)
+    instants = hg.base(array(kept, minutes=60.0, unit="mm"))
+    for cells in (query.aggregate("last", time="1h"), instants):
+        found = cells.aggregate("rain_accumulation", time="1day", min_coverage=0).compute()
+        assert found["value"].to_numpy().ravel() == pytest.approx([0.5 * 23 - 2.0])
+        assert "1 gap between readings of a counter is longer than max_gap = 3h" in found.attrs["comment"]
+
+
+def test_what_is_no_counter_is_not_taken_for_one(tmp_path: Path) -> None:
+    """What a counter grew by grows no more; single readings of a counter have no mean."""
+    rows = [(2.0 * k, 0.2 * k) for k in range(60)]
+    counter = archive_of(tmp_path / "a", rows, variable="rain_meter")["rain_meter"]
+    grown = counter.aggregate("rain_accumulation", time="10min", min_coverage=0)
+    assert values_of(grown.aggregate("sum", time="all", min_coverage=0)) == pytest.approx([0.2 * 59])
+    for amounts in (grown, grown.convert("scale", factor=2.0), grown.aggregate("sum", time="20min", min_coverage=0)):
+        with pytest.raises(InvalidQuery, match="or what a counter grew by: use sum"):
+            amounts.aggregate("rain_accumulation", time="1h").plan()
+    for function in ("sum", "mean", "median", "variance"):
+        for readings in (counter, counter.aggregate("last", time="10min")):
+            with pytest.raises(InvalidQuery, match=f"a {function} of 'rain_meter' has no meaning.*rain_accumulation"):
+                readings.aggregate(function, time="1h").plan()
+    assert values_of(grown.aggregate("mean", time="all", min_coverage=0)) == pytest.approx([0.2 * 59 / 12])
+    totals = archive_of(tmp_path / "b", rows, variable="rain_meter", statistic="total")["rain_meter"]
+    assert values_of(totals.select(statistic="total").aggregate("sum", time="all", min_coverage=0))[0] > 300
+    for unit in ("degC", "m s-1", "%", "W m-2"):
+        with pytest.raises(InvalidQuery, match=f"got values in '{unit}', which cannot be amassed"):
+            hg.base(array([1.0, 2.0], unit=unit)).aggregate("rain_accumulation", time="1h").plan()
+    for unit in ("mm", "inch", "kg m-2", "l", "kWh", "1", "unknown", "count"):
+        assert values_of(hg.base(array([1.0, 3.0], unit=unit)).aggregate("rain_accumulation", time="1h")) == [2.0]
+
+
 # How a query is written.
 
 
@@ -509,9 +565,26 @@ def test_readings_whose_interval_is_not_known_have_no_degree_days(tmp_path: Path
         query.aggregate("degree_days", base=5, time="1h").plan()
 
 
+def test_coverage_that_nobody_can_judge_is_said(tmp_path: Path) -> None:
+    """One reading of an hour is taken for all of it where nobody knows how often there should be one."""
+    rows = [(0.0, 1.0), (70.0, 2.0)]
+    query = archive_of(tmp_path / "a", rows, interval_s=0.0)["air_temperature"].aggregate("mean", time="1h")
+    assert values_of(query) == [1.0, 2.0]
+    said = "the coverage of 1 of 1 series cannot be judged, and min_coverage=0.8 is not asked of them: their interval "
+    said += "is unknown (a)"
+    assert said in query.explain()
+    assert query.compute().attrs["comment"] == said
+    for judged in (
+        archive_of(tmp_path / "b", rows)["air_temperature"].aggregate("mean", time="1h"),
+        archive_of(tmp_path / "c", rows, interval_s=0.0)["air_temperature"].aggregate("max", time="1h"),
+    ):
+        assert "cannot be judged" not in judged.explain()
+        assert "comment" not in judged.compute().attrs
+
+
 def test_totals_are_no_counter_and_maxima_have_no_median(tmp_path: Path) -> None:
     totals = archive_of(tmp_path / "a", [(0.0, 1.0)], variable="rain_meter", statistic="total")["rain_meter"]
-    with pytest.raises(InvalidQuery, match="hold totals of their intervals: use sum"):
+    with pytest.raises(InvalidQuery, match="totals of their intervals, or what a counter grew by: use sum"):
         totals.select(statistic="total").aggregate("rain_accumulation", time="1h").plan()
     maxima = archive_of(tmp_path / "b", [(0.0, 1.0)], statistic="max")["air_temperature"].select(statistic="max")
     with pytest.raises(InvalidQuery, match="a median of max values is not the median of the readings"):

@@ -58,7 +58,7 @@ class TestMerge:
 
     def test_of_arrays_with_different_names_reads_both(self) -> None:
         first, second = array([[1, 2]], name="t"), array([[10, 20]], name="u")
-        assert hg.base(first).merge("ratio", hg.base(second)).compute()["value"].to_numpy().tolist() == [[0.1, 0.1]]
+        assert hg.base(first).merge("difference", hg.base(second)).compute()["value"].to_numpy().tolist() == [[-9, -18]]
 
     def test_reads_one_snapshot_throughout(self, tmp_path: Path) -> None:
         rows = [(s, 5.0) for s in range(0, 3600, 120)]
@@ -183,6 +183,16 @@ class TestExtremesAndIntervals:
         maxima = opened["air_temperature"].select(statistic="max").aggregate("first", time="10min")
         with pytest.raises(InvalidQuery, match="a mean of max values"):
             maxima.aggregate("mean", time="all").plan()
+
+    def test_a_mean_of_maxima_that_are_taken_here_is_what_it_says(self) -> None:
+        found = (
+            hg.base(array([[1.0, 7.0], [5.0, 7.0], [2.0, 8.0], [4.0, 6.0]]))
+            .aggregate("max", time="2h")
+            .aggregate("mean", time="all")
+        )
+        assert found.compute()["value"].values.tolist() == [[4.5, 7.5]]
+        methods = found.compute()["value"].attrs["cell_methods"]
+        assert 0 == methods.index("time: maximum") < methods.index("time: mean")
 
     def test_cells_shorter_than_what_a_mean_stands_for_are_refused(self, tmp_path: Path) -> None:
         daily = series("a", statistic="mean", interval_s=86400.0)

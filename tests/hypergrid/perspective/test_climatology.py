@@ -16,6 +16,9 @@ from hypergrid.errors import InvalidQuery, InvalidUnit
 from hypergrid.execution import make_plan, run
 from hypergrid.perspective import question_from_json
 from hypergrid.query import Query
+from hypergrid.streams.elements import Series
+from hypergrid.testing.feeds import Feed, Row, Sensor
+from hypergrid.testing.oracle import answer
 
 GRID = hg.grid(x=0.0, y=0.0, step=30.0, shape=(3, 4))
 ZURICH = "Europe/Zurich"
@@ -70,9 +73,10 @@ def test_each_cell_takes_the_one_that_it_lies_in(spec: str) -> None:
         expected = array.to_numpy() - by_pandas(array, spec)
         np.testing.assert_allclose(values(hourly.merge("anomaly", normal)), expected, atol=1e-12)
         np.testing.assert_allclose(values(hourly.merge("difference", normal)), expected, atol=1e-12)
-        np.testing.assert_allclose(
-            values(hourly.merge("ratio", normal)), array.to_numpy() / by_pandas(array, spec), rtol=1e-9
-        )
+    # Of temperatures in degC there is no ratio.
+    amount = hg.base(array.assign_attrs(units="mm").rename("water"))
+    ratio = amount.merge("ratio", amount.aggregate("mean", time=SPECS[spec][0]))
+    np.testing.assert_allclose(values(ratio), array.to_numpy() / by_pandas(array, spec), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +110,47 @@ def test_a_standardised_anomaly_is_in_standard_deviations(merged_with: str) -> N
     np.testing.assert_allclose(values(base.merge(merged_with, *other)), result.to_numpy(), atol=1e-9)
     with pytest.raises(InvalidUnit, match="a difference of temperatures is not a temperature"):
         base.merge(merged_with, normal[0], normal[0]).plan()
+
+
+@pytest.mark.parametrize(
+    ("spec", "respelled"),
+    [
+        ("hour_of_day", {"periodic": "hour_of_day"}),
+        ("hour_of_day", {"periodic": "hour_of_day", "zone": "UTC"}),
+        ("hour_of_day", {"periodic": "60min", "within": "24h"}),
+        ({"periodic": "hour_of_day", "zone": ZURICH}, {"periodic": "1h", "within": "1day", "zone": ZURICH}),
+        ({"periodic": "6h", "within": "1day"}, {"periodic": "360min", "within": "24h", "phase": "48h"}),
+        ({"periodic": "6h", "within": "1day", "phase": "45h"}, {"periodic": "6h", "within": "1day", "phase": "21h"}),
+    ],
+)
+def test_what_is_normal_is_told_by_cells_not_by_spelling(spec: Any, respelled: Any) -> None:  # noqa: ANN401 - JSON
+    """The same cells in a merge are alike, so that a clip bounds both; other cells are what is normal of all time."""
+    base = hg.base(network())
+    days = ("2007-10-22", "2007-10-24")
+    least = base.aggregate("min", time=spec)
+    expected = values(base.aggregate("max", time=spec).merge("difference", least).clip(time=days))
+    for one, other in ((spec, respelled), (respelled, spec)):
+        query = base.aggregate("max", time=one).merge("difference", base.aggregate("min", time=other)).clip(time=days)
+        np.testing.assert_array_equal(values(query), expected)
+        found = answer(query.question, feeds_of(network()))
+        np.testing.assert_allclose(found.value, expected, atol=1e-12)
+    inside = base.aggregate("min", time=spec).clip(time=days)
+    np.testing.assert_array_equal(
+        values(base.aggregate("max", time=respelled).merge("difference", inside).clip(time=days)), expected
+    )
+
+
+def feeds_of(array: xr.DataArray) -> dict[str, Feed]:
+    """Return an array as the oracle takes it."""
+    times = [int(at) for at in array["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)]
+    held = array.to_numpy()
+    rows = [Row(j, at, at, float(held[i, j]), 2) for i, at in enumerate(times) for j in range(held.shape[1])]
+    sensors = [
+        Sensor(Series(str(array.name), str(j), source="array"), float(array["x"][j]), float(array["y"][j]), np.nan)
+        for j in range(held.shape[1])
+    ]
+    kept = tuple(row for row in rows if np.isfinite(row.value))
+    return {str(array.name): Feed(tuple(sensors), kept, None, tuple(times), is_lonlat=False)}
 
 
 class TestClip:
@@ -149,6 +194,16 @@ class TestClip:
         both = [values(query.clip(time=days)) for query in hours]
         merged = hours[0].merge("difference", hours[1]).clip(time=days)
         np.testing.assert_allclose(values(merged), both[0] - both[1], atol=1e-12)
+
+    @pytest.mark.parametrize("cells", ["hour_of_day", "all"])
+    def test_one_that_comes_first_is_to_be_swapped(self, cells: str) -> None:
+        hourly = hg.base(network()).aggregate("mean", time="1h")
+        normal = hourly.aggregate("mean", time=cells)
+        with pytest.raises(
+            InvalidQuery, match=r"different time cells: .* swap them: .*hourly.merge\('anomaly', normal"
+        ):
+            normal.merge("anomaly", hourly).plan()
+        assert hourly.merge("anomaly", normal).plan().cells == hourly.plan().cells
 
     def test_where_there_can_be_none_is_refused(self) -> None:
         base = hg.base(network())

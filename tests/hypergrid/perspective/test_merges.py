@@ -166,7 +166,12 @@ class TestAnomaly:
             None,
             "Air temperature less Relative humidity",
         ),
-        (temperature(20).merge("ratio", temperature(10)), "1", None, "Air temperature over Air temperature"),
+        (
+            temperature(293, unit="K").merge("ratio", temperature(283, unit="K")),
+            "1",
+            None,
+            "Air temperature over Air temperature",
+        ),
     ],
 )
 def test_result_is_named_for_what_it_is(query: Query, unit: str, standard_name: str | None, long_name: str) -> None:

@@ -357,6 +357,48 @@ def test_a_window_in_which_nothing_can_be_known_is_refused(archive: OpenArchive)
     assert base.aggregate("mean", time="30day", min_coverage=0).compute()["count"].to_numpy().max() > 0
 
 
+def test_windows_are_refused_by_where_they_lie_not_by_their_length_alone(tmp_path: Path) -> None:
+    """Six days of readings lie across the edges of two weeks that are counted from 1970, 2024-10-24 and 10-31."""
+    start = parse_instant("2024-10-29")
+    series = [Series("air_temperature", "a", 2.0, 1, "sample", 3600.0)]
+    begins = [start + hour * 3600 * SECOND_NS for hour in range(144)]
+    readings = table(series, [Row(0, begin, begin, 5.0, 2) for begin in begins])
+    stations = [Station("a", "a", (Position(None, 7.17, 45.86, 2000.0),))]
+    base = write_archive(tmp_path / "archive", stations=stations, readings=[readings])["air_temperature"]
+    with pytest.raises(InvalidQuery, match=r"time cells of 7day are longer than the .* that there are: none can hold"):
+        base.aggregate("mean", time="7day").plan()
+    hourly = base.aggregate("mean", time="1h")
+    with pytest.raises(InvalidQuery, match=r"^step 2 .*cells of 4day lie across the edges of the .* that there are"):
+        hourly.aggregate("mean", time="4day", min_coverage=0.9).plan()
+    # Four days of seven are there from the 31st on.
+    for share, is_there in ((0.57, True), (0.6, False)):
+        for query in (base, hourly):
+            if is_there:
+                assert query.aggregate("mean", time="7day", min_coverage=share).compute()["value"].notnull().any()
+            else:
+                with pytest.raises(InvalidQuery, match="none can hold the 60%"):
+                    query.aggregate("mean", time="7day", min_coverage=share).plan()
+
+
+def test_a_result_without_any_value_says_what_coverage_was_asked_for(archive: OpenArchive, tmp_path: Path) -> None:
+    base = archive["air_temperature"]
+    month = base.aggregate("degree_days", base=5.0, time="month")
+    note = (
+        "every value is missing: of what a cell could hold degree_days 100% (its default) must be there; min_coverage "
+        "says how much, 0 takes what there is"
+    )
+    assert month.compute().attrs["comment"].endswith(note)
+    month.to_zarr(tmp_path / "month.zarr")
+    assert xr.open_zarr(tmp_path / "month.zarr", consolidated=False).attrs["comment"].endswith(note)
+    refined = [state.dataset().attrs.get("comment", "") for state in month.refine(order="raster")]
+    assert refined[-1].endswith(note)
+    season = base.aggregate("mean", time="season", min_coverage=0.97)
+    assert "hold mean 97% must be there" in season.compute().attrs["comment"]
+    taken = base.aggregate("degree_days", base=5.0, time="month", min_coverage=0).compute()
+    assert taken["value"].notnull().any()
+    assert "every value" not in taken.attrs.get("comment", "")
+
+
 def test_json_keeps_every_kind(archive: OpenArchive) -> None:
     for spec in (
         "season",

@@ -50,7 +50,7 @@ def levels_result() -> xr.Dataset:
 
 def test_a_map_of_levels_draws_one_and_says_which() -> None:
     dataset = levels_result()
-    for level, words in ((0, "0 to 100 m"), (1, "100 to 300 m")):
+    for level, words in ((0, "at 50 m (level 0 to 100 m)"), (1, "at 200 m (level 100 to 300 m)")):
         axes = plot(dataset, time=2, level=level).axes[0]
         (mesh,) = [item for item in axes.collections if isinstance(item, QuadMesh)]
         np.testing.assert_array_equal(np.asarray(mesh.get_array()), dataset["value"].values[2, level])
@@ -113,6 +113,19 @@ def test_lines_draw_each_series() -> None:
     assert [line.get_label() for line in axes.get_lines()] == ["station a", "station b", "station c"]
     np.testing.assert_array_equal(axes.get_lines()[1].get_ydata(), dataset["value"].to_numpy()[:, 1])
     assert axes.get_ylabel() == "Air temperature [degC]"
+
+
+@pytest.mark.parametrize("count", [2, 72])
+def test_each_named_line_looks_different_and_the_legend_lies_beside_them(count: int) -> None:
+    many = xr.concat([series_result(count)] * 10, dim="series").isel(series=slice(0, 30))
+    figure = plot(many, kind="lines")
+    axes = figure.axes[0]
+    looks = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.get_lines()]
+    assert len(set(looks)) == len(looks) == 30
+    (legend,) = figure.legends
+    figure.canvas.draw()
+    assert not axes.get_window_extent().overlaps(legend.get_window_extent())
+    assert not plot(xr.concat([many, many], dim="series"), kind="lines").legends
 
 
 def test_kinds_can_be_named() -> None:

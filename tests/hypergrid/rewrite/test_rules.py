@@ -17,6 +17,7 @@ from hypergrid.query import Query
 from hypergrid.rewrite import RULES, rewrite
 from hypergrid.store import Archive
 from hypergrid.testing.networks import random_archive
+from hypergrid.testing.rewriting import after_rules
 from hypergrid.topology import SeriesAxis
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rewrite.txt"
@@ -66,6 +67,13 @@ def cases() -> Iterator[tuple[str, str, Query]]:
     yield "push_clip", "a mean over all bounds the readings already", bounded
     yield "push_clip", "part of a grid needs all stations", kriged(network()).clip(x=(0, 60))
     yield "push_clip", "no clip", kriged(network())
+    normal = network().aggregate("mean", time="hour_of_day")
+    anomaly = network().aggregate("mean", time="30min").merge("anomaly", normal)
+    anomaly = anomaly.clip(time=("2007-10-01T02:00", "2007-10-01T03:00"))
+    yield "push_clip", "what is normal is of all readings, which are read once", anomaly
+    own = normal.clip(time=("2007-10-01T00:00", "2007-10-01T02:30"))
+    apart = network().aggregate("mean", time="30min").merge("anomaly", own)
+    yield "push_clip", "two times of a base are read", apart.clip(time=("2007-10-01T02:00", "2007-10-01T03:00"))
     within = kriged(network(wide=2.5), radius_m=60.0)
     yield "push_stations", "those within the radius of some cell", within.aggregate("max", time="1h")
     near = kriged(network(wide=2.5), ignore_beyond_m=60.0).aggregate("mean", time="all")
@@ -141,13 +149,52 @@ def test_each_rule_has_cases_in_which_it_fires_and_in_which_it_does_not() -> Non
 
 @pytest.mark.parametrize("number", range(sum(1 for _ in cases())))
 def test_the_values_are_the_same_with_each_rule_alone_and_with_all(number: int) -> None:
-    query = list(cases())[number][2]
-    surface = query.surface()
-    clip_first = RULES[0]
-    expected = run_to_end(make_plan(surface, rules=(clip_first,)))
-    for rules in (RULES, *((clip_first, rule) for rule in RULES[1:])):
-        for found, wanted in zip(run_to_end(make_plan(surface, rules=rules)), expected, strict=True):
+    surface = list(cases())[number][2].surface()
+    expected = after_rules(surface, ())
+    for rules in (RULES, *((rule,) for rule in RULES)):
+        for found, wanted in zip(after_rules(surface, rules), expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_clip_in_time_is_exact_unless_a_variogram_is_fitted_to_its_slices() -> None:
+    for model, is_exact in ((EXPONENTIAL, True), ("fit", False)):
+        whole = network().interpolate("ordinary_kriging", grid=GRID, variogram=model)
+        surface = whole.clip(time=("2007-10-01T02:00", "2007-10-01T03:00")).surface()
+        found, expected = after_rules(surface, RULES)[0], after_rules(surface, ())[0]
+        assert np.allclose(found, expected, rtol=1e-11, atol=1e-11, equal_nan=True) == is_exact
+    note = whole.clip(time=("2007-10-01T02:00", "2007-10-01T03:00")).compute().attrs["comment"]
+    assert "variogram fitted to 6 slices" in note
+
+
+@pytest.mark.parametrize("clip", [("2007-10-01T02:00", "2007-10-01T05:00"), ("2007-10-01T00:00", "2007-10-01T03:00")])
+@pytest.mark.parametrize("function", ["mean", "first", "increment of instants"])
+def test_a_base_is_read_once_where_a_climatology_needs_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: tuple[str, str], function: str
+) -> None:
+    opened, _ = random_archive(tmp_path / "archive", seed=1)
+    air = opened["air_temperature"]
+    if function == "increment of instants":
+        hourly = air.interpolate("linear", time="30min", max_gap="1h")
+    else:
+        hourly = air.convert("scale", factor=2.0).aggregate(function, time="1h", min_coverage=0)
+    query = hourly.merge("difference", air.aggregate("mean", time="hour_of_day", min_coverage=0))
+    surface = query.clip(time=clip).surface()
+    expected = after_rules(surface, ())
+    reads: list[str] = []
+    read = Archive.read
+
+    def counted(self: Archive, variable: str, **given: Any) -> Any:  # noqa: ANN401 - as the archive's
+        reads.append(variable)
+        return read(self, variable, **given)
+
+    monkeypatch.setattr(Archive, "read", counted)
+    for found, wanted in zip(after_rules(surface, (RULES[0],)), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+    assert reads == ["air_temperature"]
+    assert np.isfinite(expected[0]).any()
+    part = rewrite(surface, (RULES[0],))
+    base = surface.perspective.bases()[0].topology.count
+    assert f"which need {base:,} of {base:,} cells of the base" in part.fired[0].why
 
 
 def run_to_end(plan: object) -> tuple[np.ndarray, np.ndarray]:

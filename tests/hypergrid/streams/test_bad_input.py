@@ -28,7 +28,9 @@ YEAR_NS = 365 * 86400 * 10**9
         ({"jump": 0}, "at least one key unit"),
         ({"known": Known(scrambling_factor=(1,))}, "of 2 streams; got 1"),
         ({"known": Known(disorder=(1, -1))}, "0 or more"),
-        ({"strategy": "dbf"}, "got strategy 'dbf'"),
+        ({"strategy": "disk"}, "msf, dbf, hybrid, or None; got 'disk'"),
+        ({"strategy": "dbf", "policy": "window", "window": 3}, "choose a smaller window"),
+        ({"strategy": "msf", "spill_folder": "x"}, "spill_folder= with strategy dbf or hybrid only"),
     ],
 )
 def test_arguments_that_do_not_go_together(arguments: dict[str, Any], words: str) -> None:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,14 +44,19 @@ def test_levels_have_their_edges(spec: object, over: tuple[float, float] | None,
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (500, "needs levels"),
-        ("all", "needs levels"),
+        (500, "needs the heights of levels"),
+        ("all", "needs the heights of levels"),
         ({}, "needs a step"),
         ({"step": 500}, "needs a start, and a stop or a count"),
         ({"start": 0, "step": 500}, "needs a start, and a stop or a count"),
         ({"start": 0, "stop": 500, "count": 1, "step": 500}, "a stop or a count"),
-        ({"start": 0, "step": 0, "count": 1}, "step above zero"),
-        ({"start": 0, "step": -500, "stop": 1000}, "step above zero"),
+        ({"start": 0, "step": 0, "count": 1}, "step of at least 1 mm"),
+        ({"start": 0, "step": 0.0001, "count": 1}, "step of at least 1 mm"),
+        ({"start": 0, "step": -500, "stop": 1000}, "step of at least 1 mm"),
+        ([], "at least one"),
+        ([1000, 500], "500 after 1000"),
+        ([0, 0.001], "2 mm apart"),
+        (["high"], "needs metres"),
         ({"start": 0, "step": "1arcsec", "stop": 1000}, "needs metres"),
         ({"start": 900, "stop": 900, "step": 1}, "stop after its start"),
         ({"start": 0, "step": 500, "count": 0}, "whole number above zero"),
@@ -69,6 +75,43 @@ def test_levels_have_their_edges(spec: object, over: tuple[float, float] | None,
 def test_levels_that_are_none_are_refused(spec: object, words: str) -> None:
     with pytest.raises(HyperGridError, match=words):
         hg.grid(x=0, y=0, step=100, shape=(2, 2), z=spec)
+
+
+@pytest.mark.parametrize(
+    ("heights", "bounds"),
+    [
+        # Even steps touch, also in odd millimetres up to one of them; uneven ones leave gaps.
+        ([1000, 1500, 2000], [[750, 1250], [1250, 1750], [1750, 2250]]),
+        (["1km", 1000.003], [[999.999, 1000.001], [1000.002, 1000.004]]),
+        ([0, 100, 1000], [[-50, 50], [50, 150], [550, 1450]]),
+        ([1500], [[1499.5, 1500.5]]),
+    ],
+)
+def test_heights_are_the_middles_of_their_levels(heights: list[object], bounds: list[list[float]]) -> None:
+    made = levels(heights)
+    assert made.bounds.tolist() == bounds
+    assert levels(json.loads(json.dumps(levels_json(made)))) == made
+    with pytest.raises(HyperGridError, match="need edges"):
+        levels(heights, (0, 5_000_000))
+
+
+@pytest.mark.parametrize("heights", [[100, 150, 200], [100, 110, 400]])
+def test_estimates_are_at_the_heights_that_are_given(heights: list[int]) -> None:
+    coords = {
+        "time": np.array(["2007-10-01"], dtype="datetime64[ns]"),
+        "x": ("station", [0.0, 400.0, 0.0]),
+        "y": ("station", [0.0, 0.0, 400.0]),
+        "elevation": ("station", [100.0, 200.0, 300.0]),
+    }
+    falling = xr.DataArray([[9.0, 8.0, 7.0]], dims=("time", "station"), coords=coords, attrs={"units": "degC"})
+    query = hg.base(falling).aggregate("mean", time="10min")
+    made = query.interpolate(
+        "inverse_distance", grid=hg.grid(x=0, y=0, step=200, shape=(2, 2), z=heights), trend={"lapse_rate": -10.0}
+    ).compute()
+    assert made["z"].values.tolist() == heights
+    # By hand: 10 degC at sea level, 1 K less each 100 m.
+    expected = 10.0 - np.array(heights, dtype=float) / 100
+    np.testing.assert_allclose(made["value"].values[0], np.broadcast_to(expected[:, None, None], (len(heights), 2, 2)))
 
 
 def test_levels_are_a_third_axis_counted_last() -> None:
