@@ -50,6 +50,12 @@ def on_grid(method: str = "ordinary_kriging", *, grid: Grid = GRID, **given: obj
     return network().interpolate(method, grid=grid, **given)
 
 
+def in_kelvin() -> Query:
+    """Return the network on a grid in K, of which there are ratios."""
+    warm = network().convert("scale", factor=1.0, offset=273.15, unit="K")
+    return warm.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
+
+
 SPELLS = {"edges": ["1970-01-01T03:00", "1970-01-01T08:00", "1970-01-02T00:00", "1970-01-02T01:00", "1970-01-04T12:00"]}
 SLIDING = {"length": "1h", "step": "20min"}
 CHAINS: dict[str, Callable[[], Query]] = {
@@ -85,8 +91,8 @@ CHAINS: dict[str, Callable[[], Query]] = {
     "gaps": lambda: on_grid(variogram=MODEL).aggregate("last", time={"length": "20min", "step": "1h"}),
     "difference": lambda: on_grid(variogram=MODEL).merge(
         "difference", network().convert("scale", factor=2.0).interpolate("linear", grid=GRID)),
-    "ratio of extremes": lambda: on_grid(variogram=MODEL).aggregate("max", time="1h").merge(
-        "ratio", on_grid(variogram=MODEL).aggregate("min", time="1h")),
+    "ratio of extremes": lambda: in_kelvin().aggregate("max", time="1h").merge(
+        "ratio", in_kelvin().aggregate("min", time="1h")),
     "medians": lambda: on_grid(variogram=MODEL).aggregate("median", time=SLIDING, min_coverage=0),
     "spread of blocks": lambda: on_grid(variogram=MODEL).aggregate("variance", time="1h", x=500, y=500),
     "quantile of blocks": lambda: on_grid(variogram=MODEL).aggregate("quantile", time="1h", x=500, y=500, q=0.3),

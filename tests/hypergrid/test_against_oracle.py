@@ -271,7 +271,7 @@ def test_the_questions_meet_every_operator_and_every_kind_of_cells(archives: Arc
             refused[True] += 1
 
     fixed(max_examples=1200)(given(of_archives())(lambda asked: meet(partial(archive_query, archives), asked)))()
-    fixed(max_examples=400)(given(of_arrays())(lambda asked: meet(array_query, asked)))()
+    fixed(max_examples=800)(given(of_arrays())(lambda asked: meet(array_query, asked)))()
     assert refused[True] < 0.25 * refused.total()
     names = {*AGGREGATES, *MERGES, *CONVERTS}
     names |= {*GRID_METHODS, *(f"{name} in time" for name in ("nearest", "linear", "spline"))}
