@@ -8,13 +8,16 @@ the clip: with it a clip in time asks for another surface, whose notes say what 
 
 from dataclasses import replace
 
+import numpy as np
+
 from hypergrid.perspective.build import selected
-from hypergrid.perspective.operators import Aggregate, Base, Convert, InterpolateInTime
+from hypergrid.perspective.operators import Aggregate, Base, Convert
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.surface import Surface
 from hypergrid.times import Window
 from hypergrid.tokens import token
+from hypergrid.topology import Instants, blocks_of
 
 
 def push_clip(surface: Surface) -> tuple[Surface, str]:
@@ -53,18 +56,31 @@ def _widest(here: Perspective) -> dict[str, Perspective]:
 def _shared(here: Perspective, widest: dict[str, Perspective]) -> Perspective:
     """Return the perspective in which a branch takes the base that another one reads anyway, so that it is read once.
 
-    What takes values by their times, an aggregate or an interpolation in time, takes those of its cells, whichever
-    others there are.
+    An aggregate takes the values in its cells, whichever others there are. So only where its cells lie within its own
+    base: a cell that a clip cuts would take what lies beyond.
     """
-    by_times = isinstance(here.operator, InterpolateInTime) or (
-        isinstance(here.operator, Aggregate) and "time" in here.operator.dimensions
-    )
-    if by_times and _is_base(here.source):
+    if _holds_cells(here, widest) and _is_base(here.source):
         sources: tuple[Perspective, ...] = (_wider(here.source, widest),)
     else:
         sources = tuple(_shared(source, widest) for source in here.sources)
     same = all(new is old for new, old in zip(sources, here.sources, strict=True))
     return here if same else here.with_source(*sources)
+
+
+def _holds_cells(here: Perspective, widest: dict[str, Perspective]) -> bool:
+    """Return whether a step is an aggregate over time whose cells hold no more of the widest base than of its own."""
+    operator, time = here.operator, here.topology.time
+    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions or operator.row.reach_ns:
+        return False
+    if isinstance(time, Instants):
+        return False
+    (starts, ends), base = blocks_of(time), here.bases()[0]
+    own, wide = base.topology.time, widest[_source(base)].topology.time
+    if isinstance(own, Instants) and isinstance(wide, Instants):
+        here_ns, there_ns = (np.searchsorted(axis.times_ns, np.stack([starts, ends])) for axis in (own, wide))
+        return bool(np.array_equal(np.diff(here_ns, axis=0), np.diff(there_ns, axis=0)))
+    window = _window(base)
+    return bool(starts.min() >= window.start_ns and ends.max() <= window.stop_ns)
 
 
 def _wider(here: Perspective, widest: dict[str, Perspective]) -> Perspective:
