@@ -457,7 +457,7 @@ class Evaluator:
         radius_m = operator.given.get("radius_m")
         if radius_m is None:
             return
-        key = here.token + repr(operator.content())
+        key = here.token
         if counts is None and self.remarks.knows_reach(key, cells):
             return
         field, _, _ = self._field(here, operator)

@@ -70,9 +70,9 @@ def _shared(here: Perspective, widest: dict[str, Perspective]) -> Perspective:
 def _holds_cells(here: Perspective, widest: dict[str, Perspective]) -> bool:
     """Return whether a step is an aggregate over time whose cells hold no more of the widest base than of its own."""
     operator, time = here.operator, here.topology.time
-    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions or operator.row.reach_ns:
+    if not isinstance(operator, Aggregate) or "time" not in operator.dimensions:
         return False
-    if isinstance(time, Instants):
+    if operator.row.reach_ns or isinstance(time, Instants):
         return False
     (starts, ends), base = blocks_of(time), here.bases()[0]
     own, wide = base.topology.time, widest[_source(base)].topology.time

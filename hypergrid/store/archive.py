@@ -153,7 +153,7 @@ class Archive:
     @cached_property
     def variables(self) -> Mapping[str, Variable]:
         """Variables by name, in the order of their declaration."""
-        return MappingProxyType({name: self._group(name).variable for name in self._root.variables})
+        return MappingProxyType({name: self.variable(name) for name in self._root.variables})
 
     def variable(self, name: str) -> Variable:
         """Return one variable; of an archive of many this is much faster than to ask for all.

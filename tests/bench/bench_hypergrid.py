@@ -3,13 +3,9 @@
 Each figure is the median of interleaved pairs with their range. What is compared is checked to agree in the same run.
 """
 
-import os
-import platform
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
-
-import numpy as np
 
 from tests.bench import (
     hypergrid_array,
@@ -20,7 +16,7 @@ from tests.bench import (
     hypergrid_walk,
 )
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
-from tests.bench.kriging_figures import COLUMNS, Figure, Tell
+from tests.bench.kriging_figures import COLUMNS, Figure, Tell, machine
 
 Part = Callable[[Sample, int, Tell], dict[str, Any]]
 
@@ -70,7 +66,7 @@ def measure(
         "script": f"pandas {version('pandas')} (pyarrow) from CSV files, xarray {version('xarray')}, "
         f"PyKrige {version('pykrige')} with its C backend, one call a slice",
         "pairs": pairs,
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__},
+        "machine": machine(),
         "parts": {},
     }
     wanted = [name for name in PARTS if case in (name, "all")]

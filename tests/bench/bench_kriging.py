@@ -6,8 +6,6 @@ each call; *first call* in a fresh process, with what numba compiled on disk, or
 """
 
 import gc
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -20,7 +18,7 @@ from tests.bench import kriging_growth
 from tests.bench.kriging_agreement import agreement
 from tests.bench.kriging_cases import CASES as SIZES
 from tests.bench.kriging_cases import Case, masks, network
-from tests.bench.kriging_figures import COLUMNS, Figure, Tell, Timings, faster, interleaved, level, slower
+from tests.bench.kriging_figures import COLUMNS, Figure, Tell, Timings, faster, interleaved, level, machine, slower
 from tests.bench.kriging_fresh import fresh
 from tests.bench.kriging_ours import all_slices, all_variances, forget, kernel, time_mean
 from tests.bench.kriging_peer import peer_slice
@@ -56,7 +54,7 @@ def measure(
     result: dict[str, Any] = {
         "peer": f"PyKrige {version('pykrige')}, C backend, one call a slice with the stations that report",
         "pairs": pairs,
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__},
+        "machine": machine(),
         "cases": {},
     }
     for name, works in MEASURES.items():

@@ -4,16 +4,12 @@ What a policy gives is counted against all results that there are, and what it h
 the future. Five loads a figure; each goal stands beside what was measured.
 """
 
-import os
-import platform
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
-
 from tests.bench import wo_join_accuracy, wo_join_buffers, wo_join_settings, wo_join_speed, wo_join_strategies
-from tests.bench.kriging_figures import COLUMNS, Figure, Tell
+from tests.bench.kriging_figures import COLUMNS, Figure, Tell, machine
 from tests.bench.wo_join_cases import Sizes
 from tests.bench.wo_join_strategies import spills
 
@@ -69,7 +65,7 @@ def measure(
     """
     sizes = sizes or Sizes()
     return {
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__},
+        "machine": machine(),
         "peers": {name: version(name) for name in ("pandas", "pyspark")},
         "pairs": pairs,
         "parts": {name: part(sizes, pairs, tell) for name, part in PARTS.items() if case in (name, "all")},

@@ -1,5 +1,7 @@
 """Figures of the benchmark: medians of interleaved pairs with their range, a goal, and whether it is met."""
 
+import os
+import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,11 @@ Timings = dict[str, list[float]]
 
 COLUMNS = ("figure", "here [s]", "there [s]", "ratio", "goal")
 """Of a table of figures."""
+
+
+def machine() -> dict[str, Any]:
+    """Return what figures were measured on."""
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "numpy": np.__version__}
 
 
 @dataclass(frozen=True)
