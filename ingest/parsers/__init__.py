@@ -5,6 +5,17 @@ the table at the module's end, and import it here.
 """
 
 from ingest.parsers import csv, sensorscope
-from ingest.parsers.table import FORMATS, BadRow, Format, Layout, Parsed, ReadOptions, Unreadable
+from ingest.parsers.table import FORMATS, BadRow, Format, Layout, Parsed, ReadOptions, Unreadable, recognise
 
-__all__ = ["FORMATS", "BadRow", "Format", "Layout", "Parsed", "ReadOptions", "Unreadable", "csv", "sensorscope"]
+__all__ = [
+    "FORMATS",
+    "BadRow",
+    "Format",
+    "Layout",
+    "Parsed",
+    "ReadOptions",
+    "Unreadable",
+    "csv",
+    "recognise",
+    "sensorscope",
+]

@@ -5,6 +5,7 @@ of a row; the clock must be a possible date, for a row whose clock is none was d
 """
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ _UNEVEN: Final = re.compile(rb"  |\t|^ | $|\n | \r?\n")
 _BLANKS: Final = re.compile(rb"[ \t]+")
 _EDGES: Final = re.compile(rb"(?m)^ | (?=\r?$)")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_FIELDS: Final = 1 + len(CLOCK) + 1 + len(COLUMNS)
+_DAY_S: Final = 86_400
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
@@ -59,4 +62,19 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     return fields.gather(stations, code, time_ns, values, lines)
 
 
-FORMATS.add("sensorscope", Format("sensorscope", COLUMNS, layout, parse))
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell a file by its first rows: 17 numbers, of which a possible date and an epoch within a day of it."""
+    rows = [line.split() for line in head.splitlines()[:5] if line.strip()]
+    rows = rows[: -1 if len(rows) > 1 and len(rows[-1]) < _FIELDS else None]
+    for row in rows:
+        try:
+            year, month, day, hour, minute, second, epoch = (int(cell) for cell in row[1:8])
+            clock_s = datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
+        except ValueError:
+            return None
+        if len(row) != _FIELDS or abs(clock_s - epoch) > _DAY_S:
+            return None
+    return "17 fields parted by blanks: a station, a date, the epoch of that date, nine numbers" if rows else None
+
+
+FORMATS.add("sensorscope", Format("sensorscope", COLUMNS, layout, parse, sniff))

@@ -87,6 +87,10 @@ class Parse(Protocol):
         ...
 
 
+def _says_nothing(head: bytes, file: str) -> str | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Format:
     """One row of the table.
@@ -101,7 +105,20 @@ class Format:
     """Columns of numbers where the format fixes them; None where the header does."""
     layout: Callable[[bytes, str, ReadOptions], Layout]
     parse: Parse
+    sniff: Callable[[bytes, str], str | None] = _says_nothing
+    """`sniff(head, file)`: why a file is of this format, told by its first bytes and its name; None where it is not."""
 
 
 FORMATS: Final = Registry[Format]("format")
 """Formats by name."""
+GENERAL: Final = "csv"
+"""The format that is asked last, for it takes any table of text."""
+
+
+def recognise(head: bytes, file: str) -> tuple[str, str] | None:
+    """Return the format of a file and why it is that, told by its first bytes and its name; None where none fits."""
+    for name in sorted(FORMATS, key=lambda name: (name == GENERAL, name)):
+        reason = FORMATS[name].sniff(head, file)
+        if reason is not None:
+            return name, reason
+    return None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.parsers import FORMATS, Parsed, ReadOptions
+from ingest.parsers import FORMATS, Parsed, ReadOptions, recognise
 
 CSV = b"station,time,a,b\n" + b"".join(
     f"{n % 3},2007-10-01T00:{n:02d}:00Z,{n}.5,{'' if n % 4 else -n}\n".encode() for n in range(60)
@@ -81,3 +81,13 @@ def test_a_large_text_is_read_as_numpy_reads_it(make_text: Callable[..., bytes])
     (parsed,) = parsed_of("sensorscope", data)
     slow = np.array([[float(word) for word in line.split()[8:]] for line in data.splitlines()])
     np.testing.assert_array_equal(np.column_stack(list(parsed.values.values())), slow)
+
+
+def test_a_format_is_told_by_its_content() -> None:
+    assert recognise(TEXTS["sensorscope"], "x") == (
+        "sensorscope",
+        "17 fields parted by blanks: a station, a date, the epoch of that date, nine numbers",
+    )
+    # nothing may be recognised where nobody knows it
+    assert recognise(b"\x7fELF\x02\x01\x01\x00\x00", "a.out") is None
+    assert recognise(b"", "empty") is None
