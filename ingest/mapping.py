@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast, get_args
 
@@ -19,6 +19,8 @@ from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check
 from ingest.checked import CheckedTable
 from ingest.parsers import FORMATS, ReadOptions
 from ingest.parsers.clock import zone_of
+from ingest.parsers.table import GENERAL
+from ingest.parsers.told import ToldColumn
 
 FILE_NAME: Final = "deployment.toml"
 """Name under which a deployment file is found by itself."""
@@ -46,6 +48,18 @@ class Column:
     interval_s: float = 0.0
     """Nominal interval [s]; 0 where it is not known."""
     stamp: Stamp = "instant"
+    given: tuple[str, ...] = field(default=(), compare=False)
+    """Keys that the deployment gives: what a file tells does not replace them."""
+
+    def told(self, column: ToldColumn | None) -> "Column":
+        """Return it with what the file tells and the deployment does not give."""
+        if column is None:
+            return self
+        keys = ("unit", "height_m", "replicate", "statistic", "interval_s", "stamp")
+        told = {key: getattr(column, key) for key in keys if key not in self.given}
+        if column.variable is not None and "variable" not in self.given:
+            told["variable"] = column.variable.name
+        return replace(self, **{key: value for key, value in told.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,14 @@ class Feed:
         if self.columns:
             kind = f"column of feed {self.name!r}"
             raise NotFound.among(kind, name, [column.name for column in self.columns])
-        return Column(name, variable_name(name), statistic=self.statistic, interval_s=self.interval_s, stamp=self.stamp)
+        return Column(
+            name,
+            variable_name(name),
+            statistic=self.statistic,
+            interval_s=self.interval_s,
+            stamp=self.stamp,
+            given=self.options.given,
+        )
 
     def token(self) -> str:
         """Return a token of everything that decides whether a file can be read."""
@@ -142,9 +163,14 @@ def variable_name(column: str) -> str:
 def default_deployment(
     *, name: str = DEFAULT_NAME, slice_s: float = DEFAULT_SLICE_S, variables: tuple[Variable, ...] = ()
 ) -> Deployment:
-    """Return what holds for plain CSV without a deployment file: UTC, units unknown, positions missing."""
-    feed = Feed("csv", "*.csv", "csv", ReadOptions(nodata=("NaN", "nan", "NA")))
-    return Deployment(name, (feed,), slice_s=slice_s, variables=variables, declared=False)
+    """Return what holds without a deployment file: what files tell, else UTC, units unknown, positions missing.
+
+    A feed for each format; plain CSV is told by its name, the others by their first bytes.
+    """
+    options = ReadOptions(nodata=("NaN", "nan", "NA"))
+    names = sorted(FORMATS, key=lambda name: (name != GENERAL, name))
+    feeds = tuple(Feed(form, "*.csv" if form == GENERAL else "", form, options) for form in names)
+    return Deployment(name, feeds, slice_s=slice_s, variables=variables, declared=False)
 
 
 def load(path: Path) -> Deployment:
@@ -227,7 +253,8 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
     stamp = cast("Stamp", table.text("stamp", default="instant", among=get_args(Stamp)))
     zone = table.text("timezone", default="UTC")
     table.checked("timezone", lambda: zone_of(zone))
-    defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp)
+    given = table.given()
+    defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp, given=given)
     columns: tuple[Column, ...] = ()
     if table.has("columns"):
         inner = CheckedTable(table.value("columns"), f"{table.path}.columns", file=table.file)
@@ -245,6 +272,8 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
         table.text("station_column", default="station"),
         table.text("time_column", default="time"),
         delimiter,
+        _pattern(table),
+        given,
     )
     arrivals = table.text("arrivals") if table.has("arrivals") else None
     feed = Feed(
@@ -254,8 +283,21 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
     return feed
 
 
+def _pattern(table: CheckedTable) -> str:
+    if not table.has("station_pattern"):
+        return ""
+    text = table.text("station_pattern")
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        table.refuse("station_pattern", f"is no regular expression: {error}", cause=error)
+    if groups != 1:
+        table.refuse("station_pattern", f"needs one group, the station, as in 'node-(.*)'; {text!r} has {groups}")
+    return text
+
+
 def _undeclared(name: str, defaults: Column) -> Column:
-    return Column(name, name, statistic=defaults.statistic, interval_s=defaults.interval_s, stamp=defaults.stamp)
+    return replace(defaults, name=name, variable=name)
 
 
 def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, Variable]) -> Column:
@@ -283,6 +325,7 @@ def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, 
         cast("Statistic", inner.text("statistic", default=defaults.statistic, among=get_args(Statistic))),
         inner.number("interval_s", default=defaults.interval_s, least=0.0),
         cast("Stamp", inner.text("stamp", default=defaults.stamp, among=get_args(Stamp))),
+        tuple(sorted({*defaults.given, *inner.given()})),
     )
     inner.finish()
     return column

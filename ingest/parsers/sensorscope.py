@@ -13,6 +13,7 @@ import pyarrow as pa
 from ingest.parsers import clock, fields
 from ingest.parsers.lines import read_lines
 from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions
+from ingest.parsers.told import Told, column_of
 
 CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
 """Columns of the local clock."""
@@ -29,6 +30,10 @@ COLUMNS: Final = (
 )
 """Columns of numbers, in file order after the epoch."""
 
+_UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degree")
+TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)})
+"""The format fixes the units."""
+
 _UNEVEN: Final = re.compile(rb"  |\t|^ | $|\n | \r?\n")
 _BLANKS: Final = re.compile(rb"[ \t]+")
 _EDGES: Final = re.compile(rb"(?m)^ | (?=\r?$)")
@@ -44,7 +49,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
     header = ("station", *CLOCK, "epoch", *COLUMNS)
     blank = ReadOptions(options.columns, options.timezone, options.nodata, delimiter=" ")
-    return Layout(header, wanted, ignored, blank, file, start, 0)
+    return Layout(header, wanted, ignored, blank, file, start, 0, TOLD)
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:

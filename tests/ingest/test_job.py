@@ -299,10 +299,13 @@ def test_what_cannot_begin_is_refused_and_nothing_is_touched(network: Path, tmp_
     with pytest.raises(NotFound, match=r"nothing to ingest: no file named \*\.csv"):
         ingest([occupied], tmp_path / "a", now_ns=now_ns)
     (network / "deep").mkdir()
-    (network / "pass-1.txt").rename(network / "deep" / "pass-1.txt")
+    (network / "deep" / "pass-1.txt").write_text("in no form that is known")
     with pytest.raises(NotFound, match="--deployment .*deployment.toml"):
         ingest([network / "deep"], tmp_path / "a", now_ns=now_ns)
     assert not (tmp_path / "a").exists()
+    (network / "pass-1.txt").rename(network / "deep" / "pass-1.txt")
+    report = ingest([network / "deep"], tmp_path / "a", now_ns=now_ns)
+    assert any(text.startswith("a deployment file lies above them and was not used: ") for text in report.warnings)
 
 
 @pytest.mark.parametrize(("old", "new"), [('name = "pass"', 'name = "col"'), ("slice_s = 120", "slice_s = 60")])
