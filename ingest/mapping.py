@@ -20,7 +20,7 @@ from ingest.checked import CheckedTable
 from ingest.parsers import FORMATS, ReadOptions
 from ingest.parsers.clock import zone_of
 from ingest.parsers.table import GENERAL
-from ingest.parsers.told import ToldColumn
+from ingest.parsers.told import NAME, ToldColumn, variable_name
 
 FILE_NAME: Final = "deployment.toml"
 """Name under which a deployment file is found by itself."""
@@ -29,7 +29,7 @@ DEFAULT_SLICE_S: Final = 120.0
 """Length of a slice where nothing is declared [s]."""
 UNKNOWN_UNIT: Final = "unknown"
 
-_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+__all__ = ["Column", "Deployment", "Feed", "default_deployment", "from_mapping", "load", "variable_name"]
 
 
 @dataclass(frozen=True)
@@ -146,20 +146,6 @@ class Deployment:
         return token(self.name, self.slice_s, self.feeds, self.variables, stations)
 
 
-def variable_name(column: str) -> str:
-    """Return a column's name as a variable's: letters, digits and underscores.
-
-    Examples
-    --------
-    >>> variable_name("Temp (air)")
-    'temp_air'
-    """
-    if _NAME.match(column):
-        return column
-    plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_").lower()
-    return plain if plain[:1].isalpha() else f"v_{plain}"
-
-
 def default_deployment(
     *, name: str = DEFAULT_NAME, slice_s: float = DEFAULT_SLICE_S, variables: tuple[Variable, ...] = ()
 ) -> Deployment:
@@ -234,7 +220,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
 
 def _variable(table: CheckedTable) -> Variable:
     name = table.text("name")
-    if not _NAME.match(name):
+    if not NAME.match(name):
         table.refuse("name", f"needs letters, digits and underscores; got {name!r}")
     unit = table.text("unit", default=UNKNOWN_UNIT)
     table.checked("unit", lambda: check_unit(unit))

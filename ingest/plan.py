@@ -135,8 +135,13 @@ def _is_unended(file: SourceFile) -> bool:
 
 
 def _default_warnings(plan: Plan, deployment: Deployment) -> list[str]:
-    silent = {place: layout for place, layout in plan.layouts.items() if not layout.told.stations}
-    named = [plan.files[p].name for p, one in silent.items() if one.options.station_column not in one.header]
+    named = [
+        plan.files[place].name
+        for place, layout in plan.layouts.items()
+        if layout.wanted
+        and layout.options.station_column not in layout.header
+        and layout.station not in {station.id for station in layout.told.stations}
+    ]
     columns = sorted(
         {
             name
@@ -149,11 +154,10 @@ def _default_warnings(plan: Plan, deployment: Deployment) -> list[str]:
     kept = [deployment.variable(feed.column(name).variable) for name in columns]
     taken = [f"{variable.name} as {variable.unit}" for variable in kept if variable.unit != UNKNOWN_UNIT]
     as_kept = f" ({', '.join(taken)}, which the archive keeps)" if taken else ""
-    found = ["no deployment.toml was found: times without a zone were taken as UTC"]
+    zoned = all(layout.told.zone for layout in plan.layouts.values())
+    found = ["no deployment.toml was found" + ("" if zoned else ": times without a zone were taken as UTC")]
     if columns:
         found.append(f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}")
-    if silent:
-        found.append("positions of the stations are missing; they cannot be interpolated")
     return [*found, f"the station was taken from the file's name: {_some(named)}"] if named else found
 
 

@@ -31,7 +31,7 @@ COLUMNS: Final = (
 """Columns of numbers, in file order after the epoch."""
 
 _UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degree")
-TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)})
+TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)}, zone="UTC")
 """The format fixes the units."""
 
 _UNEVEN: Final = re.compile(rb"  |\t|^ | $|\n | \r?\n")
