@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast, get_args
 
@@ -19,6 +19,7 @@ from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check
 from ingest.checked import CheckedTable
 from ingest.parsers import FORMATS, ReadOptions
 from ingest.parsers.clock import zone_of
+from ingest.text_form import text_form
 
 FILE_NAME: Final = "deployment.toml"
 """Name under which a deployment file is found by itself."""
@@ -235,16 +236,15 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
         _check_columns(inner, columns, FORMATS[format_name].columns)
     elif FORMATS[format_name].columns is not None:
         columns = tuple(_undeclared(name, defaults) for name in FORMATS[format_name].columns or ())
-    delimiter = table.text("delimiter", default=",") if not table.value("delimiter") == "\t" else "\t"
-    if len(delimiter) != 1 or not delimiter.isascii():
-        table.refuse("delimiter", f"needs one character; got {delimiter!r}")
+    form = text_form(table)
+    targets = tuple((c.name, c.unit if c.unit != UNKNOWN_UNIT else _unit(c.variable, own)) for c in columns)
     options = ReadOptions(
         tuple(column.name for column in columns) or None,
         zone,
         table.texts("nodata", default=("NaN",)),
         table.text("station_column", default="station"),
-        table.text("time_column", default="time"),
-        delimiter,
+        (form.time_columns or ("time",))[0],
+        replace(form, targets=targets if form.unit_column else ()),
     )
     arrivals = table.text("arrivals") if table.has("arrivals") else None
     feed = Feed(
@@ -252,6 +252,10 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
     )
     table.finish()
     return feed
+
+
+def _unit(variable: str, own: Mapping[str, Variable]) -> str:
+    return (own.get(variable) or KNOWN_VARIABLES[variable]).unit
 
 
 def _undeclared(name: str, defaults: Column) -> Column:
@@ -267,7 +271,7 @@ def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, 
         known = NotFound.among("variable", variable, {*own, *KNOWN_VARIABLES})
         inner.refuse("variable", f"needs a known one or a [[variable]] table: {known}")
     unit = inner.text("unit", default=UNKNOWN_UNIT)
-    declared = (own.get(variable) or KNOWN_VARIABLES[variable]).unit
+    declared = _unit(variable, own)
     inner.checked("unit", lambda: convert(0.0, check_unit(unit), declared))
     if declared in DIMENSIONLESS_TEXT and unit not in DIMENSIONLESS_TEXT:
         inner.refuse("unit", f"is {unit!r}, but [[variable]] {variable!r} is kept without one; give it a unit there")

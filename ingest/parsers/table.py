@@ -1,7 +1,7 @@
 """The table of formats, and the records that every parser takes and gives."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,6 +17,58 @@ class Unreadable(ValueError):
     """A whole file that cannot be read; it becomes one reject of line 0."""
 
 
+BLANKS: Final = "blanks"
+"""In place of a delimiter: any number of blanks and tabs."""
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """The form of delimited text. What is None or empty is told by the file's beginning."""
+
+    delimiter: str | None = None
+    """What parts two cells: one character, or `BLANKS`."""
+    decimal: str | None = None
+    """"." or ","."""
+    encoding: str | None = None
+    comment: str | None = None
+    """How lines begin that are no rows; empty: there are none."""
+    skip_lines: int = 0
+    """Lines above the header."""
+    header_lines: int | None = None
+    """Lines of the header, comments not counted; 0: there is none."""
+    name_lines: tuple[int, ...] = (1,)
+    """Those of them that name the columns, from 1; the texts of several are joined by a blank."""
+    unit_line: int = 0
+    """That of them that has the units, from 1; 0: none."""
+    names: tuple[str, ...] = ()
+    """Names of the columns, in place of those of the header."""
+    time_columns: tuple[str, ...] = ()
+    """Columns whose texts, joined by blanks, are the time stamp."""
+    time_format: str | None = None
+    """"iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns", or a pattern as of strptime."""
+    station: str = ""
+    """The station of all rows, where no column names it."""
+    station_pattern: str = ""
+    """Regular expression whose first group, found in a file's name, is the station."""
+    variable_column: str = ""
+    """Long tables, a row a value: what the value is of."""
+    value_column: str = ""
+    """Long tables: the value."""
+    unit_column: str = ""
+    """Long tables: its unit."""
+    flag_column: str = ""
+    """The flag that the values of a row came with."""
+    flags: tuple[tuple[str, int], ...] = ()
+    """Texts of the flag column to flags of QARTOD."""
+    targets: tuple[tuple[str, str], ...] = ()
+    """Long tables with units: the unit that the values of a column are wanted in, by its name."""
+
+    @property
+    def long(self) -> bool:
+        """Whether a row holds one value."""
+        return bool(self.variable_column)
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How a feed's files are to be read; what a parser may know of the deployment."""
@@ -29,7 +81,8 @@ class ReadOptions:
     """Texts that mean that the station reported without a value."""
     station_column: str = "station"
     time_column: str = "time"
-    delimiter: str = ","
+    text: "TextForm" = field(default_factory=lambda: TextForm())
+    """What is particular to delimited text."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +102,17 @@ class Layout:
     """Where the rows begin [bytes from the file's start]."""
     lines_before: int
     """Lines above the first row."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Units that the header tells, by column, as they are written there."""
+    notes: tuple[str, ...] = ()
+    """What was recognised of the form, and by what."""
+    repeated: bytes = b""
+    """The line of the header; one that is equal to it is no row."""
+
+    @property
+    def readings_a_row(self) -> int:
+        """Readings that a row holds."""
+        return 1 if self.options.text.long else len(self.wanted)
 
 
 @dataclass(frozen=True)
@@ -77,6 +141,14 @@ class Parsed:
     """Rows that are not among the n, by line."""
     lines: int
     """Lines of the chunk, blank ones included."""
+    flags: NDArray[np.uint8] | None = None
+    """Flags of QARTOD that the rows came with, shape (n,)."""
+    names: tuple[str, ...] = ()
+    """Long tables: what the values are of; `values` then has them all under the name ""."""
+    which: NDArray[np.int32] | None = None
+    """Long tables: which of `names` a row's value is of, shape (n,)."""
+    unmapped: tuple[str, ...] = ()
+    """Long tables: names that nothing maps; their rows are not among the n."""
 
 
 class Parse(Protocol):
