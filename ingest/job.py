@@ -13,13 +13,15 @@ from hypergrid.store import Archive, Reject
 from hypergrid.tokens import token
 from ingest.arrivals import read_arrivals
 from ingest.mapping import Deployment, default_deployment, load, variable_name
-from ingest.plan import Plan, columns_of, guess_slice_s, layout_warnings, make_plan
+from ingest.parsers import FORMATS
+from ingest.plan import Plan, guess_slice_s, layout_warnings, make_plan
 from ingest.report import IngestReport, Stages, check_conservation
 from ingest.sources.folder import CHUNK_BYTES, FILE_NAME, Chunk, Found, discover, find_deployment, has_changed
 from ingest.sources.raw import hash_of, keep, sweep
 from ingest.staging import Staged, stage
 from ingest.storing import VALUES_AT_ONCE, Stock, Totals, kinds, store
 from ingest.target import STAGING, check_same, existing, held
+from ingest.telling import columns_of, far_off, is_placed, with_told
 
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20
@@ -109,6 +111,8 @@ def ingest(
             plan = make_plan(found, described, ledger=archive.files(), chunk_bytes=CHUNK_BYTES, progress=tell)
         for text in layout_warnings(plan, described):
             run.warn(text)
+        if plan.files and not described.declared and (above := _deployment_above(sources)) is not None:
+            run.warn(f"a deployment file lies above them and was not used: --deployment {above} uses it")
         if plan.elsewhere:
             run.warn(
                 f"{plan.elsewhere} files are in the archive already, read with another description (units, columns, "
@@ -117,6 +121,7 @@ def ingest(
         _sweep(run.folder)
         if not plan.files:
             return _report(run, plan, found, None, Totals(), (), "", None)
+        described = with_told(described, plan, variables=archive.variables, stations=archive.stations)
         chosen = engine if engine != "auto" else "spark" if plan.size_bytes >= SPARK_FROM_BYTES else "inprocess"
         return _ingest_new(run, plan, found, described, archive, chosen)
 
@@ -138,12 +143,13 @@ def _describe(sources: Sequence[Path], given: Path | None, archive: Archive | No
 def _refuse_nothing(found: Found, deployment: Deployment, sources: Sequence[Path]) -> None:
     if found.files:
         return
-    patterns = ", ".join(feed.files for feed in deployment.feeds)
+    patterns = ", ".join(feed.files for feed in deployment.feeds if feed.files)
+    if not deployment.declared:
+        patterns += f", and none in a format that is known ({', '.join(FORMATS)}),"
     where = ", ".join(map(str, sources)) or "no path"
     seen = len(found.ignored) + len(found.companions)
     hint = "check the path and the patterns of the feeds"
-    parents = [] if deployment.declared else [path.resolve().parent / FILE_NAME for path in sources]
-    above = next((path for path in parents if path.is_file()), None)
+    above = None if deployment.declared else _deployment_above(sources)
     if above is not None:
         hint = f"give the deployment file that lies above them: --deployment {above}"
     elif not deployment.declared:
@@ -152,6 +158,10 @@ def _refuse_nothing(found: Found, deployment: Deployment, sources: Sequence[Path
         hint = f"to read {found.companions[0]} as data, give its own path"
     message = f"nothing to ingest: no file named {patterns} in {where} ({seen} others were seen); {hint}"
     raise NotFound(message)
+
+
+def _deployment_above(sources: Sequence[Path]) -> Path | None:
+    return next((path for one in sources if (path := one.resolve().parent / FILE_NAME).is_file()), None)
 
 
 def _ingest_new(
@@ -262,10 +272,21 @@ def _report(
 ) -> IngestReport:
     stations = stock.stations() if stock else ()
     by_kind = kinds(rejects)
-    if stock is not None and stock.deployment.declared:
-        nowhere = sorted(set(stations) - {station.id for station in stock.deployment.stations})
-        if nowhere:
+    far: dict[str, float] = {}
+    if stock is not None:
+        described = {station.id: station for station in stock.deployment.stations}
+        nowhere = sorted(set(stations) - set(described))
+        if nowhere and stock.deployment.declared:
             run.warn(f"stations that the deployment does not know have no position: {', '.join(nowhere)}")
+        elsewhere = [name for name in stations if name in described and not is_placed(described[name])]
+        if elsewhere:
+            run.warn(f"stations without a position cannot be interpolated: {', '.join(elsewhere)}")
+        far = far_off(described.values())
+        if far:
+            listed = ", ".join(f"{name} ({away_m / 1000:.0f} km)" for name, away_m in far.items())
+            run.warn(f"stations far off the network's middle are kept, and no sensible grid holds them: {listed}")
+    if stock is not None and (unmapped := sorted({name for staged in stock.staged for name in staged.unmapped})):
+        run.warn(f"columns that nothing maps were left out: {', '.join(unmapped)}")
     if rejects:
         run.warn(f"{len(rejects)} rejects: " + ", ".join(f"{count} x {kind}" for kind, count in by_kind.items()))
     if found.ignored:
@@ -294,6 +315,7 @@ def _report(
         slices=len(totals.slices),
         seconds=dict(run.stages.seconds),
         snapshot=snapshot,
+        far_off=tuple(far),
         warnings=tuple(run.warnings),
     )
 

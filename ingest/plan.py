@@ -9,8 +9,8 @@ import numpy as np
 from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.store import FileEntry, Reject
 from hypergrid.times import SECOND_NS
-from ingest.mapping import DEFAULT_SLICE_S, UNKNOWN_UNIT, Column, Deployment, Feed
-from ingest.parsers import FORMATS, Layout, Unreadable
+from ingest.mapping import DEFAULT_SLICE_S, UNKNOWN_UNIT, Deployment, Feed
+from ingest.parsers import FORMATS, Format, Layout, Parsed, Unreadable
 from ingest.sources.folder import HEAD_BYTES, Chunk, Found, SourceFile, cut, layout_of
 from ingest.sources.raw import hash_of
 
@@ -80,7 +80,7 @@ def make_plan(
             layout = layout_of(file, feed)
             chunks += cut(file, place, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
             layouts[place] = layout
-            read |= {sha256} if layout.wanted else set()
+            read |= {sha256} if layout.wanted or layout.long else set()
         except Unreadable as error:
             unreadable.append(Reject(file.name, 0, "", "", str(error)))
     for feed in deployment.feeds:
@@ -90,20 +90,14 @@ def make_plan(
 
 def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
     headers = {name for layout in layouts for name in layout.header}
+    if any(layout.long for layout in layouts):
+        # Which columns long rows have is known once they are read.
+        return
     for column in feed.columns:
         if layouts and column.name not in headers:
             unknown = NotFound.among("column", column.name, headers)
             message = f"feed {feed.name!r} of the deployment reads a column that no file of it has: {unknown}"
             raise InvalidDeployment(message)
-
-
-def columns_of(plan: Plan, deployment: Deployment) -> Mapping[int, tuple[Column, ...]]:
-    """Return the columns to read of each readable file, by its place."""
-    feeds = {feed.name: feed for feed in deployment.feeds}
-    return {
-        place: tuple(feeds[plan.files[place].feed].column(name) for name in layout.wanted)
-        for place, layout in plan.layouts.items()
-    }
 
 
 def layout_warnings(plan: Plan, deployment: Deployment) -> list[str]:
@@ -115,14 +109,20 @@ def layout_warnings(plan: Plan, deployment: Deployment) -> list[str]:
         if ignored:
             found.append(f"columns that nothing maps were left out: {', '.join(ignored)}")
         for column in feed.columns:
-            lacking = [name for name, layout in layouts.items() if column.name not in layout.header]
+            lacking = [name for name, one in layouts.items() if not one.long and column.name not in one.header]
             if lacking:
                 found.append(f"column {column.name!r} is missing in {_some(lacking)}")
-        if deployment.declared and not feed.columns and layouts:
+        silent = any(set(layout.wanted) - set(layout.told.columns) for layout in layouts.values())
+        if deployment.declared and not feed.columns and silent:
             found.append(f"feed {feed.name!r} declares no columns: all were taken, with unknown units")
+        for name, layout in layouts.items():
+            found += [f"{name}: {note}" for note in layout.told.notes]
     if not deployment.declared and plan.layouts:
         found += _default_warnings(plan, deployment)
-    unended = [plan.files[place].name for place in plan.layouts if _is_unended(plan.files[place])]
+    formats = {feed.name: FORMATS[feed.format] for feed in deployment.feeds}
+    lines = [file for place, file in enumerate(plan.files) if place in plan.layouts]
+    lines = [file for file in lines if isinstance(formats[file.feed], Format)]
+    unended = [file.name for file in lines if _is_unended(file)]
     if unended:
         found.append(f"the last line has no line end and may be cut off within a number: {_some(unended)}")
     return found
@@ -135,22 +135,41 @@ def _is_unended(file: SourceFile) -> bool:
 
 
 def _default_warnings(plan: Plan, deployment: Deployment) -> list[str]:
-    named = [plan.files[p].name for p, one in plan.layouts.items() if one.options.station_column not in one.header]
-    columns = sorted({name for layout in plan.layouts.values() for name in layout.wanted})
+    silent = {place: layout for place, layout in plan.layouts.items() if not layout.told.stations}
+    named = [plan.files[p].name for p, one in silent.items() if one.options.station_column not in one.header]
+    columns = sorted(
+        {
+            name
+            for layout in plan.layouts.values()
+            for name in layout.wanted
+            if (told := layout.told.columns.get(name)) is None or told.unit is None
+        }
+    )
     feed = deployment.feeds[0]
     kept = [deployment.variable(feed.column(name).variable) for name in columns]
     taken = [f"{variable.name} as {variable.unit}" for variable in kept if variable.unit != UNKNOWN_UNIT]
     as_kept = f" ({', '.join(taken)}, which the archive keeps)" if taken else ""
-    found = [
-        "no deployment.toml was found: times without a zone were taken as UTC",
-        f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}",
-        "positions of the stations are missing; they cannot be interpolated",
-    ]
+    found = ["no deployment.toml was found: times without a zone were taken as UTC"]
+    if columns:
+        found.append(f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}")
+    if silent:
+        found.append("positions of the stations are missing; they cannot be interpolated")
     return [*found, f"the station was taken from the file's name: {_some(named)}"] if named else found
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _first_rows(file: SourceFile, name: str, layout: Layout) -> Parsed:
+    form = FORMATS[name]
+    if not isinstance(form, Format):
+        start, stop = form.cut(file.path, layout, HEAD_BYTES)[:2]
+        return form.parse(file.path, layout, start, stop)
+    with file.path.open("rb") as stream:
+        stream.seek(layout.data_start)
+        head = stream.read(HEAD_BYTES)
+    return form.parse(head[: head.rfind(b"\n") + 1], layout, last=False)
 
 
 def guess_slice_s(found: Found, deployment: Deployment) -> float:
@@ -161,11 +180,7 @@ def guess_slice_s(found: Found, deployment: Deployment) -> float:
             layout = layout_of(file, feeds[file.feed])
         except Unreadable:
             continue
-        with file.path.open("rb") as stream:
-            stream.seek(layout.data_start)
-            head = stream.read(HEAD_BYTES)
-        whole = head[: head.rfind(b"\n") + 1]
-        rows = FORMATS[feeds[file.feed].format].parse(whole, layout, last=False)
+        rows = _first_rows(file, feeds[file.feed].format, layout)
         gaps = np.diff(rows.time_ns[rows.code == 0])
         gaps = gaps[gaps > 0]
         if len(gaps) >= 2:

@@ -1,7 +1,5 @@
 """The keys of a feed that describe delimited text."""
 
-import re
-
 from ingest.checked import CheckedTable
 from ingest.parsers.encoding import is_superset_of_ascii
 from ingest.parsers.head import DELIMITERS
@@ -50,7 +48,6 @@ def text_form(table: CheckedTable) -> TextForm:
         table.texts("time_column", default=()),
         _time_format(table),
         _text(table, "station"),
-        _pattern(table, "station_pattern"),
         variable,
         value,
         unit,
@@ -106,17 +103,6 @@ def _time_format(table: CheckedTable) -> str | None:
     if not table.has("time_format"):
         return None
     return table.checked("time_format", lambda: check_format(table.text("time_format")))
-
-
-def _pattern(table: CheckedTable, key: str) -> str:
-    pattern = _text(table, key)
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        table.refuse(key, f"is no regular expression: {error}", cause=error)
-    if pattern and groups < 1:
-        table.refuse(key, f"needs a group, as in 'meteo-(\\d+)'; got {pattern!r}")
-    return pattern
 
 
 def _flags(table: CheckedTable) -> tuple[tuple[str, int], ...]:

@@ -5,11 +5,22 @@ the table at the module's end, and import it here.
 """
 
 from ingest.parsers import csv, sensorscope
-from ingest.parsers.table import FORMATS, BadRow, Format, Layout, Parsed, ReadOptions, Unreadable, recognise
+from ingest.parsers.table import (
+    FORMATS,
+    BadRow,
+    DocumentFormat,
+    Format,
+    Layout,
+    Parsed,
+    ReadOptions,
+    Unreadable,
+    recognise,
+)
 
 __all__ = [
     "FORMATS",
     "BadRow",
+    "DocumentFormat",
     "Format",
     "Layout",
     "Parsed",

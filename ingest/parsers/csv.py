@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidUnit
 from hypergrid.units import convert
 from ingest.parsers import clock, fields
+from ingest.parsers.column_names import variable_name
 from ingest.parsers.encoding import UTF8, to_utf8
 from ingest.parsers.head import Head, read_head
 from ingest.parsers.lines import Lines, read_lines, single_blanks
-from ingest.parsers.table import BLANKS, FORMATS, Format, Layout, Parsed, ReadOptions, Unreadable
+from ingest.parsers.table import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, ReadOptions, Unreadable
 from ingest.parsers.time_forms import SHARE, recognise_form
+from ingest.parsers.told import Told, column_of, unit_of
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
 """What a column of flags holds where the deployment does not say: the flags themselves."""
@@ -56,12 +58,26 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     else:
         wanted = tuple(name for name in present if name in options.columns)
     ignored = tuple(name for name in present if name not in wanted)
+    if form.unit_column in told.header and options.columns is None:
+        # Nobody says in which unit values are wanted: in the one that a variable has first.
+        units = tuple((name, one.unit or "") for name, one in _told(told, wanted).columns.items())
+        form = replace(form, targets=units)
     resolved = replace(options, station_column=told.station_column, time_column=form.time_columns[0], text=form)
-    station = form.station or _station_of(file, form.station_pattern)
+    station = form.station or _station_of(file, options.station_pattern)
     return Layout(
         told.header, wanted, ignored, resolved, station, told.data_start, told.lines_before,
-        told.units, told.notes, told.repeated,
+        _told(told, wanted), form.long, notes=told.notes, repeated=told.repeated,
     )  # fmt: skip
+
+
+def _told(head: Head, wanted: tuple[str, ...]) -> Told:
+    """Return the units that a line of the header or, of a long table, a column has."""
+    form = head.form
+    units = {name: unit for name, unit in head.units.items() if name in wanted}
+    if form.unit_column in head.header:
+        pairs = zip(head.cells(form.variable_column), head.cells(form.unit_column), strict=True)
+        units = {name: unit for name, unit in reversed(list(pairs)) if unit}
+    return Told({name: column_of(variable_name(name), unit) for name, unit in units.items() if unit_of(unit)})
 
 
 def _station_of(file: str, pattern: str) -> str:
@@ -132,7 +148,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
         return fields.gather(stations, code, time_ns, values, lines, flags=flags)
     value = _in_wanted_units(table, layout, values[form.value_column], names, which, lines)
     return _long(
-        layout, fields.gather(stations, code, time_ns, {"": value}, lines, flags=flags), names, which[lines.sound]
+        layout, fields.gather(stations, code, time_ns, {VALUE: value}, lines, flags=flags), names, which[lines.sound]
     )
 
 
@@ -179,7 +195,7 @@ def _in_wanted_units(
         rows = member == place
         if name in targets and unit:
             try:
-                converted[rows] = convert(value[rows], unit, targets[name])
+                converted[rows] = convert(value[rows], unit_of(unit) or unit, targets[name])
             except InvalidUnit as error:
                 lines.refuse(rows, form.unit_column, f"{UNKNOWN_UNIT}: {name}: {error}")
     return converted
@@ -193,9 +209,9 @@ def _long(layout: Layout, parsed: Parsed, names: tuple[str, ...], which: NDArray
         kept = ~np.isin(which, [place for place, name in enumerate(names) if name in unmapped])
         which = which[kept]
         stations, code = fields.used(parsed.stations, parsed.code[kept])
-        values = {"": parsed.values[""][kept]}
+        values = {VALUE: parsed.values[VALUE][kept]}
         flags = None if parsed.flags is None else parsed.flags[kept]
-        parsed = Parsed(stations, code, parsed.time_ns[kept], values, parsed.bad, parsed.lines, flags)
+        parsed = Parsed(stations, code, parsed.time_ns[kept], values, parsed.bad, parsed.lines, flags=flags)
     present, which = fields.used(names, which)
     return replace(parsed, names=present, which=which, unmapped=unmapped)
 

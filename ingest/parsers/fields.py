@@ -160,7 +160,7 @@ def gather(
         values = {name: column[kept] for name, column in values.items()}
         flags = flags if flags is None else flags[kept]
     names, code = used(stations, code)
-    return Parsed(names, code, time_ns, values, lines.refused(), lines.count, flags)
+    return Parsed(names, code, time_ns, values, lines.refused(), lines.count, flags=flags)
 
 
 def used(names: tuple[str, ...], code: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:

@@ -294,7 +294,7 @@ def _units(lines: Sequence[Line], found: _Found, header: tuple[str, ...], form: 
 
 
 def _station_column(header: Sequence[str], options: ReadOptions, time_columns: Sequence[str]) -> str:
-    if options.station_column in header or options.text.station or options.text.station_pattern:
+    if options.station_column in header or options.text.station:
         return options.station_column
     taken = {*time_columns, *(options.columns or ())}
     return next((n for n in header if normal(n) in STATION and n not in taken), options.station_column)

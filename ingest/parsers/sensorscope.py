@@ -12,6 +12,7 @@ import pyarrow as pa
 from ingest.parsers import clock, fields
 from ingest.parsers.lines import read_lines, single_blanks
 from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm
+from ingest.parsers.told import Told, column_of
 
 CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
 """Columns of the local clock."""
@@ -28,6 +29,10 @@ COLUMNS: Final = (
 )
 """Columns of numbers, in file order after the epoch."""
 
+_UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degree")
+TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)})
+"""The format fixes the units."""
+
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = 1 + len(CLOCK) + 1 + len(COLUMNS)
 _DAY_S: Final = 86_400
@@ -40,7 +45,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
     header = ("station", *CLOCK, "epoch", *COLUMNS)
     blank = ReadOptions(options.columns, options.timezone, options.nodata, text=TextForm(" "))
-    return Layout(header, wanted, ignored, blank, file, start, 0)
+    return Layout(header, wanted, ignored, blank, file, start, 0, TOLD)
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:

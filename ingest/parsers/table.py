@@ -1,14 +1,18 @@
 """The table of formats, and the records that every parser takes and gives."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.registry import Registry
+from ingest.parsers.told import NOTHING, Told
 
+VALUE: Final = ""
+"""The one column of long rows."""
 TEXT_MOST: Final = 200
 """Characters of a bad row that are kept; the whole row is in the raw copy of its file."""
 
@@ -48,8 +52,6 @@ class TextForm:
     """"iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns", or a pattern as of strptime."""
     station: str = ""
     """The station of all rows, where no column names it."""
-    station_pattern: str = ""
-    """Regular expression whose first group, found in a file's name, is the station."""
     variable_column: str = ""
     """Long tables, a row a value: what the value is of."""
     value_column: str = ""
@@ -81,7 +83,11 @@ class ReadOptions:
     """Texts that mean that the station reported without a value."""
     station_column: str = "station"
     time_column: str = "time"
-    text: "TextForm" = field(default_factory=lambda: TextForm())
+    station_pattern: str = ""
+    """Regular expression whose group is the station in the name of a device or a file; empty: the whole name is."""
+    given: tuple[str, ...] = ()
+    """Keys that the deployment gives for the feed: what a file tells does not replace them."""
+    text: TextForm = TextForm()
     """What is particular to delimited text."""
 
 
@@ -102,17 +108,16 @@ class Layout:
     """Where the rows begin [bytes from the file's start]."""
     lines_before: int
     """Lines above the first row."""
-    units: Mapping[str, str] = field(default_factory=dict)
-    """Units that the header tells, by column, as they are written there."""
+    told: Told = NOTHING
+    """What the file tells of its stations and columns."""
+    long: bool = False
+    """A row is one reading, of the station and the column that it names; `wanted` is then what is known beforehand."""
+    detail: Any = None
+    """What else the format's own parser needs."""
     notes: tuple[str, ...] = ()
     """What was recognised of the form, and by what."""
     repeated: bytes = b""
     """The line of the header; one that is equal to it is no row."""
-
-    @property
-    def readings_a_row(self) -> int:
-        """Readings that a row holds."""
-        return 1 if self.options.text.long else len(self.wanted)
 
 
 @dataclass(frozen=True)
@@ -140,15 +145,19 @@ class Parsed:
     bad: tuple[BadRow, ...]
     """Rows that are not among the n, by line."""
     lines: int
-    """Lines of the chunk, blank ones included."""
+    """Lines of the chunk, blank ones included; rows where the format has no lines."""
+    names: tuple[str, ...] = ()
+    """Long rows: what the values are of; `values` then has them all under the name `VALUE`."""
+    which: NDArray[np.int32] | None = None
+    """Long rows: which of `names` a row's value is of, shape (n,)."""
+    unmapped: tuple[str, ...] = ()
+    """Long rows: names that nothing maps; their rows are not among the n."""
+    arrival_ns: NDArray[np.int64] | None = None
+    """When it arrived [ns since 1970 UTC], 0 where that is not told, shape (n,)."""
+    counter: NDArray[np.int64] | None = None
+    """The device's own count of its messages, -1 where there is none, shape (n,)."""
     flags: NDArray[np.uint8] | None = None
     """Flags of QARTOD that the rows came with, shape (n,)."""
-    names: tuple[str, ...] = ()
-    """Long tables: what the values are of; `values` then has them all under the name ""."""
-    which: NDArray[np.int32] | None = None
-    """Long tables: which of `names` a row's value is of, shape (n,)."""
-    unmapped: tuple[str, ...] = ()
-    """Long tables: names that nothing maps; their rows are not among the n."""
 
 
 class Parse(Protocol):
@@ -181,7 +190,24 @@ class Format:
     """`sniff(head, file)`: why a file is of this format, told by its first bytes and its name; None where it is not."""
 
 
-FORMATS: Final = Registry[Format]("format")
+@dataclass(frozen=True)
+class DocumentFormat:
+    """One row of the table: a format that is no lines of text, and is read by pieces of its own from the file itself.
+
+    `layout(path, options)` reads what the file tells; `cut(path, layout, chunk_bytes)` returns the bounds of pieces
+    that are about so large [bytes] when parsed (numbers of rows, say, from the first to behind the last);
+    `parse(path, layout, start, stop)` parses one. The first two raise `Unreadable` for a file that has no such form.
+    """
+
+    name: str
+    layout: Callable[[Path, ReadOptions], Layout]
+    cut: Callable[[Path, Layout, int], list[int]]
+    parse: Callable[[Path, Layout, int, int], Parsed]
+    sniff: Callable[[bytes, str], str | None] = _says_nothing
+    columns: None = None
+
+
+FORMATS: Final = Registry[Format | DocumentFormat]("format")
 """Formats by name."""
 GENERAL: Final = "csv"
 """The format that is asked last, for it takes any table of text."""

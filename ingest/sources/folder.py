@@ -4,14 +4,14 @@ import fnmatch
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from hypergrid.errors import InvalidDeployment, NotFound
 from ingest.mapping import FILE_NAME, Deployment, Feed
-from ingest.parsers import FORMATS, Layout, Unreadable
+from ingest.parsers import FORMATS, DocumentFormat, Layout, Parsed, Unreadable, recognise
 
 HEAD_BYTES: Final = 1 << 16
 """What is read of a file to tell its form [bytes]."""
@@ -54,7 +54,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole lines of a file that are parsed in one go; can be sent to another process."""
+    """Whole lines of a file, or a piece of a document, parsed in one go; can be sent to another process."""
 
     number: int
     """Place among all chunks of a run, in the order of files and lines."""
@@ -64,7 +64,7 @@ class Chunk:
     format: str
     layout: Layout
     start: int
-    """First byte."""
+    """First byte, or the first of a document's own count."""
     stop: int
     """First byte after it."""
     last: bool
@@ -97,7 +97,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
         if path.name == FILE_NAME or (real not in given and real in arrivals):
             continue
         name = path.relative_to(root).as_posix()
-        feed = _feed_of(path.name, deployment.feeds)
+        feed = _feed_of(path, deployment)
         if real not in given and _is_companion(path, deployment):
             companions += [name] if feed else []
         elif feed is None:
@@ -142,8 +142,15 @@ def _name(root: Path, path: Path, above: int) -> str:
     return Path(*folders[max(0, len(folders) - above) :], path.relative_to(root)).as_posix()
 
 
-def _feed_of(name: str, feeds: Iterable[Feed]) -> Feed | None:
-    return next((feed for feed in feeds if fnmatch.fnmatchcase(name, feed.files)), None)
+def _feed_of(path: Path, deployment: Deployment) -> Feed | None:
+    """Return the feed of a file: by its name, or without a deployment file by what its first bytes are like."""
+    named = next((feed for feed in deployment.feeds if fnmatch.fnmatchcase(path.name, feed.files)), None)
+    if deployment.declared:
+        return named
+    with path.open("rb") as stream:
+        recognised = recognise(stream.read(HEAD_BYTES), path.name)
+    by_format = {feed.format: feed for feed in deployment.feeds}
+    return named if recognised is None else by_format.get(recognised[0], named)
 
 
 def _walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Path]]:
@@ -195,38 +202,50 @@ def layout_of(file: SourceFile, feed: Feed) -> Layout:
     Unreadable
         It is empty or binary, or has no such form as the feed says.
     """
+    form = FORMATS[feed.format]
     with file.path.open("rb") as stream:
         head = stream.read(HEAD_BYTES)
     if not head.strip():
         if file.size_bytes <= HEAD_BYTES:
             message = f"{EMPTY}: {file.size_bytes} bytes"
             raise Unreadable(message)
-    elif (place := head[:8192].find(b"\0")) >= 0:
+    if isinstance(form, DocumentFormat):
+        return form.layout(file.path, feed.options)
+    if (place := head[:8192].find(b"\0")) >= 0:
         # Later NUL bytes are what a logger leaves when its power fails; they cost their lines only.
         message = f"{BINARY}: a NUL byte at byte {place}"
         raise Unreadable(message)
-    return FORMATS[feed.format].layout(head, file.path.name, feed.options)
+    return form.layout(head, file.path.name, feed.options)
 
 
 def cut(file: SourceFile, place: int, layout: Layout, form: str, *, chunk_bytes: int, first: int) -> list[Chunk]:
-    """Cut a file into chunks of about `chunk_bytes` [bytes] at the ends of lines, numbered from `first`.
+    """Cut a file into chunks of about `chunk_bytes` [bytes] at the ends of lines, or as its format says.
+
+    They are numbered from `first`.
 
     Raises
     ------
     Unreadable
         A line has no end.
     """
-    bounds = [layout.data_start]
-    with file.path.open("rb") as stream:
-        while bounds[-1] + chunk_bytes < file.size_bytes:
-            bounds.append(_line_end(stream, bounds[-1] + chunk_bytes, file.size_bytes))
-    if bounds[-1] < file.size_bytes or len(bounds) == 1:
-        bounds.append(file.size_bytes)
+    document = FORMATS[form]
+    if isinstance(document, DocumentFormat):
+        bounds = document.cut(file.path, layout, chunk_bytes)
+    else:
+        bounds = _line_bounds(file, layout, chunk_bytes)
     pairs = list(zip(bounds[:-1], bounds[1:], strict=True))
     return [
         Chunk(first + n, place, str(file.path), form, layout, start, stop, n == len(pairs) - 1)
         for n, (start, stop) in enumerate(pairs)
     ]
+
+
+def _line_bounds(file: SourceFile, layout: Layout, chunk_bytes: int) -> list[int]:
+    bounds = [layout.data_start]
+    with file.path.open("rb") as stream:
+        while bounds[-1] + chunk_bytes < file.size_bytes:
+            bounds.append(_line_end(stream, bounds[-1] + chunk_bytes, file.size_bytes))
+    return bounds if bounds[-1] >= file.size_bytes and len(bounds) > 1 else [*bounds, file.size_bytes]
 
 
 def _line_end(stream: BinaryIO, place: int, size: int) -> int:
@@ -241,8 +260,16 @@ def _line_end(stream: BinaryIO, place: int, size: int) -> int:
     return place + end + 1
 
 
+def parse(chunk: Chunk) -> Parsed:
+    """Parse a chunk by its format."""
+    form, path = FORMATS[chunk.format], Path(chunk.path)
+    if isinstance(form, DocumentFormat):
+        return form.parse(path, chunk.layout, chunk.start, chunk.stop)
+    return form.parse(read(chunk), chunk.layout, last=chunk.last)
+
+
 def read(chunk: Chunk) -> bytes:
-    """Return the bytes of a chunk."""
+    """Return the bytes of a chunk of lines."""
     with Path(chunk.path).open("rb") as stream:
         stream.seek(chunk.start)
         return stream.read(chunk.stop - chunk.start)
