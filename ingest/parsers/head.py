@@ -143,7 +143,9 @@ def _lines(head: bytes, encoding: str) -> list[Line]:
 
 
 def _comment(lines: Sequence[Line]) -> str:
-    return "#" if any(line.text.startswith("#") for line in lines) else ""
+    # A line further down may be a row whose first byte was damaged.
+    first = next((line.text for line in lines if line.text.strip()), "")
+    return "#" if first.startswith("#") else ""
 
 
 def _split(text: str, delimiter: str) -> list[str]:
