@@ -20,7 +20,8 @@ from ingest.checked import CheckedTable
 from ingest.parsers import FORMATS, ReadOptions
 from ingest.parsers.clock import zone_of
 from ingest.parsers.table import GENERAL
-from ingest.parsers.told import NAME, ToldColumn, variable_name
+from ingest.parsers.told import VARIABLE_NAME, ToldColumn, variable_name
+from ingest.text_form import text_form
 
 FILE_NAME: Final = "deployment.toml"
 """Name under which a deployment file is found by itself."""
@@ -28,8 +29,6 @@ DEFAULT_NAME: Final = "unnamed"
 DEFAULT_SLICE_S: Final = 120.0
 """Length of a slice where nothing is declared [s]."""
 UNKNOWN_UNIT: Final = "unknown"
-
-__all__ = ["Column", "Deployment", "Feed", "default_deployment", "from_mapping", "load", "variable_name"]
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
 
 def _variable(table: CheckedTable) -> Variable:
     name = table.text("name")
-    if not NAME.match(name):
+    if not VARIABLE_NAME.match(name):
         table.refuse("name", f"needs letters, digits and underscores; got {name!r}")
     unit = table.text("unit", default=UNKNOWN_UNIT)
     table.checked("unit", lambda: check_unit(unit))
@@ -248,18 +247,17 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
         _check_columns(inner, columns, FORMATS[format_name].columns)
     elif FORMATS[format_name].columns is not None:
         columns = tuple(_undeclared(name, defaults) for name in FORMATS[format_name].columns or ())
-    delimiter = table.text("delimiter", default=",") if not table.value("delimiter") == "\t" else "\t"
-    if len(delimiter) != 1 or not delimiter.isascii():
-        table.refuse("delimiter", f"needs one character; got {delimiter!r}")
+    form = text_form(table)
+    targets = tuple((c.name, c.unit if c.unit != UNKNOWN_UNIT else _unit(c.variable, own)) for c in columns)
     options = ReadOptions(
         tuple(column.name for column in columns) or None,
         zone,
         table.texts("nodata", default=("NaN",)),
         table.text("station_column", default="station"),
-        table.text("time_column", default="time"),
-        delimiter,
+        (form.time_columns or ("time",))[0],
         _pattern(table),
         given,
+        replace(form, targets=targets if form.unit_column else ()),
     )
     arrivals = table.text("arrivals") if table.has("arrivals") else None
     feed = Feed(
@@ -267,6 +265,10 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
     )
     table.finish()
     return feed
+
+
+def _unit(variable: str, own: Mapping[str, Variable]) -> str:
+    return (own.get(variable) or KNOWN_VARIABLES[variable]).unit
 
 
 def _pattern(table: CheckedTable) -> str:
@@ -295,7 +297,7 @@ def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, 
         known = NotFound.among("variable", variable, {*own, *KNOWN_VARIABLES})
         inner.refuse("variable", f"needs a known one or a [[variable]] table: {known}")
     unit = inner.text("unit", default=UNKNOWN_UNIT)
-    declared = (own.get(variable) or KNOWN_VARIABLES[variable]).unit
+    declared = _unit(variable, own)
     inner.checked("unit", lambda: convert(0.0, check_unit(unit), declared))
     if declared in DIMENSIONLESS_TEXT and unit not in DIMENSIONLESS_TEXT:
         inner.refuse("unit", f"is {unit!r}, but [[variable]] {variable!r} is kept without one; give it a unit there")

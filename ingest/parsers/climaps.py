@@ -24,6 +24,7 @@ from ingest.parsers.table import (
     Layout,
     Parsed,
     ReadOptions,
+    TextForm,
     Unreadable,
 )
 from ingest.parsers.told import Told, ToldColumn, column_of, station_at, usual_interval_s
@@ -70,7 +71,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     ignored = tuple(name for name in present if name not in wanted)
     stem = file.rsplit(".", 1)[0]
     match = _STATION.match(stem)
-    named = replace(options, nodata=(*options.nodata, "nan"), delimiter=",", time_column=_TIME)
+    named = replace(options, nodata=(*options.nodata, "nan"), time_column=_TIME, text=TextForm(","))
     start = len(first) + len(newline)
     plain = Layout(header, wanted, ignored, named, match[1] if match else stem, start, 1)
     times = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns

@@ -17,8 +17,9 @@ import pyproj
 
 from hypergrid.streams.elements import Station
 from ingest.parsers import clock, fields
-from ingest.parsers.lines import read_lines
-from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions, Unreadable
+from ingest.parsers.lines import read_lines, single_blanks
+from ingest.parsers.patterns import ISO
+from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
 from ingest.parsers.told import Told, ToldColumn, column_of, station_at, usual_interval_s, zone_text
 
 _TIME: Final = "timestamp"
@@ -42,8 +43,6 @@ _UNITS: Final = {
     "P": ("air_pressure", "Pa"),
 }
 """Fields of the standard, with the unit that SMET fixes; kg m-2 of water are mm."""
-_EDGES: Final = re.compile(rb"(?m)^[ \t]+|[ \t]+(?=\r?$)")
-_BLANKS: Final = re.compile(rb"[ \t]+")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class Scale:
 
     multiplier: Mapping[str, float]
     offset: Mapping[str, float]
-    zone: str
 
 
 def sniff(head: bytes, file: str) -> str | None:
@@ -86,8 +84,9 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     wanted = tuple(name for name in present if options.columns is None or name in options.columns)
     nodata = keys.get("nodata", "-999")
     zone = options.timezone if "timezone" in options.given or "tz" not in keys else zone_text(_number(keys, "tz"))
-    blank = replace(options, nodata=(*options.nodata, nodata), delimiter=" ", time_column=_TIME)
-    scale = Scale(_each(keys, "units_multiplier", header, 1.0), _each(keys, "units_offset", header, 0.0), zone)
+    form = TextForm(" ", time_format=ISO)
+    blank = replace(options, nodata=(*options.nodata, nodata), timezone=zone, time_column=_TIME, text=form)
+    scale = Scale(_each(keys, "units_multiplier", header, 1.0), _each(keys, "units_offset", header, 0.0))
     station = _station(keys, file)
     plain = Layout(
         header,
@@ -169,11 +168,10 @@ def _columns(wanted: tuple[str, ...], interval_s: float) -> dict[str, ToldColumn
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk; see `ingest.parsers.table.Format`."""
     scale: Scale = layout.detail
-    data = _BLANKS.sub(b" ", _EDGES.sub(b"", data))
-    lines = read_lines(data, delimiter=" ", fields=len(layout.header), quotes=False, last=last)
+    lines = read_lines(single_blanks(data), delimiter=" ", fields=len(layout.header), quotes=False, last=last)
     types = {_TIME: pa.string()} | dict.fromkeys(layout.wanted, pa.float64())
     table = fields.read_columns(lines, layout, types, quotes=False)
-    time_ns = clock.from_text(fields.text_of(table, _TIME), scale.zone, _TIME, lines)
+    time_ns = clock.from_text(fields.text_of(table, _TIME), clock.stamps_of(layout.options), lines)
     values = {}
     for name in layout.wanted:
         raw = fields.numbers(table, name, lines, layout.options.nodata)

@@ -21,6 +21,56 @@ class Unreadable(ValueError):
     """A whole file that cannot be read; it becomes one reject of line 0."""
 
 
+BLANKS: Final = "blanks"
+"""In place of a delimiter: any number of blanks and tabs."""
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """The form of delimited text. What is None or empty is told by the file's beginning."""
+
+    delimiter: str | None = None
+    """What parts two cells: one character, or `BLANKS`."""
+    decimal: str | None = None
+    """"." or ","."""
+    encoding: str | None = None
+    comment: str | None = None
+    """How lines begin that are no rows; empty: there are none."""
+    skip_lines: int = 0
+    """Lines above the header."""
+    header_lines: int | None = None
+    """Lines of the header, comments not counted; 0: there is none."""
+    name_lines: tuple[int, ...] = (1,)
+    """Those of them that name the columns, from 1; the texts of several are joined by a blank."""
+    unit_line: int = 0
+    """That of them that has the units, from 1; 0: none."""
+    names: tuple[str, ...] = ()
+    """Names of the columns, in place of those of the header."""
+    time_columns: tuple[str, ...] = ()
+    """Columns whose texts, joined by blanks, are the time stamp."""
+    time_format: str | None = None
+    """"iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns", or a pattern as of strptime."""
+    station: str = ""
+    """The station of all rows, where no column names it."""
+    variable_column: str = ""
+    """Long tables, a row a value: what the value is of."""
+    value_column: str = ""
+    """Long tables: the value."""
+    unit_column: str = ""
+    """Long tables: its unit."""
+    flag_column: str = ""
+    """The flag that the values of a row came with."""
+    flags: tuple[tuple[str, int], ...] = ()
+    """Texts of the flag column to flags of QARTOD."""
+    targets: tuple[tuple[str, str], ...] = ()
+    """Long tables with units: the unit that the values of a column are wanted in, by its name."""
+
+    @property
+    def long(self) -> bool:
+        """Whether a row holds one value."""
+        return bool(self.variable_column)
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How a feed's files are to be read; what a parser may know of the deployment."""
@@ -33,11 +83,12 @@ class ReadOptions:
     """Texts that mean that the station reported without a value."""
     station_column: str = "station"
     time_column: str = "time"
-    delimiter: str = ","
     station_pattern: str = ""
-    """Regular expression whose first group is the station in the name of a device; empty: the whole name is."""
+    """Regular expression whose group is the station in the name of a device or a file; empty: the whole name is."""
     given: tuple[str, ...] = ()
     """Keys that the deployment gives for the feed: what a file tells does not replace them."""
+    text: TextForm = TextForm()
+    """What is particular to delimited text."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +114,10 @@ class Layout:
     """A row is one reading, of the station and the column that it names; `wanted` is then what is known beforehand."""
     detail: Any = None
     """What else the format's own parser needs."""
+    notes: tuple[str, ...] = ()
+    """What was recognised of the form, and by what."""
+    repeated: bytes = b""
+    """The line of the header; one that is equal to it is no row."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +156,8 @@ class Parsed:
     """When it arrived [ns since 1970 UTC], 0 where that is not told, shape (n,)."""
     counter: NDArray[np.int64] | None = None
     """The device's own count of its messages, -1 where there is none, shape (n,)."""
+    flags: NDArray[np.uint8] | None = None
+    """Flags of QARTOD that the rows came with, shape (n,)."""
 
 
 class Parse(Protocol):

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from ingest.parsers import clock, fields
 from ingest.parsers.lines import read_lines
-from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions, Unreadable
+from ingest.parsers.patterns import ISO
+from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm, Unreadable
 from ingest.parsers.told import Told, ToldColumn, column_of, station_at, statistic_of, usual_interval_s, usual_variable
 
 HEADER_LINES: Final = 4
@@ -66,7 +67,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     wanted = tuple(name for name in numeric if options.columns is None or name in options.columns)
     start = len(head) - len(head.removeprefix(_MARK)) + sum(len(line) + 1 for line in lines[:HEADER_LINES])
     station = logger[1] if len(logger) > 1 and logger[1] else file.rsplit(".", 1)[0]
-    named = replace(options, nodata=(*options.nodata, "NAN"), delimiter=",", time_column=_TIME)
+    named = replace(options, nodata=(*options.nodata, "NAN"), time_column=_TIME, text=TextForm(",", time_format=ISO))
     ignored = tuple(name for name in header if name not in (*wanted, _TIME, _RECORD))
     plain = Layout(header, wanted, ignored, named, station, start, HEADER_LINES)
     first = parse(head[start : head.rfind(b"\n") + 1], plain, last=False).time_ns
@@ -122,7 +123,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     lines = read_lines(data, delimiter=",", fields=len(layout.header), quotes=True, last=last)
     types = {_TIME: pa.string()} | dict.fromkeys(layout.wanted, pa.float64())
     table = fields.read_columns(lines, layout, types, quotes=True)
-    time_ns = clock.from_text(fields.text_of(table, _TIME), options.timezone, _TIME, lines)
+    time_ns = clock.from_text(fields.text_of(table, _TIME), clock.stamps_of(options), lines)
     values = {name: fields.numbers(table, name, lines, options.nodata) for name in layout.wanted}
     return fields.gather((layout.station,), np.zeros(len(lines.number), np.int32), time_ns, values, lines)
 

@@ -13,7 +13,7 @@ from hypergrid.streams.elements import Position, Stamp, Station, Statistic
 from hypergrid.times import SECOND_NS
 from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert
 
-NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+VARIABLE_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 """Names of variables."""
 UNKNOWN: Final = "unknown"
 PURE: Final = "dimensionless"
@@ -137,7 +137,7 @@ def variable_name(column: str) -> str:
     >>> variable_name("Temp (air)")
     'temp_air'
     """
-    if NAME.match(column):
+    if VARIABLE_NAME.match(column):
         return column
     plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_").lower()
     return plain if plain[:1].isalpha() else f"v_{plain}"

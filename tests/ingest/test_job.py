@@ -157,8 +157,11 @@ def test_files_of_one_name_from_two_folders_are_told_apart(
 @pytest.mark.parametrize(
     ("text", "mapping"),
     [
-        # no column `time`: the whole file is refused
-        ("timestamp,air_temperature\n2007-10-01,4\n2007-10-02,5\n", 'time_column = "timestamp"'),
+        # no column that is a time: the whole file is refused
+        (
+            "taken,air_temperature\nday 2007/274,4\nday 2007/275,5\n",
+            'time_column = "taken"\ntime_format = "day %Y/%j"',
+        ),
         # rows, but no column of numbers: nothing comes of them
         ("time,air_temperature\n2007-10-01,--\n2007-10-02,--\n", 'nodata = ["--"]'),
     ],
