@@ -10,7 +10,7 @@ from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.store import FileEntry, Reject
 from hypergrid.times import SECOND_NS
 from ingest.mapping import DEFAULT_SLICE_S, UNKNOWN_UNIT, Deployment, Feed
-from ingest.parsers import FORMATS, Format, Layout, Parsed, Unreadable
+from ingest.parsers import FORMATS, DocumentFormat, Format, Layout, Parsed, Unreadable
 from ingest.sources.folder import HEAD_BYTES, Chunk, Found, SourceFile, cut, layout_of
 from ingest.sources.raw import hash_of
 
@@ -63,6 +63,7 @@ def make_plan(
     layouts: dict[int, Layout] = {}
     chunks: list[Chunk] = []
     unreadable: list[Reject] = []
+    telling: list[tuple[str, Layout]] = []
     elsewhere = 0
     for count, file in enumerate(found.files):
         progress(count / len(found.files))
@@ -70,6 +71,8 @@ def make_plan(
         attempt = (sha256, mapping[file.feed])
         if sha256 in read or attempt in tried:
             elsewhere += attempt not in tried
+            if sha256 not in read:
+                telling += _telling(file, feeds[file.feed])
             continue
         tried.add(attempt)
         file = replace(file, sha256=sha256)
@@ -84,8 +87,30 @@ def make_plan(
         except Unreadable as error:
             unreadable.append(Reject(file.name, 0, "", "", str(error)))
     for feed in deployment.feeds:
-        _check_columns(feed, [layouts[place] for place in layouts if files[place].feed == feed.name])
+        mine = [place for place in layouts if files[place].feed == feed.name]
+        others = [layout for name, layout in telling if name == feed.name]
+        layouts |= _linked(feed, {place: layouts[place] for place in mine}, others)
+        _check_columns(feed, [layouts[place] for place in mine])
+    chunks = [replace(chunk, layout=layouts[chunk.file]) for chunk in chunks]
     return Plan(tuple(files), len(found.files) - len(files), tuple(chunks), layouts, tuple(unreadable), elsewhere)
+
+
+def _telling(file: SourceFile, feed: Feed) -> list[tuple[str, Layout]]:
+    """Return the layout of a known file without readings, if it may tell of the columns of others."""
+    form = FORMATS[feed.format]
+    if not isinstance(form, DocumentFormat) or form.link is None:
+        return []
+    try:
+        return [(feed.name, layout_of(file, feed))]
+    except Unreadable:
+        return []
+
+
+def _linked(feed: Feed, layouts: Mapping[int, Layout], telling: list[Layout]) -> dict[int, Layout]:
+    form = FORMATS[feed.format]
+    if not isinstance(form, DocumentFormat) or form.link is None or not layouts:
+        return dict(layouts)
+    return dict(zip(layouts, form.link([*layouts.values(), *telling]), strict=False))
 
 
 def _check_columns(feed: Feed, layouts: list[Layout]) -> None:

@@ -4,7 +4,7 @@ To add a format, write a module with a `layout` and a `parse` function (see `ing
 the table at the module's end, and import it here.
 """
 
-from ingest.parsers import climaps, csv, netcdf, sensorscope, smet, toa5
+from ingest.parsers import climaps, csv, messages, netcdf, parquet, sensorscope, sensorthings, smet, toa5
 from ingest.parsers.table import (
     FORMATS,
     BadRow,
@@ -28,9 +28,12 @@ __all__ = [
     "Unreadable",
     "climaps",
     "csv",
+    "messages",
     "netcdf",
+    "parquet",
     "recognise",
     "sensorscope",
+    "sensorthings",
     "smet",
     "toa5",
 ]
