@@ -1,10 +1,10 @@
 """OGC SensorThings 1.1: recorded answers, as pages of JSON in any nesting ($expand), and data arrays.
 
 An Observation is a reading of its Datastream, which is the column; the Datastream has the unit, and its Thing (or the
-feature of interest) is the station, with its position. Where an answer does not hold the Datastream, a link names it (of
-the observation, or of the next page), and another file of the feed may tell of it. Observations that nothing links to
-one are of the station that the file is named for. Their order does not matter. Of a phenomenon time that is an interval,
-the end is the stamp.
+feature of interest) is the station, with its position. Where an answer does not hold the Datastream, a link names it
+(of the observation, or of the next page), and another file of the feed may tell of it. Observations that nothing links
+to one are of the station that the file is named for. Their order does not matter. Of a phenomenon time that is an
+interval, the end is the stamp.
 
 Source: OGC 18-088, SensorThings API part 1, version 1.1.
 """
