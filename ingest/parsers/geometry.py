@@ -170,7 +170,7 @@ def names(dataset: xr.Dataset, shape: Geometry, otherwise: str) -> tuple[str, ..
     if not shape.station:
         count = dataset.sizes.get(shape.instance, 1) if shape.instance else 1
         return (otherwise,) if count == 1 else tuple(f"{otherwise}-{place + 1}" for place in range(count))
-    found = tuple(_texts(dataset[shape.station]))
+    found = tuple(_texts(dataset[shape.station], dataset.sizes.get(shape.instance, 1) if shape.instance else 1))
     wrong = [name for name in found if not name or found.count(name) > 1]
     if wrong:
         message = f"station named twice or not at all: {wrong[0]!r} in {shape.station}"
@@ -178,11 +178,11 @@ def names(dataset: xr.Dataset, shape: Geometry, otherwise: str) -> tuple[str, ..
     return found
 
 
-def _texts(variable: xr.DataArray) -> list[str]:
+def _texts(variable: xr.DataArray, count: int) -> list[str]:
     values = variable.values
-    if values.dtype.kind == "S" and values.dtype.itemsize == 1 and values.ndim:
-        # Characters along the last dimension.
-        values = values.reshape(-1, values.shape[-1])
+    if values.dtype.kind == "S" and values.dtype.itemsize == 1 and values.size > count:
+        # Characters along the last dimension, or the last two.
+        values = values.reshape(count, -1)
         return [b"".join(row.tolist()).decode("utf-8", errors="replace").strip("\0 ") for row in values]
     flat = np.asarray(values).ravel().tolist()
     return [(item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)).strip("\0 ") for item in flat]
@@ -213,7 +213,7 @@ def _titles(dataset: xr.Dataset, shape: Geometry, found: tuple[str, ...]) -> tup
         if told == "platform_name" or re.fullmatch(r"(?i)(station|platform)_?name", str(name)):
             if shape.sample in variable.dims:
                 variable = variable.isel({shape.sample: 0})
-            texts = _texts(variable)
+            texts = _texts(variable, len(found))
             if len(texts) == len(found):
                 return tuple(texts)
     return found

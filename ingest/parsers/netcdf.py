@@ -64,7 +64,9 @@ def _opened(path: Path) -> Iterator[xr.Dataset]:
         engine = "h5netcdf" if stream.read(len(HDF5)) == HDF5 else "scipy"
     try:
         # Undecoded: packed numbers, fill values and times are decoded here, piece by piece.
-        with xr.open_dataset(path, engine=engine, decode_cf=False, cache=False) as dataset:
+        with xr.open_dataset(
+            path, engine=engine, decode_cf=False, cache=False, create_default_indexes=False
+        ) as dataset:
             yield dataset
     except Unreadable:
         raise

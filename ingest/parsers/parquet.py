@@ -241,7 +241,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _numbers(column: pa.ChunkedArray, name: str, options: ReadOptions, lines: Lines) -> NDArray[np.float64]:
-    values = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
     return fields.numbers(pa.table({name: values}), name, lines, options.nodata)
 
 
@@ -270,7 +270,7 @@ def _times(
         texts = _text(column).combine_chunks()
         return clock.from_text(texts, stamps, lines, group=group)
     if _is_number(kind):
-        number = np.asarray(column.cast(pa.float64()).fill_null(0).to_numpy(), np.float64)
+        number = np.asarray(column.cast(pa.float64(), safe=False).fill_null(0).to_numpy(), np.float64)
         largest = float(np.abs(number).max()) if len(number) else 0.0
         unit = next((unit for most, unit in _EPOCHS if largest < most), 1)
         if pa.types.is_integer(kind):
