@@ -20,7 +20,7 @@ from ingest.parsers.column_names import variable_name
 from ingest.parsers.encoding import UTF8, to_utf8
 from ingest.parsers.head import Head, read_head
 from ingest.parsers.lines import Lines, read_lines, single_blanks
-from ingest.parsers.patterns import ISO
+from ingest.parsers.patterns import EPOCHS, ISO
 from ingest.parsers.table import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, ReadOptions, Unreadable
 from ingest.parsers.time_forms import SHARE, AmbiguousDates, fits
 from ingest.parsers.told import Told, column_of, unit_of
@@ -67,7 +67,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     station = form.station or _station_of(file, options.station_pattern)
     return Layout(
         told.header, wanted, ignored, resolved, station, told.data_start, told.lines_before,
-        _told(told, wanted), form.long, notes=told.notes, repeated=told.repeated,
+        _told(told, wanted), form.long, notes=told.notes, zoned=_is_zoned(told), repeated=told.repeated,
     )  # fmt: skip
 
 
@@ -79,6 +79,14 @@ def _told(head: Head, wanted: tuple[str, ...]) -> Told:
         pairs = zip(head.cells(form.variable_column), head.cells(form.unit_column), strict=True)
         units = {name: unit for name, unit in reversed(list(pairs)) if unit}
     return Told({name: column_of(variable_name(name), unit) for name, unit in units.items() if unit_of(unit)})
+
+
+def _is_zoned(head: Head) -> bool | None:
+    stamps = [text for text in head.cells(head.form.time_columns[-1]) if text]
+    if not stamps:
+        return None
+    counted = head.form.time_format in EPOCHS or "%z" in (head.form.time_format or "")
+    return counted or sum(bool(re.search(clock.WITH_ZONE, text)) for text in stamps) >= SHARE * len(stamps)
 
 
 def _station_of(file: str, pattern: str) -> str:
