@@ -172,6 +172,7 @@ def _rows(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
             arrival_ns = np.where((arrival_ns == now_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
         columns = {column.name: column for column in stock.columns[chunk.file]}
         rows = Rows(feed, columns, parsed.stations, parsed.code, parsed.time_ns, arrival_ns, parsed.values)
+        rows = rows if parsed.flags is None else replace(rows, flag=parsed.flags)
         pieces += [rows] if parsed.which is None else _by_column(stock, chunk.file, rows, parsed)
     return pieces
 
@@ -189,6 +190,7 @@ def _by_column(stock: Stock, place: int, rows: Rows, parsed: Parsed) -> list[Row
                 time_ns=rows.time_ns[mine],
                 arrival_ns=rows.arrival_ns[mine],
                 values={name: rows.values[VALUE][mine]},
+                flag=None if rows.flag is None else rows.flag[mine],
             )
         )
     return pieces

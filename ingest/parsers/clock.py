@@ -31,7 +31,7 @@ OUT_OF_RANGE: Final = "time out of range: an archive keeps 1900 to 2260"
 SKIPPED: Final = "local time that does not exist"
 AMBIGUOUS: Final = "local time that is ambiguous"
 
-_WITH_ZONE: Final = r":\d{2}(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$"
+WITH_ZONE: Final = r":\d{2}(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$"
 _EPOCH: Final = r"^[+]?(?P<whole>-?\d{1,18})(?:\.(?P<part>\d{1,9})\d*)?$"
 _OFFSET: Final = re.compile(r"^(?:UTC)?([+-])(\d{2}):?(\d{2})$")
 DAY_NS: Final = 86_400 * SECOND_NS
@@ -181,7 +181,7 @@ def _careful(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.int
     text = pc.utf8_trim_whitespace(text)
     formed = pc.match_substring_regex(text, ISO_TEXT).to_numpy(zero_copy_only=False)
     lines.refuse(~formed, column, lambda row: f"{BAD_TIME}: {text[row].as_py()[:40]!r} is not ISO 8601")
-    zoned = pc.match_substring_regex(text, _WITH_ZONE).to_numpy(zero_copy_only=False) & formed
+    zoned = pc.match_substring_regex(text, WITH_ZONE).to_numpy(zero_copy_only=False) & formed
     local = formed & ~zoned
     texts = pd.Series(text.to_pandas())
     times = np.zeros(len(text), np.int64)

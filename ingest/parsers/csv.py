@@ -19,8 +19,9 @@ from ingest.parsers import clock, fields
 from ingest.parsers.encoding import UTF8, to_utf8
 from ingest.parsers.head import Head, read_head
 from ingest.parsers.lines import Lines, read_lines, single_blanks
+from ingest.parsers.patterns import EPOCHS, ISO
 from ingest.parsers.table import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, ReadOptions, Unreadable
-from ingest.parsers.time_forms import SHARE, recognise_form
+from ingest.parsers.time_forms import SHARE, AmbiguousDates, fits
 from ingest.parsers.told import Told, column_of, unit_of, variable_name
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
@@ -65,7 +66,7 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     station = form.station or _station_of(file, options.station_pattern)
     return Layout(
         told.header, wanted, ignored, resolved, station, told.data_start, told.lines_before,
-        _told(told, wanted), form.long, notes=told.notes, repeated=told.repeated,
+        _told(told, wanted), form.long, notes=told.notes, zoned=_is_zoned(told), repeated=told.repeated,
     )  # fmt: skip
 
 
@@ -77,6 +78,14 @@ def _told(head: Head, wanted: tuple[str, ...]) -> Told:
         pairs = zip(head.cells(form.variable_column), head.cells(form.unit_column), strict=True)
         units = {name: unit for name, unit in reversed(list(pairs)) if unit}
     return Told({name: column_of(variable_name(name), unit) for name, unit in units.items() if unit_of(unit)})
+
+
+def _is_zoned(head: Head) -> bool | None:
+    stamps = [text for text in head.cells(head.form.time_columns[-1]) if text]
+    if not stamps:
+        return None
+    counted = head.form.time_format in EPOCHS or "%z" in (head.form.time_format or "")
+    return counted or sum(bool(re.search(clock.WITH_ZONE, text)) for text in stamps) >= SHARE * len(stamps)
 
 
 def _station_of(file: str, pattern: str) -> str:
@@ -219,10 +228,12 @@ def sniff(head: bytes, file: str) -> str | None:
     """Tell a file by a header with a time column above rows of as many cells, most of them with a time stamp."""
     try:
         told = read_head(head, ReadOptions())
+    except AmbiguousDates as error:
+        return f"a table with {error}"
     except Unreadable:
         return None
     stamps = [" ".join(parts) for parts in zip(*map(told.cells, told.form.time_columns), strict=True)]
-    if len(told.header) < 2 or not stamps or recognise_form(stamps) is None:
+    if len(told.header) < 2 or not fits(stamps, told.form.time_format or ISO):
         return None
     below = [line for line in head[told.data_start :].splitlines()[:100] if line.strip()]
     if len(told.rows[:100]) < SHARE * (len(below) - 1):

@@ -116,6 +116,8 @@ class Layout:
     """What else the format's own parser needs."""
     notes: tuple[str, ...] = ()
     """What was recognised of the form, and by what."""
+    zoned: bool | None = None
+    """Whether the first time stamps carry their zone, or count from 1970 UTC; None: that is not told."""
     repeated: bytes = b""
     """The line of the header; one that is equal to it is no row."""
 
