@@ -290,7 +290,8 @@ def times(
     variable = dataset[bounds or shape.time]
     if bounds:
         variable = variable.isel({variable.dims[-1]: edge})
-    raw = variable.isel({shape.sample: slice(start, stop)})
+    # Once: a piece that is not loaded is read and unpacked at every look.
+    raw = variable.isel({shape.sample: slice(start, stop)}).load()
     if shape.kind == "incomplete":
         raw = raw.transpose(shape.sample, shape.instance)
     filled = _filled(raw)
@@ -324,7 +325,7 @@ def codes(dataset: xr.Dataset, shape: Geometry, start: int, stop: int) -> NDArra
 
 def numbers(dataset: xr.Dataset, shape: Geometry, name: str, start: int, stop: int) -> NDArray[np.float64]:
     """Return a variable of a piece's rows, NaN where it is filled."""
-    raw = dataset[name].isel({shape.sample: slice(start, stop)})
+    raw = dataset[name].isel({shape.sample: slice(start, stop)}).load()
     if not shape.ragged:
         raw = raw.transpose(shape.sample, shape.instance)
     return _unpacked(raw, ...).ravel()

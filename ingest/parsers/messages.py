@@ -46,7 +46,7 @@ _NO_PAYLOAD: Final = "no decoded payload: set a payload formatter (codec) for th
 def sniff(head: bytes, file: str) -> str | None:
     """Tell messages by the keys of the first."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n[")
-    if not text.startswith(b"{") or b"@iot." in head:
+    if not text.startswith(b"{") or any(word in head for word in (b'"@iot.', b'"phenomenonTime"')):
         return None
     first = text.split(b"\n", 1)[0]
     if b'"end_device_ids"' in text:
