@@ -27,7 +27,7 @@ from ingest.parsers.told import Told, column_of, unit_of, variable_name
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
 """What a column of flags holds where the deployment does not say: the flags themselves."""
 UNKNOWN_FLAG: Final = "unknown flag"
-UNKNOWN_UNIT: Final = "unknown unit"
+WRONG_UNIT: Final = "wrong unit"
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
@@ -205,7 +205,7 @@ def _in_wanted_units(
             try:
                 converted[rows] = convert(value[rows], unit_of(unit) or unit, targets[name])
             except InvalidUnit as error:
-                lines.refuse(rows, form.unit_column, f"{UNKNOWN_UNIT}: {name}: {error}")
+                lines.refuse(rows, form.unit_column, f"{WRONG_UNIT}: {name}: {error}")
     return converted
 
 

@@ -276,8 +276,12 @@ def _time_columns(names: Sequence[str], options: ReadOptions) -> tuple[str, ...]
 def _named(names: Sequence[str]) -> tuple[str, ...]:
     """Return names for all columns; one without a name is told by its place."""
     found = tuple(name.strip() or f"column {place}" for place, name in enumerate(names, 1))
-    if any(letter < " " or "\ud800" <= letter <= "\udfff" for name in found for letter in name):
+    letters = {letter for name in found for letter in name}
+    if any("\ud800" <= letter <= "\udfff" for letter in letters):
         message = "invalid UTF-8: in the header; set encoding"
+        raise Unreadable(message)
+    if any(letter < " " for letter in letters):
+        message = "binary: a control character in the header"
         raise Unreadable(message)
     twice = sorted({name for name in found if found.count(name) > 1}) if len(set(found)) < len(found) else []
     if twice:
