@@ -74,21 +74,48 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and no pro
 @app.command()
 def ingest(
     paths: Annotated[list[Path], typer.Argument(metavar="PATHS…", help="Files, and folders with all that is in them.")],
-    archive: ArchiveOption,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")
+    ] = None,
     *,
     deployment: Annotated[
         Path | None, typer.Option(help="Deployment file (TOML); a deployment.toml in the folder is found by itself.")
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Where to parse; auto takes Spark for large input.")] = "auto",
     strict: Annotated[bool, typer.Option("--strict", help="Commit nothing if any row cannot be read.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be read, and why; keep nothing.")] = False,
+    write_deployment: Annotated[
+        Path | None, typer.Option(help="With --dry-run: write a deployment file to start from.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bring station files into an archive, in one commit."""
+    if dry_run:
+        _dry_run(paths, deployment, write_deployment, as_json=as_json)
+        return
+    if archive is None or write_deployment is not None:
+        needed = "--archive DIR" if archive is None else "--dry-run for --write-deployment"
+        message = f"ingest needs {needed}; with --dry-run it shows what would be read, and keeps nothing"
+        raise InvalidQuery(message)
     report = _ingest(paths, archive, deployment=deployment, engine=engine, strict=strict, quiet=as_json)
     if as_json:
         show_json(report)
     else:
-        _show_report(report)
+        importlib.import_module("ingest.shown").show_report(report)
+
+
+def _dry_run(paths: list[Path], deployment: Path | None, out: Path | None, *, as_json: bool) -> None:
+    from ingest.dry_run import dry_run as run  # noqa: PLC0415 - a query needs no ingest
+
+    shown = importlib.import_module("ingest.shown")
+    with stages(quiet=as_json) as tell:
+        found = run(paths, deployment=deployment, progress=tell)
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        shown.show_dry_run(found)
+    if out is not None:
+        shown.write_proposed(found, out)
 
 
 def _ingest(
@@ -108,35 +135,6 @@ def _ingest(
             on_warning=lambda text: None if quiet else say(f"warning: {text}"),
         )
     return report.to_dict()
-
-
-def _show_report(report: dict[str, Any]) -> None:
-    if report["snapshot"] is None:
-        known = report["files_skipped"]
-        say(f"nothing new: {known} files are in the archive, or were tried in this way before; nothing was committed")
-        return
-    rows = [
-        (label, report[name])
-        for name, label in (
-            ("stations", "stations"),
-            ("files", "files"),
-            ("files_skipped", "files skipped (known)"),
-            ("files_ignored", "files ignored"),
-            ("rows", "rows"),
-            ("readings", "readings"),
-            ("values", "values"),
-            ("missing", "missing (reported without a value)"),
-            ("rows_rejected", "rows rejected"),
-            ("duplicates", "duplicates"),
-            ("superseded", "superseded"),
-            ("slices", "slices"),
-        )
-    ]
-    rows += [(f"rejects: {reason}", count) for reason, count in report["rejects"].items()]
-    show_table(f"Ingested into {report['archive']} ({report['engine']})", ("what", "count"), rows)
-    rejected = sum(report["rejects"].values())
-    if rejected:
-        say(f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons")
 
 
 @app.command()
@@ -536,7 +534,7 @@ def demo(
 
 
 def _show_demo(summary: dict[str, Any]) -> None:
-    _show_report(summary["ingest"])
+    importlib.import_module("ingest.shown").show_report(summary["ingest"])
     show_table("Seconds", ("stage", "s"), [(name, float(s)) for name, s in summary["seconds"].items()])
     error, plain = summary["q1"]["rmse_K"], summary["q1"]["rmse_plain_mean_K"]
     say(f"Q1 against the truth: root-mean-square error {error:.3f} K; plain mean of the stations {plain:.3f} K")

@@ -37,6 +37,10 @@ class CheckedTable:
         self._known.add(key)
         return key in self._content
 
+    def given(self) -> tuple[str, ...]:
+        """Return the keys that are given, in order, which takes none of them."""
+        return tuple(sorted(self._content))
+
     def value(self, key: str, *, default: object = None) -> Any:  # noqa: ANN401 - whatever TOML holds
         """Return what is given, unchecked, or the default."""
         return self._content[key] if self.has(key) else default

@@ -3,23 +3,28 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from hypergrid.errors import HyperGridError, NotFound, Rejected
 from hypergrid.store import Archive, Reject
+from hypergrid.streams.elements import Station
 from hypergrid.tokens import token
 from ingest.arrivals import read_arrivals
 from ingest.mapping import Deployment, default_deployment, load, variable_name
-from ingest.plan import Plan, columns_of, guess_slice_s, layout_warnings, make_plan
+from ingest.parsers import FORMATS
+from ingest.plan import Plan, guess_slice_s, layout_warnings, make_plan
 from ingest.report import IngestReport, Stages, check_conservation
 from ingest.sources.folder import CHUNK_BYTES, FILE_NAME, Chunk, Found, discover, find_deployment, has_changed
 from ingest.sources.raw import hash_of, keep, sweep
 from ingest.staging import Staged, stage
 from ingest.storing import VALUES_AT_ONCE, Stock, Totals, kinds, store
 from ingest.target import STAGING, check_same, existing, held
+from ingest.telling import columns_of, far_off, is_placed, with_told
 
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20
@@ -104,19 +109,32 @@ def ingest(
     _refuse_nothing(found, described, sources)
     if there is None and not described.declared:
         described = replace(described, slice_s=guess_slice_s(found, described))
-    with held(run.folder, described, now_ns=now_ns, on_wait=lambda: run.warn(WAITING)) as archive:
+    with ExitStack() as stack:
+        waiting = partial(run.warn, WAITING)
+        archive = stack.enter_context(held(run.folder, described, now_ns=now_ns, on_wait=waiting))
+        _sweep(run.folder)
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="plain-", dir=run.folder / STAGING))
         with run.stages.stage("plan") as tell:
-            plan = make_plan(found, described, ledger=archive.files(), chunk_bytes=CHUNK_BYTES, progress=tell)
+            plan = make_plan(
+                found,
+                described,
+                ledger=archive.files(),
+                chunk_bytes=CHUNK_BYTES,
+                scratch=Path(scratch),
+                progress=tell,
+            )
         for text in layout_warnings(plan, described):
             run.warn(text)
+        if plan.files and not described.declared and (above := _deployment_above(sources)) is not None:
+            run.warn(f"a deployment file lies above them and was not used: --deployment {above} uses it")
         if plan.elsewhere:
             run.warn(
                 f"{plan.elsewhere} files are in the archive already, read with another description (units, columns, "
                 "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
             )
-        _sweep(run.folder)
         if not plan.files:
-            return _report(run, plan, found, None, Totals(), (), "", None)
+            return _report(run, plan, found, {}, None, Totals(), (), "", None)
+        described = with_told(described, plan, variables=archive.variables, stations=archive.stations)
         chosen = engine if engine != "auto" else "spark" if plan.size_bytes >= SPARK_FROM_BYTES else "inprocess"
         return _ingest_new(run, plan, found, described, archive, chosen)
 
@@ -138,12 +156,13 @@ def _describe(sources: Sequence[Path], given: Path | None, archive: Archive | No
 def _refuse_nothing(found: Found, deployment: Deployment, sources: Sequence[Path]) -> None:
     if found.files:
         return
-    patterns = ", ".join(feed.files for feed in deployment.feeds)
+    patterns = ", ".join(feed.files for feed in deployment.feeds if feed.files)
+    if not deployment.declared:
+        patterns += f", and none in a format that is known ({', '.join(FORMATS)}),"
     where = ", ".join(map(str, sources)) or "no path"
     seen = len(found.ignored) + len(found.companions)
     hint = "check the path and the patterns of the feeds"
-    parents = [] if deployment.declared else [path.resolve().parent / FILE_NAME for path in sources]
-    above = next((path for path in parents if path.is_file()), None)
+    above = None if deployment.declared else _deployment_above(sources)
     if above is not None:
         hint = f"give the deployment file that lies above them: --deployment {above}"
     elif not deployment.declared:
@@ -152,6 +171,10 @@ def _refuse_nothing(found: Found, deployment: Deployment, sources: Sequence[Path
         hint = f"to read {found.companions[0]} as data, give its own path"
     message = f"nothing to ingest: no file named {patterns} in {where} ({seen} others were seen); {hint}"
     raise NotFound(message)
+
+
+def _deployment_above(sources: Sequence[Path]) -> Path | None:
+    return next((path for one in sources if (path := one.resolve().parent / FILE_NAME).is_file()), None)
 
 
 def _ingest_new(
@@ -186,7 +209,7 @@ def _ingest_new(
         totals, snapshot = _commit(run, stock, archive, batch, rejects)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return _report(run, plan, found, stock, totals, rejects, engine, snapshot)
+    return _report(run, plan, found, archive.stations, stock, totals, rejects, engine, snapshot)
 
 
 def _keep_aside(path: Path, folder: Path) -> str:
@@ -254,6 +277,7 @@ def _report(
     run: _Run,
     plan: Plan,
     found: Found,
+    known: Mapping[str, Station],
     stock: Stock | None,
     totals: Totals,
     rejects: Sequence[Reject],
@@ -262,10 +286,21 @@ def _report(
 ) -> IngestReport:
     stations = stock.stations() if stock else ()
     by_kind = kinds(rejects)
-    if stock is not None and stock.deployment.declared:
-        nowhere = sorted(set(stations) - {station.id for station in stock.deployment.stations})
+    far: dict[str, float] = {}
+    if stock is not None:
+        described = {**known, **{station.id: station for station in stock.deployment.stations}}
+        unknown = sorted(set(stations) - set(described)) if stock.deployment.declared else []
+        if unknown:
+            run.warn(f"stations that the deployment does not know have no position: {', '.join(unknown)}")
+        nowhere = [name for name in stations if name not in unknown and not is_placed(described.get(name))]
         if nowhere:
-            run.warn(f"stations that the deployment does not know have no position: {', '.join(nowhere)}")
+            run.warn(f"positions of stations are missing; they cannot be interpolated: {', '.join(nowhere)}")
+        far = far_off(described.values())
+        if far:
+            listed = ", ".join(f"{name} ({away_m / 1000:.0f} km)" for name, away_m in far.items())
+            run.warn(f"stations far off the network's middle are kept, and no sensible grid holds them: {listed}")
+    if stock is not None and (unmapped := sorted({name for staged in stock.staged for name in staged.unmapped})):
+        run.warn(f"columns that nothing maps were left out: {', '.join(unmapped)}")
     if rejects:
         run.warn(f"{len(rejects)} rejects: " + ", ".join(f"{count} x {kind}" for kind, count in by_kind.items()))
     if found.ignored:
@@ -294,6 +329,7 @@ def _report(
         slices=len(totals.slices),
         seconds=dict(run.stages.seconds),
         snapshot=snapshot,
+        far_off=tuple(far),
         warnings=tuple(run.warnings),
     )
 

@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast, get_args
 
@@ -19,6 +19,9 @@ from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check
 from ingest.checked import CheckedTable
 from ingest.parsers import FORMATS, ReadOptions
 from ingest.parsers.clock import zone_of
+from ingest.parsers.table import GENERAL
+from ingest.parsers.told import VARIABLE_NAME, ToldColumn, variable_name
+from ingest.text_form import text_form
 
 FILE_NAME: Final = "deployment.toml"
 """Name under which a deployment file is found by itself."""
@@ -26,8 +29,6 @@ DEFAULT_NAME: Final = "unnamed"
 DEFAULT_SLICE_S: Final = 120.0
 """Length of a slice where nothing is declared [s]."""
 UNKNOWN_UNIT: Final = "unknown"
-
-_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,18 @@ class Column:
     interval_s: float = 0.0
     """Nominal interval [s]; 0 where it is not known."""
     stamp: Stamp = "instant"
+    given: tuple[str, ...] = field(default=(), compare=False)
+    """Keys that the deployment gives: what a file tells does not replace them."""
+
+    def told(self, column: ToldColumn | None) -> "Column":
+        """Return it with what the file tells and the deployment does not give."""
+        if column is None:
+            return self
+        keys = ("unit", "height_m", "replicate", "statistic", "interval_s", "stamp")
+        told = {key: getattr(column, key) for key in keys if key not in self.given}
+        if column.variable is not None and "variable" not in self.given:
+            told["variable"] = column.variable.name
+        return replace(self, **{key: value for key, value in told.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,14 @@ class Feed:
         if self.columns:
             kind = f"column of feed {self.name!r}"
             raise NotFound.among(kind, name, [column.name for column in self.columns])
-        return Column(name, variable_name(name), statistic=self.statistic, interval_s=self.interval_s, stamp=self.stamp)
+        return Column(
+            name,
+            variable_name(name),
+            statistic=self.statistic,
+            interval_s=self.interval_s,
+            stamp=self.stamp,
+            given=self.options.given,
+        )
 
     def token(self) -> str:
         """Return a token of everything that decides whether a file can be read."""
@@ -125,26 +145,17 @@ class Deployment:
         return token(self.name, self.slice_s, self.feeds, self.variables, stations)
 
 
-def variable_name(column: str) -> str:
-    """Return a column's name as a variable's: letters, digits and underscores.
-
-    Examples
-    --------
-    >>> variable_name("Temp (air)")
-    'temp_air'
-    """
-    if _NAME.match(column):
-        return column
-    plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_").lower()
-    return plain if plain[:1].isalpha() else f"v_{plain}"
-
-
 def default_deployment(
     *, name: str = DEFAULT_NAME, slice_s: float = DEFAULT_SLICE_S, variables: tuple[Variable, ...] = ()
 ) -> Deployment:
-    """Return what holds for plain CSV without a deployment file: UTC, units unknown, positions missing."""
-    feed = Feed("csv", "*.csv", "csv", ReadOptions(nodata=("NaN", "nan", "NA")))
-    return Deployment(name, (feed,), slice_s=slice_s, variables=variables, declared=False)
+    """Return what holds without a deployment file: what files tell, else UTC, units unknown, positions missing.
+
+    A feed for each format; plain CSV is told by its name, the others by their first bytes.
+    """
+    options = ReadOptions(nodata=("NaN", "nan", "NA"))
+    names = sorted(FORMATS, key=lambda name: (name != GENERAL, name))
+    feeds = tuple(Feed(form, "*.csv" if form == GENERAL else "", form, options) for form in names)
+    return Deployment(name, feeds, slice_s=slice_s, variables=variables, declared=False)
 
 
 def load(path: Path) -> Deployment:
@@ -208,7 +219,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
 
 def _variable(table: CheckedTable) -> Variable:
     name = table.text("name")
-    if not _NAME.match(name):
+    if not VARIABLE_NAME.match(name):
         table.refuse("name", f"needs letters, digits and underscores; got {name!r}")
     unit = table.text("unit", default=UNKNOWN_UNIT)
     table.checked("unit", lambda: check_unit(unit))
@@ -227,7 +238,8 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
     stamp = cast("Stamp", table.text("stamp", default="instant", among=get_args(Stamp)))
     zone = table.text("timezone", default="UTC")
     table.checked("timezone", lambda: zone_of(zone))
-    defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp)
+    given = table.given()
+    defaults = Column("", "", statistic=statistic, interval_s=interval_s, stamp=stamp, given=given)
     columns: tuple[Column, ...] = ()
     if table.has("columns"):
         inner = CheckedTable(table.value("columns"), f"{table.path}.columns", file=table.file)
@@ -235,16 +247,17 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
         _check_columns(inner, columns, FORMATS[format_name].columns)
     elif FORMATS[format_name].columns is not None:
         columns = tuple(_undeclared(name, defaults) for name in FORMATS[format_name].columns or ())
-    delimiter = table.text("delimiter", default=",") if not table.value("delimiter") == "\t" else "\t"
-    if len(delimiter) != 1 or not delimiter.isascii():
-        table.refuse("delimiter", f"needs one character; got {delimiter!r}")
+    form = text_form(table)
+    targets = tuple((c.name, c.unit if c.unit != UNKNOWN_UNIT else _unit(c.variable, own)) for c in columns)
     options = ReadOptions(
         tuple(column.name for column in columns) or None,
         zone,
         table.texts("nodata", default=("NaN",)),
         table.text("station_column", default="station"),
-        table.text("time_column", default="time"),
-        delimiter,
+        (form.time_columns or ("time",))[0],
+        _pattern(table),
+        given,
+        replace(form, targets=targets if form.unit_column else ()),
     )
     arrivals = table.text("arrivals") if table.has("arrivals") else None
     feed = Feed(
@@ -254,8 +267,25 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
     return feed
 
 
+def _unit(variable: str, own: Mapping[str, Variable]) -> str:
+    return (own.get(variable) or KNOWN_VARIABLES[variable]).unit
+
+
+def _pattern(table: CheckedTable) -> str:
+    if not table.has("station_pattern"):
+        return ""
+    text = table.text("station_pattern")
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        table.refuse("station_pattern", f"is no regular expression: {error}", cause=error)
+    if groups != 1:
+        table.refuse("station_pattern", f"needs one group, the station, as in 'node-(.*)'; {text!r} has {groups}")
+    return text
+
+
 def _undeclared(name: str, defaults: Column) -> Column:
-    return Column(name, name, statistic=defaults.statistic, interval_s=defaults.interval_s, stamp=defaults.stamp)
+    return replace(defaults, name=name, variable=name)
 
 
 def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, Variable]) -> Column:
@@ -267,7 +297,7 @@ def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, 
         known = NotFound.among("variable", variable, {*own, *KNOWN_VARIABLES})
         inner.refuse("variable", f"needs a known one or a [[variable]] table: {known}")
     unit = inner.text("unit", default=UNKNOWN_UNIT)
-    declared = (own.get(variable) or KNOWN_VARIABLES[variable]).unit
+    declared = _unit(variable, own)
     inner.checked("unit", lambda: convert(0.0, check_unit(unit), declared))
     if declared in DIMENSIONLESS_TEXT and unit not in DIMENSIONLESS_TEXT:
         inner.refuse("unit", f"is {unit!r}, but [[variable]] {variable!r} is kept without one; give it a unit there")
@@ -283,6 +313,7 @@ def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, 
         cast("Statistic", inner.text("statistic", default=defaults.statistic, among=get_args(Statistic))),
         inner.number("interval_s", default=defaults.interval_s, least=0.0),
         cast("Stamp", inner.text("stamp", default=defaults.stamp, among=get_args(Stamp))),
+        tuple(sorted({*defaults.given, *inner.given()})),
     )
     inner.finish()
     return column

@@ -49,11 +49,13 @@ class IngestReport:
     """Duration of each stage [s]."""
     snapshot: str | None
     """Snapshot that was committed; None where nothing changed."""
+    far_off: tuple[str, ...] = ()
+    """Stations that lie far off the others."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {**asdict(self), "warnings": list(self.warnings)}
+        return {**asdict(self), "far_off": list(self.far_off), "warnings": list(self.warnings)}
 
 
 def check_conservation(

@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hypergrid.times import Window
-from ingest.parsers import FORMATS, BadRow, Parsed
-from ingest.sources.folder import Chunk, read
+from ingest.parsers import BadRow, Parsed
+from ingest.sources.folder import Chunk, parse
 
 ROW_GROUP: Final = 1 << 16
 """Rows of a row group."""
-STATION, TIME, PREFIX = "station", "time_ns", "value:"
+STATION, COLUMN, TIME, ARRIVAL, PREFIX = "station", "column", "time_ns", "arrival_ns", "value:"
+FLAG: Final = "flag"
 SUMMARY: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -32,6 +33,8 @@ SUMMARY: Final = pa.schema(
         ("first_ns", pa.int64()),
         ("last_ns", pa.int64()),
         ("stations", pa.list_(pa.string())),
+        ("columns", pa.list_(pa.string())),
+        ("unmapped", pa.list_(pa.string())),
     ]
 )
 """What a staged chunk tells about itself."""
@@ -50,39 +53,73 @@ class Staged:
     last_ns: int
     """Greatest time stamp [ns since 1970 UTC]; 0 without rows."""
     stations: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    """Of long rows: a column that the station beside it in `stations` has; a station comes once for each."""
+    unmapped: tuple[str, ...] = ()
+    """Of long rows: columns that nothing maps."""
 
     def record(self) -> dict[str, Any]:
         """Return it as a row of `SUMMARY`."""
-        return {**{name: getattr(self, name) for name in SUMMARY.names}, "stations": list(self.stations)}
+        told = {name: getattr(self, name) for name in SUMMARY.names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Staged":
         """Read a row of `SUMMARY`."""
-        return cls(**{**record, "stations": tuple(record["stations"])})
+        lists: dict[str, Any] = {name: tuple(value) for name, value in record.items() if isinstance(value, list)}
+        return cls(**{**record, **lists})
 
 
 def stage(chunk: Chunk, folder: Path) -> Staged:
     """Parse a chunk and write its rows and rejects into the folder; staging it again gives the same files."""
-    parsed = FORMATS[chunk.format].parse(read(chunk), chunk.layout, last=chunk.last)
+    parsed = parse(chunk)
     if len(parsed.code):
         _write(_table(parsed), _rows_path(folder, chunk.number))
     if parsed.bad:
         columns = {name: [getattr(row, name) for row in parsed.bad] for name in BadRow.__dataclass_fields__}
         _write(pa.table(columns), _rejects_path(folder, chunk.number))
     first, last = (int(parsed.time_ns.min()), int(parsed.time_ns.max())) if len(parsed.code) else (0, 0)
-    return Staged(chunk.number, parsed.lines, len(parsed.code), len(parsed.bad), first, last, parsed.stations)
+    stations, present = _present(parsed)
+    return Staged(
+        number=chunk.number,
+        lines=parsed.lines,
+        rows=len(parsed.code),
+        rejects=len(parsed.bad),
+        first_ns=first,
+        last_ns=last,
+        stations=stations,
+        columns=present,
+        unmapped=parsed.unmapped,
+    )
+
+
+def _present(parsed: Parsed) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Return the stations and, of long rows, a column that each has."""
+    if parsed.which is None:
+        return parsed.stations, None
+    pairs = np.unique(np.column_stack([parsed.code, parsed.which]), axis=0).tolist()
+    return tuple(parsed.stations[a] for a, _ in pairs), tuple(parsed.names[b] for _, b in pairs)
 
 
 def _table(parsed: Parsed) -> pa.Table:
-    stations = pa.DictionaryArray.from_arrays(pa.array(parsed.code), pa.array(parsed.stations, pa.string()))
-    columns: dict[str, Any] = {STATION: stations, TIME: parsed.time_ns}
+    columns: dict[str, Any] = {STATION: _labels(parsed.code, parsed.stations), TIME: parsed.time_ns}
+    if parsed.which is not None:
+        columns[COLUMN] = _labels(parsed.which, parsed.names)
+    if parsed.arrival_ns is not None:
+        columns[ARRIVAL] = parsed.arrival_ns
+    if parsed.flags is not None:
+        columns[FLAG] = parsed.flags
     return pa.table(columns | {f"{PREFIX}{name}": values for name, values in parsed.values.items()})
+
+
+def _labels(code: NDArray[np.int32], names: tuple[str, ...]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(code), pa.array(names, pa.string()))
 
 
 def _write(table: pa.Table, path: Path) -> None:
     # A task that runs twice must not be read half written.
     partial = path.with_suffix(".partial")
-    pq.write_table(table, partial, row_group_size=ROW_GROUP, compression="lz4", use_dictionary=[STATION])
+    pq.write_table(table, partial, row_group_size=ROW_GROUP, compression="lz4", use_dictionary=[STATION, COLUMN])
     partial.replace(path)
 
 
@@ -112,12 +149,21 @@ def staged_rows(staged: Staged, folder: Path, window: Window) -> Parsed | None:
     if not table.num_rows:
         return None
     table = table.unify_dictionaries().combine_chunks()
-    stations = table[STATION].chunk(0)
     values = {
         name.removeprefix(PREFIX): table[name].to_numpy() for name in table.column_names if name.startswith(PREFIX)
     }
-    code = stations.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-    return Parsed(tuple(stations.dictionary.to_pylist()), code, table[TIME].to_numpy(), values, (), staged.lines)
+    stations, code = _unlabelled(table[STATION])
+    names, which = _unlabelled(table[COLUMN]) if COLUMN in table.column_names else ((), None)
+    arrival_ns = table[ARRIVAL].to_numpy() if ARRIVAL in table.column_names else None
+    time_ns = table[TIME].to_numpy()
+    flags = table[FLAG].to_numpy() if FLAG in table.column_names else None
+    return Parsed(stations, code, time_ns, values, (), staged.lines, names, which, arrival_ns=arrival_ns, flags=flags)
+
+
+def _unlabelled(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    labels = column.chunk(0)
+    code = labels.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    return tuple(labels.dictionary.to_pylist()), code
 
 
 def windows(chunks: Iterable[tuple[Staged, int]], *, most: int) -> Sequence[Window]:

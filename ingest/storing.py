@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +14,12 @@ from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS, Window
 from ingest.arrivals import Arrivals
 from ingest.assemble import Rows, all_series, assemble, stations_of
-from ingest.mapping import Column, Deployment
+from ingest.mapping import Column, Deployment, Feed
+from ingest.parsers import Parsed
+from ingest.parsers.table import VALUE
 from ingest.plan import Plan
 from ingest.staging import Staged, staged_rejects, staged_rows, windows
+from ingest.telling import column_of
 
 VALUES_AT_ONCE: Final = 12_000_000
 """Values of all columns that are in memory at once: some 400 MB with what they are turned into."""
@@ -33,20 +36,33 @@ class Stock:
     folder: Path
     """Where it is staged."""
     columns: Mapping[int, tuple[Column, ...]]
-    """Columns of a file, by its place."""
+    """Columns of a file, by its place; of long rows those known beforehand."""
     arrivals: Mapping[str, Arrivals]
     """By feed, for those that have a table."""
 
     def series(self) -> Mapping[str, tuple[Series, ...]]:
         """Return the series of all rows, by variable."""
         feeds = {feed.name: feed for feed in self.deployment.feeds}
-        present = {
-            (feeds[self.plan.files[chunk.file].feed], column, station)
-            for chunk, staged in zip(self.plan.chunks, self.staged, strict=True)
-            for station in staged.stations
-            for column in self.columns[chunk.file]
-        }
+        present: set[tuple[Feed, Column, str]] = set()
+        for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
+            feed = feeds[self.plan.files[chunk.file].feed]
+            if staged.columns is None:
+                present |= {(feed, column, name) for name in staged.stations for column in self.columns[chunk.file]}
+            else:
+                pairs = zip(staged.columns, staged.stations, strict=True)
+                present |= {(feed, self.column(chunk.file, column), station) for column, station in pairs}
         return all_series(present, self.deployment)
+
+    def column(self, place: int, name: str) -> Column:
+        """Return what is in a column of a file, told by its place."""
+        feed = next(feed for feed in self.deployment.feeds if feed.name == self.plan.files[place].feed)
+        return column_of(feed, self.plan.layouts[place], name)
+
+    def width(self, place: int) -> int:
+        """Return the readings of a row of a file, told by its place; 0 where it cannot be read."""
+        if place not in self.columns:
+            return 0
+        return 1 if self.plan.layouts[place].long else len(self.columns[place])
 
     def stations(self) -> tuple[str, ...]:
         """Return the stations of all rows."""
@@ -68,12 +84,12 @@ class Stock:
         rows: Counter[int] = Counter()
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             rows[chunk.file] += staged.rows + staged.rejects
-        return {place: (rows[place], len(columns)) for place, columns in self.columns.items()}
+        return {place: (rows[place], self.width(place)) for place in self.columns}
 
     def readings_rejected(self) -> int:
         """Return how many readings the rejected rows would have been."""
         pairs = zip(self.plan.chunks, self.staged, strict=True)
-        return sum(staged.rejects * len(self.columns[chunk.file]) for chunk, staged in pairs)
+        return sum(staged.rejects * self.width(chunk.file) for chunk, staged in pairs)
 
     def files(self, now_ns: int) -> list[FileEntry]:
         """Return the entries of the ledger of files."""
@@ -88,7 +104,7 @@ class Stock:
                 file.sha256,
                 file.size_bytes,
                 rows[place],
-                rows[place] * len(self.columns.get(place, ())),
+                rows[place] * self.width(place),
                 bad[place] + (place not in self.columns),
                 now_ns,
                 mapping[file.feed],
@@ -129,7 +145,7 @@ def store(
     series = stock.series()
     writer.variables(stock.deployment.variable(name) for name in series)
     writer.stations(stations_of(stock.stations(), stock.deployment, known=known))
-    sizes = [(s, len(stock.columns[c.file])) for c, s in zip(stock.plan.chunks, stock.staged, strict=True)]
+    sizes = [(s, stock.width(c.file)) for c, s in zip(stock.plan.chunks, stock.staged, strict=True)]
     cuts = windows(sizes, most=values_at_once)
     for place, window in enumerate(cuts):
         pieces = _rows(stock, window, now_ns=now_ns)
@@ -152,7 +168,31 @@ def _rows(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
         feed = feeds[stock.plan.files[chunk.file].feed]
         known = stock.arrivals.get(feed.name, Arrivals({}))
         arrival_ns = known.of(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=now_ns)
-        pieces.append(Rows(feed, parsed.stations, parsed.code, parsed.time_ns, arrival_ns, parsed.values))
+        if parsed.arrival_ns is not None:
+            arrival_ns = np.where((arrival_ns == now_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
+        columns = {column.name: column for column in stock.columns[chunk.file]}
+        rows = Rows(feed, columns, parsed.stations, parsed.code, parsed.time_ns, arrival_ns, parsed.values)
+        rows = rows if parsed.flags is None else replace(rows, flag=parsed.flags)
+        pieces += [rows] if parsed.which is None else _by_column(stock, chunk.file, rows, parsed)
+    return pieces
+
+
+def _by_column(stock: Stock, place: int, rows: Rows, parsed: Parsed) -> list[Rows]:
+    """Return long rows apart by their column, so that each piece is a table of one column."""
+    pieces = []
+    for number, name in enumerate(parsed.names):
+        mine = parsed.which == number
+        pieces.append(
+            replace(
+                rows,
+                columns={name: stock.column(place, name)},
+                code=rows.code[mine],
+                time_ns=rows.time_ns[mine],
+                arrival_ns=rows.arrival_ns[mine],
+                values={name: rows.values[VALUE][mine]},
+                flag=None if rows.flag is None else rows.flag[mine],
+            )
+        )
     return pieces
 
 

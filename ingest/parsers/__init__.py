@@ -4,7 +4,36 @@ To add a format, write a module with a `layout` and a `parse` function (see `ing
 the table at the module's end, and import it here.
 """
 
-from ingest.parsers import csv, sensorscope
-from ingest.parsers.table import FORMATS, BadRow, Format, Layout, Parsed, ReadOptions, Unreadable
+from ingest.parsers import climaps, csv, messages, netcdf, parquet, sensorscope, sensorthings, smet, toa5
+from ingest.parsers.table import (
+    FORMATS,
+    BadRow,
+    DocumentFormat,
+    Format,
+    Layout,
+    Parsed,
+    ReadOptions,
+    Unreadable,
+    recognise,
+)
 
-__all__ = ["FORMATS", "BadRow", "Format", "Layout", "Parsed", "ReadOptions", "Unreadable", "csv", "sensorscope"]
+__all__ = [
+    "FORMATS",
+    "BadRow",
+    "DocumentFormat",
+    "Format",
+    "Layout",
+    "Parsed",
+    "ReadOptions",
+    "Unreadable",
+    "climaps",
+    "csv",
+    "messages",
+    "netcdf",
+    "parquet",
+    "recognise",
+    "sensorscope",
+    "sensorthings",
+    "smet",
+    "toa5",
+]

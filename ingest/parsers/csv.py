@@ -1,19 +1,33 @@
-"""Plain tables of text: a header, then one row a station and time, one column a variable; missing is empty.
+"""Tables of delimited text: wide, one row a station and time and one column a variable, or long, one row a value.
 
-A file without a station column holds one station, named as the file is. Times are ISO 8601.
+What the deployment does not say of their form is told by their beginning (`ingest.parsers.head`). A file without a
+station column holds one station, named as the file is.
 """
 
-import csv
+import re
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from hypergrid.errors import InvalidUnit
+from hypergrid.units import convert
 from ingest.parsers import clock, fields
-from ingest.parsers.lines import read_lines
-from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions, Unreadable
+from ingest.parsers.encoding import UTF8, to_utf8
+from ingest.parsers.head import Head, read_head
+from ingest.parsers.lines import Lines, read_lines, single_blanks
+from ingest.parsers.patterns import EPOCHS, ISO
+from ingest.parsers.table import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, ReadOptions, Unreadable
+from ingest.parsers.time_forms import SHARE, AmbiguousDates, fits
+from ingest.parsers.told import Told, column_of, unit_of, variable_name
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
+"""What a column of flags holds where the deployment does not say: the flags themselves."""
+UNKNOWN_FLAG: Final = "unknown flag"
+WRONG_UNIT: Final = "wrong unit"
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
@@ -22,53 +36,82 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     Raises
     ------
     Unreadable
-        There is no header with a time column, or it names a column twice.
+        There is no header with a time column, it names a column twice, or its dates are ambiguous.
     """
-    mark = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
-    first, newline, rest = head[mark:].partition(b"\n")
-    try:
-        header = tuple(
-            name.strip() for name in next(csv.reader([first.decode("utf-8")], delimiter=options.delimiter), [])
-        )
-    except UnicodeDecodeError as error:
-        message = "invalid UTF-8: in the header"
-        raise Unreadable(message) from error
-    if options.time_column not in header:
-        message = (
-            f"no header: a column {options.time_column!r} is needed; the first line has {', '.join(header)[:120]!r}"
-        )
-        raise Unreadable(message)
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        message = f"column named twice: {', '.join(twice)}"
-        raise Unreadable(message)
-    present = [name for name in header if name not in (options.station_column, options.time_column)]
-    if options.columns is None:
-        texts = _columns_of_text(header, rest, options)
-        wanted = tuple(name for name in present if name and name not in texts)
+    told = read_head(head, options)
+    form = told.form
+    special = {told.station_column, *form.time_columns, form.flag_column}
+    if form.long:
+        special |= {form.variable_column, form.value_column, form.unit_column}
+        missing = sorted({form.variable_column, form.value_column, form.unit_column, form.flag_column} - {""})
+        missing = [name for name in missing if name not in told.header]
+        if missing:
+            listed = ", ".join(map(repr, missing))
+            message = f"no header: columns {listed} are needed; it has {', '.join(told.header)[:120]!r}"
+            raise Unreadable(message)
+    present = [name for name in told.header if name not in special]
+    if form.long:
+        wanted: tuple[str, ...] = (form.value_column,)
+    elif options.columns is None:
+        texts = _columns_of_text(told, options)
+        wanted = tuple(name for name in present if name not in texts)
     else:
         wanted = tuple(name for name in present if name in options.columns)
     ignored = tuple(name for name in present if name not in wanted)
-    start = mark + len(first) + len(newline)
-    return Layout(header, wanted, ignored, options, file.rsplit(".", 1)[0], start, 1)
+    if form.unit_column in told.header and options.columns is None:
+        # Nobody says in which unit values are wanted: in the one that a variable has first.
+        units = tuple((name, one.unit or "") for name, one in _told(told, wanted).columns.items())
+        form = replace(form, targets=units)
+    resolved = replace(options, station_column=told.station_column, time_column=form.time_columns[0], text=form)
+    station = form.station or _station_of(file, options.station_pattern)
+    return Layout(
+        told.header, wanted, ignored, resolved, station, told.data_start, told.lines_before,
+        _told(told, wanted), form.long, notes=told.notes, zoned=_is_zoned(told), repeated=told.repeated,
+    )  # fmt: skip
 
 
-def _columns_of_text(header: tuple[str, ...], rest: bytes, options: ReadOptions) -> set[str]:
+def _told(head: Head, wanted: tuple[str, ...]) -> Told:
+    """Return the units that a line of the header or, of a long table, a column has."""
+    form = head.form
+    units = {name: unit for name, unit in head.units.items() if name in wanted}
+    if form.unit_column in head.header:
+        pairs = zip(head.cells(form.variable_column), head.cells(form.unit_column), strict=True)
+        units = {name: unit for name, unit in reversed(list(pairs)) if unit}
+    return Told({name: column_of(variable_name(name), unit) for name, unit in units.items() if unit_of(unit)})
+
+
+def _is_zoned(head: Head) -> bool | None:
+    stamps = [text for text in head.cells(head.form.time_columns[-1]) if text]
+    if not stamps:
+        return None
+    counted = head.form.time_format in EPOCHS or "%z" in (head.form.time_format or "")
+    return counted or sum(bool(re.search(clock.WITH_ZONE, text)) for text in stamps) >= SHARE * len(stamps)
+
+
+def _station_of(file: str, pattern: str) -> str:
+    name = file.removesuffix(".gz").rsplit(".", 1)[0]
+    if pattern:
+        match = re.search(pattern, file)
+        if match is None:
+            message = f"no station: station_pattern {pattern!r} finds none in the file's name {file!r}"
+            raise Unreadable(message)
+        name = match[1]
+    return name.strip() or file
+
+
+def _columns_of_text(head: Head, options: ReadOptions) -> set[str]:
     """Return the columns that hold no number and some text in the first rows: remarks, not readings."""
-    whole = rest[: rest.rfind(b"\n") + 1] or rest
-    rows = list(csv.reader(whole.decode("utf-8", errors="replace").splitlines()[:1000], delimiter=options.delimiter))
     found = set()
-    for place, name in enumerate(header):
-        cells = [row[place].strip() for row in rows if len(row) == len(header)]
-        said = [cell for cell in cells if cell and cell not in options.nodata]
-        if said and not any(_is_number(cell) for cell in said):
+    for name in head.header:
+        said = [cell for cell in head.cells(name) if cell and cell not in options.nodata]
+        if said and not any(_is_number(cell, head.form.decimal or ".") for cell in said):
             found.add(name)
     return found
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str, decimal: str) -> bool:
     try:
-        float(text)
+        float(text.replace(decimal, "."))
     except ValueError:
         return False
     return True
@@ -76,22 +119,127 @@ def _is_number(text: str) -> bool:
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk; see `ingest.parsers.table.Format`."""
-    options = layout.options
-    lines = read_lines(data, delimiter=options.delimiter, fields=len(layout.header), quotes=True, last=last)
-    types: dict[str, pa.DataType] = {options.time_column: pa.string()}
-    has_station = options.station_column in layout.header
-    if has_station:
-        types[options.station_column] = fields.LABEL
-    types |= dict.fromkeys(layout.wanted, pa.float64())
-    table = fields.read_columns(lines, layout, types, quotes=True)
-    if has_station:
+    options, form = layout.options, layout.options.text
+    if form.encoding not in (None, UTF8):
+        data = to_utf8(data, form.encoding or UTF8)
+    if form.delimiter == BLANKS:
+        data = single_blanks(data)
+    lines = read_lines(
+        data,
+        delimiter=fields.separator(form),
+        fields=len(layout.header),
+        quotes=form.delimiter != BLANKS,
+        last=last,
+        comment=(form.comment or "").encode(),
+        repeated=layout.repeated,
+    )
+    types: dict[str, pa.DataType] = dict.fromkeys(form.time_columns, pa.string())
+    labels = [name for name in (options.station_column, form.variable_column, form.unit_column, form.flag_column)
+              if name in layout.header]  # fmt: skip
+    types |= dict.fromkeys(labels, fields.LABEL) | dict.fromkeys(layout.wanted, pa.float64())
+    table = fields.read_columns(lines, layout, types, quotes=form.delimiter != BLANKS)
+    stations: tuple[str, ...] = (layout.station,)
+    code = np.zeros(len(lines.number), np.int32)
+    if options.station_column in layout.header:
         stations, code = fields.labels(table, options.station_column, lines)
-    else:
-        stations, code = (layout.station,), np.zeros(len(lines.number), np.int32)
-    texts = fields.text_of(table, options.time_column)
-    time_ns = clock.from_text(texts, options.timezone, options.time_column, lines)
-    values = {name: fields.numbers(table, name, lines, options.nodata) for name in layout.wanted}
-    return fields.gather(stations, code, time_ns, values, lines)
+    names: tuple[str, ...] = ()
+    which = code
+    if form.long:
+        names, which = fields.labels(table, form.variable_column, lines, what="variable")
+    group = code.astype(np.int64) * max(1, len(names)) + (which if form.long else 0)
+    time_ns = clock.from_text(_stamps(table, form.time_columns), clock.stamps_of(options), lines, group=group)
+    values = {
+        name: fields.numbers(table, name, lines, options.nodata, decimal=form.decimal or ".") for name in layout.wanted
+    }
+    flags = _flags(table, layout, lines)
+    if not form.long:
+        return fields.gather(stations, code, time_ns, values, lines, flags=flags)
+    value = _in_wanted_units(table, layout, values[form.value_column], names, which, lines)
+    return _long(
+        layout, fields.gather(stations, code, time_ns, {VALUE: value}, lines, flags=flags), names, which[lines.sound]
+    )
 
 
-FORMATS.add("csv", Format("csv", None, layout, parse))
+def _stamps(table: pa.Table, columns: tuple[str, ...]) -> pa.Array:
+    texts = [fields.text_of(table, column) for column in columns]
+    return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, " ")
+
+
+def _flags(table: pa.Table, layout: Layout, lines: Lines) -> NDArray[np.uint8] | None:
+    """Return the flags that rows came with, shape (n,); refuse rows whose flag nobody knows."""
+    form = layout.options.text
+    if form.flag_column not in layout.header:
+        return None
+    known = dict(form.flags or QARTOD)
+    texts, code = fields.labels(table, form.flag_column, lines, what=None)
+    numbers = np.array([known.get(text, 0) for text in texts] or [0], np.uint8)
+    # No flag at all: nobody has evaluated the value.
+    numbers[[place for place, text in enumerate(texts) if not text and text not in known]] = 2
+    flags = numbers[code]
+    lines.refuse(
+        flags == 0, form.flag_column, lambda row: f"{UNKNOWN_FLAG}: {texts[code[row]][:40]!r}; map it in [feed.flags]"
+    )
+    return flags
+
+
+def _in_wanted_units(
+    table: pa.Table,
+    layout: Layout,
+    value: NDArray[np.float64],
+    names: tuple[str, ...],
+    which: NDArray[np.int32],
+    lines: Lines,
+) -> NDArray[np.float64]:
+    """Return values in the units that the deployment wants, where each row says its unit."""
+    form = layout.options.text
+    if form.unit_column not in layout.header or not form.targets:
+        return value
+    targets = dict(form.targets)
+    units, code = fields.labels(table, form.unit_column, lines, what=None)
+    converted = value.copy()
+    pairs, member = np.unique(which.astype(np.int64) * len(units) + code, return_inverse=True)
+    for place, pair in enumerate(pairs.tolist()):
+        name, unit = names[pair // len(units)], units[pair % len(units)]
+        rows = member == place
+        if name in targets and unit:
+            try:
+                converted[rows] = convert(value[rows], unit_of(unit) or unit, targets[name])
+            except InvalidUnit as error:
+                lines.refuse(rows, form.unit_column, f"{WRONG_UNIT}: {name}: {error}")
+    return converted
+
+
+def _long(layout: Layout, parsed: Parsed, names: tuple[str, ...], which: NDArray[np.int32]) -> Parsed:
+    """Return the rows of variables that something maps, and which these are."""
+    columns = layout.options.columns
+    unmapped = () if columns is None else tuple(sorted({names[i] for i in np.unique(which)} - set(columns)))
+    if unmapped:
+        kept = ~np.isin(which, [place for place, name in enumerate(names) if name in unmapped])
+        which = which[kept]
+        stations, code = fields.used(parsed.stations, parsed.code[kept])
+        values = {VALUE: parsed.values[VALUE][kept]}
+        flags = None if parsed.flags is None else parsed.flags[kept]
+        parsed = Parsed(stations, code, parsed.time_ns[kept], values, parsed.bad, parsed.lines, flags=flags)
+    present, which = fields.used(names, which)
+    return replace(parsed, names=present, which=which, unmapped=unmapped)
+
+
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell a file by a header with a time column above rows of as many cells, most of them with a time stamp."""
+    try:
+        told = read_head(head, ReadOptions())
+    except AmbiguousDates as error:
+        return f"a table with {error}"
+    except Unreadable:
+        return None
+    stamps = [" ".join(parts) for parts in zip(*map(told.cells, told.form.time_columns), strict=True)]
+    if len(told.header) < 2 or not fits(stamps, told.form.time_format or ISO):
+        return None
+    below = [line for line in head[told.data_start :].splitlines()[:100] if line.strip()]
+    if len(told.rows[:100]) < SHARE * (len(below) - 1):
+        return None
+    time = " and ".join(repr(name) for name in told.form.time_columns)
+    return f"a table of {len(told.header)} columns under a header, with the time in {time}"
+
+
+FORMATS.add("csv", Format("csv", None, layout, parse, sniff))

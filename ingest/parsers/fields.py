@@ -16,7 +16,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from ingest.parsers.lines import Lines
-from ingest.parsers.table import Layout, Parsed
+from ingest.parsers.table import BLANKS, Layout, Parsed, TextForm
 
 BAD_NUMBER: Final = "bad number"
 
@@ -55,39 +55,49 @@ def _read(lines: Lines, layout: Layout, types: Mapping[str, pa.DataType], *, quo
         io.BytesIO(lines.data),
         read_options=pa.csv.ReadOptions(column_names=list(layout.header), block_size=len(lines.data) + 1),
         parse_options=pa.csv.ParseOptions(
-            delimiter=layout.options.delimiter, quote_char='"' if quotes else False, ignore_empty_lines=True
+            delimiter=separator(layout.options.text), quote_char='"' if quotes else False, ignore_empty_lines=True
         ),
         convert_options=pa.csv.ConvertOptions(
             column_types=dict(types),
             include_columns=list(types),
             null_values=[*layout.options.nodata, ""],
             strings_can_be_null=False,
+            decimal_point=layout.options.text.decimal or ".",
         ),
     )
 
 
-def numbers(table: pa.Table, column: str, lines: Lines, nodata: tuple[str, ...]) -> NDArray[np.float64]:
+def separator(form: TextForm) -> str:
+    """Return what parts two cells; blanks, of which there may be many, are made one before."""
+    return " " if form.delimiter == BLANKS else form.delimiter or ","
+
+
+def numbers(
+    table: pa.Table, column: str, lines: Lines, nodata: tuple[str, ...], *, decimal: str = "."
+) -> NDArray[np.float64]:
     """Return a column as numbers, shape (n,), NaN where nothing was measured; refuse lines with no finite number."""
     array = _joined(table[column])
     if pa.types.is_string(array.type):
-        array = _careful(array, column, lines, nodata)
+        array = _careful(array, column, lines, nodata, decimal)
     values = array.to_numpy(zero_copy_only=False)
     if np.isinf(values).any():
         lines.refuse(np.isinf(values), column, f"{BAD_NUMBER}: infinite")
-    for number in _numeric(nodata):
+    for number in _numeric(nodata, decimal):
         # A station may write -999 as -999.000.
         if (values == number).any():
             values = np.where(values == number, np.nan, values)
     return values
 
 
-def _careful(text: pa.Array, column: str, lines: Lines, nodata: tuple[str, ...]) -> pa.Array:
+def _careful(text: pa.Array, column: str, lines: Lines, nodata: tuple[str, ...], decimal: str) -> pa.Array:
     text = pc.utf8_trim_whitespace(text)
     nothing = pc.or_(pc.is_in(text, pa.array([*nodata, ""], pa.string())), pc.match_substring_regex(text, _NAN))
-    usable = pc.match_substring_regex(text, _NUMBER)
+    usable = pc.match_substring_regex(text, _NUMBER if decimal == "." else _NUMBER.replace("\\.", ","))
     wrong = pc.invert(pc.or_(usable, nothing)).to_numpy(zero_copy_only=False)
     lines.refuse(wrong, column, lambda row: f"{BAD_NUMBER}: {_quoted(text, row)} in {column}")
     digits = pc.utf8_ltrim(pc.if_else(pc.and_(usable, pc.invert(nothing)), text, None), characters="+")
+    if decimal != ".":
+        digits = pc.replace_substring(digits, decimal, ".")
     return digits.cast(pa.float64())
 
 
@@ -105,16 +115,21 @@ def integers(table: pa.Table, column: str, lines: Lines) -> NDArray[np.int64]:
     return array.to_numpy(zero_copy_only=False)
 
 
-def labels(table: pa.Table, column: str, lines: Lines) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Return the distinct names of a column and which one each row has; refuse lines where it is empty."""
+def labels(
+    table: pa.Table, column: str, lines: Lines, *, what: str | None = "station"
+) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Return the distinct names of a column and which one each row has; refuse lines where it is empty.
+
+    `what` is in the column; None: it may be empty.
+    """
     array = _joined(table[column])
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     names = tuple(name.strip() for name in array.dictionary.to_pylist())
     code = array.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
     empty = [index for index, name in enumerate(names) if not name]
-    if empty:
-        lines.refuse(np.isin(code, empty), column, f"no station: the column {column} is empty")
+    if empty and what is not None:
+        lines.refuse(np.isin(code, empty), column, f"no {what}: the column {column} is empty")
     return names, code
 
 
@@ -135,23 +150,32 @@ def gather(
     time_ns: NDArray[np.int64],
     values: Mapping[str, NDArray[np.float64]],
     lines: Lines,
+    *,
+    flags: NDArray[np.uint8] | None = None,
 ) -> Parsed:
     """Return the rows that nobody refused, and the stations that these have, each named once."""
     kept = lines.sound
     if not kept.all():
         code, time_ns = code[kept], time_ns[kept]
         values = {name: column[kept] for name, column in values.items()}
-    used = [stations[index] for index in np.unique(code).tolist()]
-    names = tuple(dict.fromkeys(used))
-    place = np.array([names.index(name) if name in names else 0 for name in stations] or [0], np.int32)
-    return Parsed(names, place[code], time_ns, values, lines.refused(), lines.count)
+        flags = flags if flags is None else flags[kept]
+    names, code = used(stations, code)
+    return Parsed(names, code, time_ns, values, lines.refused(), lines.count, flags=flags)
 
 
-def _numeric(nodata: tuple[str, ...]) -> list[float]:
+def used(names: tuple[str, ...], code: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Return those of the names that a code has, each named once, and the code among them."""
+    present = np.unique(code)
+    found = {name: place for place, name in enumerate(dict.fromkeys(names[index] for index in present.tolist()))}
+    place = np.array([found.get(name, 0) for name in names] or [0], np.int32)
+    return tuple(found), place[code]
+
+
+def _numeric(nodata: tuple[str, ...], decimal: str) -> list[float]:
     found = []
     for text in nodata:
         try:
-            found.append(float(text))
+            found.append(float(text.replace(decimal, ".")))
         except ValueError:
             continue
     return [number for number in found if np.isfinite(number)]

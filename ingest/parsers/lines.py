@@ -1,6 +1,7 @@
 """The lines of a chunk of text: which have the right form, without looking at what is in their fields."""
 
 import csv
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,9 @@ BINARY: Final = "binary"
 INVALID_UTF8: Final = "invalid UTF-8"
 
 _NEWLINE: Final = ord("\n")
+_UNEVEN: Final = re.compile(rb"  |\t|^ | $|\n | \r?\n")
+_BLANKS: Final = re.compile(rb"[ \t]+")
+_EDGES: Final = re.compile(rb"(?m)^ | (?=\r?$)")
 
 
 @dataclass(eq=False)
@@ -54,13 +58,27 @@ class Lines:
         return tuple(sorted(self.bad, key=lambda row: row.line))
 
 
+def single_blanks(data: bytes) -> bytes:
+    """Return text with one blank in place of many and of tabs, and none at the edges of lines."""
+    return _EDGES.sub(b"", _BLANKS.sub(b" ", data)) if _UNEVEN.search(data) else data
+
+
 def show(text: bytes) -> str:
     """Return the beginning of a line as text that can be printed, whatever its bytes are."""
     decoded = text[: 4 * TEXT_MOST].decode("utf-8", errors="backslashreplace").replace("\0", "\\x00")
     return decoded[:TEXT_MOST]
 
 
-def read_lines(source: bytes, *, delimiter: str, fields: int, quotes: bool, last: bool) -> Lines:
+def read_lines(
+    source: bytes,
+    *,
+    delimiter: str,
+    fields: int,
+    quotes: bool,
+    last: bool,
+    comment: bytes = b"",
+    repeated: bytes = b"",
+) -> Lines:
     """Return the lines of a chunk that have `fields` fields; blank lines are neither rows nor bad.
 
     Parameters
@@ -71,9 +89,13 @@ def read_lines(source: bytes, *, delimiter: str, fields: int, quotes: bool, last
         What parts two fields, and whether double quotes may enclose one.
     last
         The chunk ends where its file ends: a last line without newline that is too short was cut off.
+    comment, repeated
+        How lines begin, and a whole line, that are passed over as blank ones are; empty: none.
     """
     if b"\r" in source:
         source = source.replace(b"\r\n", b"\n")
+        if b"\r" in source:
+            source = _part_at_returns(source, delimiter.encode(), fields)
     octets = np.frombuffer(source, np.uint8)
     stops = np.flatnonzero(octets == _NEWLINE)
     open_end = len(source) > 0 and octets[-1] != _NEWLINE
@@ -89,6 +111,9 @@ def read_lines(source: bytes, *, delimiter: str, fields: int, quotes: bool, last
         # Seldom more than a few lines: those of one field, which may be blanks alone.
         for row in np.flatnonzero((found == 1) & ~blank).tolist():
             blank[row] = not source[starts[row] : stops[row]].strip()
+    for text, whole in ((comment, False), (repeated, True)):
+        if text and text in source:
+            blank |= _beginning_with(lines, octets, text, whole=whole)
     lines.sound &= ~blank
     _refuse_bytes(lines, octets)
     if quotes and b'"' in source:
@@ -99,6 +124,27 @@ def read_lines(source: bytes, *, delimiter: str, fields: int, quotes: bool, last
         lines.refuse(_only(len(wrong), len(wrong) - 1), "", reason)
     lines.refuse(wrong, "", lambda row: f"{WRONG_COUNT}: {fields} needed, {found[row]} found")
     return _left(lines, octets, open_end=open_end)
+
+
+def _part_at_returns(source: bytes, delimiter: bytes, fields: int) -> bytes:
+    """Let carriage returns end lines where all that they part are whole rows; elsewhere they are damage, and stay."""
+    lines = source.split(b"\n")
+    for place, line in enumerate(lines):
+        if b"\r" in line and all(part.count(delimiter) == fields - 1 for part in line.rstrip(b"\r").split(b"\r")):
+            lines[place] = line.rstrip(b"\r").replace(b"\r", b"\n")
+    return b"\n".join(lines)
+
+
+def _beginning_with(lines: Lines, octets: NDArray[np.uint8], text: bytes, *, whole: bool) -> NDArray[np.bool_]:
+    """Return which lines begin with a text, or are equal to it."""
+    length = lines.stops - lines.starts
+    found = length == len(text) if whole else length >= len(text)
+    rows = np.flatnonzero(found)
+    for place, byte in enumerate(text):
+        rows = rows[octets[lines.starts[rows] + place] == byte]
+    found[:] = False
+    found[rows] = True
+    return found
 
 
 def _refuse_bytes(lines: Lines, octets: NDArray[np.uint8]) -> None:

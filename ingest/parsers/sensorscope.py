@@ -4,14 +4,15 @@ Station, year, month, day, hour, minute, second (local clock), epoch [s UTC], an
 of a row; the clock must be a possible date, for a row whose clock is none was damaged.
 """
 
-import re
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
 
 from ingest.parsers import clock, fields
-from ingest.parsers.lines import read_lines
-from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions
+from ingest.parsers.lines import read_lines, single_blanks
+from ingest.parsers.table import FORMATS, Format, Layout, Parsed, ReadOptions, TextForm
+from ingest.parsers.told import Told, column_of
 
 CLOCK: Final = ("year", "month", "day", "hour", "minute", "second")
 """Columns of the local clock."""
@@ -28,10 +29,13 @@ COLUMNS: Final = (
 )
 """Columns of numbers, in file order after the epoch."""
 
-_UNEVEN: Final = re.compile(rb"  |\t|^ | $|\n | \r?\n")
-_BLANKS: Final = re.compile(rb"[ \t]+")
-_EDGES: Final = re.compile(rb"(?m)^ | (?=\r?$)")
+_UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degree")
+TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)}, zone="UTC")
+"""The format fixes the units."""
+
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_FIELDS: Final = 1 + len(CLOCK) + 1 + len(COLUMNS)
+_DAY_S: Final = 86_400
 
 
 def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
@@ -40,14 +44,13 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
     ignored = tuple(name for name in COLUMNS if name not in wanted)
     start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
     header = ("station", *CLOCK, "epoch", *COLUMNS)
-    blank = ReadOptions(options.columns, options.timezone, options.nodata, delimiter=" ")
-    return Layout(header, wanted, ignored, blank, file, start, 0)
+    blank = ReadOptions(options.columns, options.timezone, options.nodata, text=TextForm(" "))
+    return Layout(header, wanted, ignored, blank, file, start, 0, TOLD)
 
 
 def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     """Parse a chunk; see `ingest.parsers.table.Format`."""
-    if _UNEVEN.search(data):
-        data = _EDGES.sub(b"", _BLANKS.sub(b" ", data))
+    data = single_blanks(data)
     lines = read_lines(data, delimiter=" ", fields=len(layout.header), quotes=False, last=last)
     types = {"station": fields.LABEL} | dict.fromkeys((*CLOCK, "epoch"), pa.int64())
     types |= dict.fromkeys(layout.wanted, pa.float64())
@@ -59,4 +62,19 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     return fields.gather(stations, code, time_ns, values, lines)
 
 
-FORMATS.add("sensorscope", Format("sensorscope", COLUMNS, layout, parse))
+def sniff(head: bytes, file: str) -> str | None:
+    """Tell a file by its first rows: 17 numbers, of which a possible date and an epoch within a day of it."""
+    rows = [line.split() for line in head.splitlines()[:5] if line.strip()]
+    rows = rows[: -1 if len(rows) > 1 and len(rows[-1]) < _FIELDS else None]
+    for row in rows:
+        try:
+            year, month, day, hour, minute, second, epoch = (int(cell) for cell in row[1:8])
+            clock_s = datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
+        except ValueError:
+            return None
+        if len(row) != _FIELDS or abs(clock_s - epoch) > _DAY_S:
+            return None
+    return "17 fields parted by blanks: a station, a date, the epoch of that date, nine numbers" if rows else None
+
+
+FORMATS.add("sensorscope", Format("sensorscope", COLUMNS, layout, parse, sniff))

@@ -1,20 +1,74 @@
 """The table of formats, and the records that every parser takes and gives."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.registry import Registry
+from ingest.parsers.told import NOTHING, Told
 
+VALUE: Final = ""
+"""The one column of long rows."""
 TEXT_MOST: Final = 200
 """Characters of a bad row that are kept; the whole row is in the raw copy of its file."""
 
 
 class Unreadable(ValueError):
     """A whole file that cannot be read; it becomes one reject of line 0."""
+
+
+BLANKS: Final = "blanks"
+"""In place of a delimiter: any number of blanks and tabs."""
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """The form of delimited text. What is None or empty is told by the file's beginning."""
+
+    delimiter: str | None = None
+    """What parts two cells: one character, or `BLANKS`."""
+    decimal: str | None = None
+    """"." or ","."""
+    encoding: str | None = None
+    comment: str | None = None
+    """How lines begin that are no rows; empty: there are none."""
+    skip_lines: int = 0
+    """Lines above the header."""
+    header_lines: int | None = None
+    """Lines of the header, comments not counted; 0: there is none."""
+    name_lines: tuple[int, ...] = (1,)
+    """Those of them that name the columns, from 1; the texts of several are joined by a blank."""
+    unit_line: int = 0
+    """That of them that has the units, from 1; 0: none."""
+    names: tuple[str, ...] = ()
+    """Names of the columns, in place of those of the header."""
+    time_columns: tuple[str, ...] = ()
+    """Columns whose texts, joined by blanks, are the time stamp."""
+    time_format: str | None = None
+    """"iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns", or a pattern as of strptime."""
+    station: str = ""
+    """The station of all rows, where no column names it."""
+    variable_column: str = ""
+    """Long tables, a row a value: what the value is of."""
+    value_column: str = ""
+    """Long tables: the value."""
+    unit_column: str = ""
+    """Long tables: its unit."""
+    flag_column: str = ""
+    """The flag that the values of a row came with."""
+    flags: tuple[tuple[str, int], ...] = ()
+    """Texts of the flag column to flags of QARTOD."""
+    targets: tuple[tuple[str, str], ...] = ()
+    """Long tables with units: the unit that the values of a column are wanted in, by its name."""
+
+    @property
+    def long(self) -> bool:
+        """Whether a row holds one value."""
+        return bool(self.variable_column)
 
 
 @dataclass(frozen=True)
@@ -29,7 +83,12 @@ class ReadOptions:
     """Texts that mean that the station reported without a value."""
     station_column: str = "station"
     time_column: str = "time"
-    delimiter: str = ","
+    station_pattern: str = ""
+    """Regular expression whose group is the station in the name of a device or a file; empty: the whole name is."""
+    given: tuple[str, ...] = ()
+    """Keys that the deployment gives for the feed: what a file tells does not replace them."""
+    text: TextForm = TextForm()
+    """What is particular to delimited text."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +108,18 @@ class Layout:
     """Where the rows begin [bytes from the file's start]."""
     lines_before: int
     """Lines above the first row."""
+    told: Told = NOTHING
+    """What the file tells of its stations and columns."""
+    long: bool = False
+    """A row is one reading, of the station and the column that it names; `wanted` is then what is known beforehand."""
+    detail: Any = None
+    """What else the format's own parser needs."""
+    notes: tuple[str, ...] = ()
+    """What was recognised of the form, and by what."""
+    zoned: bool | None = None
+    """Whether the first time stamps carry their zone, or count from 1970 UTC; None: that is not told."""
+    repeated: bytes = b""
+    """The line of the header; one that is equal to it is no row."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +147,19 @@ class Parsed:
     bad: tuple[BadRow, ...]
     """Rows that are not among the n, by line."""
     lines: int
-    """Lines of the chunk, blank ones included."""
+    """Lines of the chunk, blank ones included; rows where the format has no lines."""
+    names: tuple[str, ...] = ()
+    """Long rows: what the values are of; `values` then has them all under the name `VALUE`."""
+    which: NDArray[np.int32] | None = None
+    """Long rows: which of `names` a row's value is of, shape (n,)."""
+    unmapped: tuple[str, ...] = ()
+    """Long rows: names that nothing maps; their rows are not among the n."""
+    arrival_ns: NDArray[np.int64] | None = None
+    """When it arrived [ns since 1970 UTC], 0 where that is not told, shape (n,)."""
+    counter: NDArray[np.int64] | None = None
+    """The device's own count of its messages, -1 where there is none, shape (n,)."""
+    flags: NDArray[np.uint8] | None = None
+    """Flags of QARTOD that the rows came with, shape (n,)."""
 
 
 class Parse(Protocol):
@@ -85,6 +168,10 @@ class Parse(Protocol):
     def __call__(self, data: bytes, layout: Layout, *, last: bool) -> Parsed:
         """Parse whole lines; `last`: they end the file."""
         ...
+
+
+def _says_nothing(head: bytes, file: str) -> str | None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -101,7 +188,40 @@ class Format:
     """Columns of numbers where the format fixes them; None where the header does."""
     layout: Callable[[bytes, str, ReadOptions], Layout]
     parse: Parse
+    sniff: Callable[[bytes, str], str | None] = _says_nothing
+    """`sniff(head, file)`: why a file is of this format, told by its first bytes and its name; None where it is not."""
 
 
-FORMATS: Final = Registry[Format]("format")
+@dataclass(frozen=True)
+class DocumentFormat:
+    """One row of the table: a format that is no lines of text, and is read by pieces of its own from the file itself.
+
+    `layout(path, options)` reads what the file tells; `cut(path, layout, chunk_bytes)` returns the bounds of pieces
+    that are about so large [bytes] when parsed (numbers of rows, say, from the first to behind the last);
+    `parse(path, layout, start, stop)` parses one. All raise `Unreadable` for what has no such form: the first two cost
+    the file, the last one its piece.
+    """
+
+    name: str
+    layout: Callable[[Path, ReadOptions], Layout]
+    cut: Callable[[Path, Layout, int], list[int]]
+    parse: Callable[[Path, Layout, int, int], Parsed]
+    sniff: Callable[[bytes, str], str | None] = _says_nothing
+    columns: None = None
+    link: Callable[[Sequence[Layout]], list[Layout]] | None = None
+    """Where files of a feed tell of one another's columns: returns all layouts, each with what the others tell."""
+
+
+FORMATS: Final = Registry[Format | DocumentFormat]("format")
 """Formats by name."""
+GENERAL: Final = "csv"
+"""The format that is asked last, for it takes any table of text."""
+
+
+def recognise(head: bytes, file: str) -> tuple[str, str] | None:
+    """Return the format of a file and why it is that, told by its first bytes and its name; None where none fits."""
+    for name in sorted(FORMATS, key=lambda name: (name == GENERAL, name)):
+        reason = FORMATS[name].sniff(head, file)
+        if reason is not None:
+            return name, reason
+    return None

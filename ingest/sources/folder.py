@@ -3,24 +3,33 @@
 import fnmatch
 import hashlib
 import os
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import numpy as np
+
 from hypergrid.errors import InvalidDeployment, NotFound
 from ingest.mapping import FILE_NAME, Deployment, Feed
-from ingest.parsers import FORMATS, Layout, Unreadable
+from ingest.parsers import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
+from ingest.parsers.clock import changes, repeated
+from ingest.parsers.encoding import has_lines
+from ingest.sources.packed import Member, members, opened, plain_head, rewritten, unpacked
 
 HEAD_BYTES: Final = 1 << 16
 """What is read of a file to tell its form [bytes]."""
 CHUNK_BYTES: Final = 8 << 20
 """Nominal length of a chunk [bytes]; parsing one takes some ten times as much memory."""
+HEAD_MOST_BYTES: Final = 1 << 20
+"""What is read at most where the first lines are long [bytes]."""
 LINE_MOST_BYTES: Final = 1 << 20
 """No line of a station file is longer [bytes]."""
 COMPANIONS: Final = ("arrivals.csv", "stations.csv", "faults.csv")
 """Names of files that, beside a deployment file, go with the data and are none."""
+_LINES_LEAST: Final = 3
 BINARY: Final = "binary"
 EMPTY: Final = "empty file"
 
@@ -39,6 +48,17 @@ class SourceFile:
     """Its time of modification when it was found [ns since 1970 UTC]."""
     sha256: str = ""
     """Hash of its content; empty until it was read."""
+    member: Member | None = None
+    """It is packed in the file at `path`, until `made_plain` has unpacked it."""
+    refused: str = ""
+    """Why it cannot be read at all, where that is known already."""
+    text: Path | None = None
+    """A copy that can be cut at ends of lines, where it cannot itself."""
+
+    @property
+    def readable(self) -> Path:
+        """What is to be parsed."""
+        return self.text or self.path
 
 
 @dataclass(frozen=True)
@@ -54,7 +74,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole lines of a file that are parsed in one go; can be sent to another process."""
+    """Whole lines of a file, or a piece of a document, parsed in one go; can be sent to another process."""
 
     number: int
     """Place among all chunks of a run, in the order of files and lines."""
@@ -64,7 +84,7 @@ class Chunk:
     format: str
     layout: Layout
     start: int
-    """First byte."""
+    """First byte, or the first of a document's own count."""
     stop: int
     """First byte after it."""
     last: bool
@@ -84,6 +104,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
         A path does not exist.
     """
     placed: list[tuple[Path, Path]] = []
+    packed: list[Member | str | None] = []
     feeds: list[Feed] = []
     ignored: list[str] = []
     companions: list[str] = []
@@ -97,20 +118,49 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
         if path.name == FILE_NAME or (real not in given and real in arrivals):
             continue
         name = path.relative_to(root).as_posix()
-        feed = _feed_of(path.name, deployment.feeds)
+        inner = _members(path)
+        if inner is not None:
+            for member in inner:
+                shown = path / member.name if isinstance(member, Member) else path
+                feed = deployment.feeds[0] if isinstance(member, str) else _feed_of(path, member, deployment)
+                if feed is None:
+                    ignored.append(shown.relative_to(root).as_posix())
+                else:
+                    placed.append((root, path if path.suffix.lower() == ".gz" else shown))
+                    packed.append(member)
+                    feeds.append(feed)
+            continue
+        feed = _feed_of(path, None, deployment)
         if real not in given and _is_companion(path, deployment):
             companions += [name] if feed else []
         elif feed is None:
             ignored.append(name)
         else:
             placed.append((root, path))
+            packed.append(None)
             feeds.append(feed)
-    status = [path.stat() for _, path in placed]
     files = (
-        SourceFile(path, name, feed.name, s.st_size, s.st_mtime_ns)
-        for (_, path), name, feed, s in zip(placed, _told_apart(placed), feeds, status, strict=True)
+        _found(path, name, feed, inner)
+        for (_, path), name, feed, inner in zip(placed, _told_apart(placed), feeds, packed, strict=True)
     )
     return Found(tuple(files), tuple(ignored), tuple(companions))
+
+
+def _members(path: Path) -> list[Member] | list[str] | None:
+    """Return what is packed in a file, or why that cannot be told; None where it is not packed."""
+    try:
+        return members(path)
+    except Unreadable as error:
+        return [str(error)]
+
+
+def _found(path: Path, name: str, feed: Feed, packed: Member | str | None) -> SourceFile:
+    # Files within another have no place of their own on the disk.
+    here = next(one for one in (path, *path.parents) if one.is_file())
+    status = here.stat()
+    member = packed if isinstance(packed, Member) else None
+    refused = packed if isinstance(packed, str) else ""
+    return SourceFile(here, name, feed.name, status.st_size, status.st_mtime_ns, member=member, refused=refused)
 
 
 def _arrivals(deployment: Deployment) -> set[Path]:
@@ -142,8 +192,20 @@ def _name(root: Path, path: Path, above: int) -> str:
     return Path(*folders[max(0, len(folders) - above) :], path.relative_to(root)).as_posix()
 
 
-def _feed_of(name: str, feeds: Iterable[Feed]) -> Feed | None:
-    return next((feed for feed in feeds if fnmatch.fnmatchcase(name, feed.files)), None)
+def _feed_of(path: Path, member: Member | None, deployment: Deployment) -> Feed | None:
+    """Return the feed of a file: by its name, or without a deployment file by what its first bytes are like."""
+    name = path.name if member is None else Path(member.name).name
+    named = next((feed for feed in deployment.feeds if fnmatch.fnmatchcase(name, feed.files)), None)
+    if deployment.declared:
+        return named
+    try:
+        with opened(path, member) as stream:
+            recognised = recognise(plain_head(stream.read(HEAD_BYTES), None), name)
+    except Unreadable:
+        # Why is told when it is read.
+        recognised = None
+    by_format = {feed.format: feed for feed in deployment.feeds}
+    return named if recognised is None else by_format.get(recognised[0], named)
 
 
 def _walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Path]]:
@@ -187,6 +249,48 @@ def find_deployment(paths: Sequence[Path]) -> Path | None:
     return found[0] if found else None
 
 
+def first_bytes(file: SourceFile, feed: Feed) -> bytes:
+    """Return the first bytes of a file, unpacked and rewritten where needed: enough for its first lines.
+
+    Raises
+    ------
+    Unreadable
+        It cannot be unpacked.
+    """
+    with opened(file.readable, file.member) as stream:
+        head = stream.read(HEAD_BYTES)
+        # A header of thousands of columns is longer.
+        while head.count(b"\n") < _LINES_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
+            head += more
+    return head if isinstance(FORMATS[feed.format], DocumentFormat) else plain_head(head, feed.options.text.encoding)
+
+
+def made_plain(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
+    """Return a file that can be read at any place: unpacked, and as text with lines, into folders of its own.
+
+    Raises
+    ------
+    Unreadable
+        It cannot be unpacked.
+    """
+    if file.refused:
+        raise Unreadable(file.refused)
+    if file.member is not None:
+        path = unpacked(file.path, file.member, Path(tempfile.mkdtemp(dir=scratch)))
+        status = path.stat()
+        file = replace(file, path=path, size_bytes=status.st_size, changed_ns=status.st_mtime_ns, member=None)
+    encoding = feed.options.text.encoding
+    if isinstance(FORMATS[feed.format], DocumentFormat):
+        return file
+    with file.path.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    if has_lines(head, encoding):
+        return file
+    return replace(
+        file, text=rewritten(file.path, file.size_bytes, head, encoding, Path(tempfile.mkdtemp(dir=scratch)))
+    )
+
+
 def layout_of(file: SourceFile, feed: Feed) -> Layout:
     """Read the beginning of a file.
 
@@ -195,38 +299,64 @@ def layout_of(file: SourceFile, feed: Feed) -> Layout:
     Unreadable
         It is empty or binary, or has no such form as the feed says.
     """
-    with file.path.open("rb") as stream:
-        head = stream.read(HEAD_BYTES)
+    form = FORMATS[feed.format]
+    head = first_bytes(file, feed)
     if not head.strip():
         if file.size_bytes <= HEAD_BYTES:
             message = f"{EMPTY}: {file.size_bytes} bytes"
             raise Unreadable(message)
-    elif (place := head[:8192].find(b"\0")) >= 0:
+    if isinstance(form, DocumentFormat):
+        return form.layout(file.path, feed.options)
+    if (place := head[:8192].find(b"\0")) >= 0:
         # Later NUL bytes are what a logger leaves when its power fails; they cost their lines only.
         message = f"{BINARY}: a NUL byte at byte {place}"
         raise Unreadable(message)
-    return FORMATS[feed.format].layout(head, file.path.name, feed.options)
+    return form.layout(head, file.path.name, feed.options)
 
 
 def cut(file: SourceFile, place: int, layout: Layout, form: str, *, chunk_bytes: int, first: int) -> list[Chunk]:
-    """Cut a file into chunks of about `chunk_bytes` [bytes] at the ends of lines, numbered from `first`.
+    """Cut a file into chunks of about `chunk_bytes` [bytes] at the ends of lines, or as its format says.
+
+    They are numbered from `first`.
 
     Raises
     ------
     Unreadable
         A line has no end.
     """
-    bounds = [layout.data_start]
-    with file.path.open("rb") as stream:
-        while bounds[-1] + chunk_bytes < file.size_bytes:
-            bounds.append(_line_end(stream, bounds[-1] + chunk_bytes, file.size_bytes))
-    if bounds[-1] < file.size_bytes or len(bounds) == 1:
-        bounds.append(file.size_bytes)
+    document = FORMATS[form]
+    if isinstance(document, DocumentFormat):
+        bounds = document.cut(file.path, layout, chunk_bytes)
+    else:
+        bounds = _line_bounds(file, layout, document, chunk_bytes)
     pairs = list(zip(bounds[:-1], bounds[1:], strict=True))
     return [
-        Chunk(first + n, place, str(file.path), form, layout, start, stop, n == len(pairs) - 1)
+        Chunk(first + n, place, str(file.readable), form, layout, start, stop, n == len(pairs) - 1)
         for n, (start, stop) in enumerate(pairs)
     ]
+
+
+def _line_bounds(file: SourceFile, layout: Layout, form: Format, chunk_bytes: int) -> list[int]:
+    bounds, size = [layout.data_start], file.readable.stat().st_size if file.text else file.size_bytes
+    with file.readable.open("rb") as stream:
+        while bounds[-1] + chunk_bytes < size:
+            bound = _line_end(stream, bounds[-1] + chunk_bytes, size)
+            while bound < size and _within_repeated_hour(stream, bound, layout, form):
+                bound = _line_end(stream, min(size, bound + HEAD_BYTES), size)
+            bounds.append(bound)
+    return bounds if bounds[-1] >= size and len(bounds) > 1 else [*bounds, size]
+
+
+def _within_repeated_hour(stream: BinaryIO, place: int, layout: Layout, form: Format) -> bool:
+    """Return whether rows at a place have times that come twice, which only all of them together tell apart."""
+    zone = layout.options.timezone
+    if not changes(zone):
+        return False
+    stream.seek(place)
+    block = stream.read(HEAD_BYTES)
+    as_shown = replace(layout, options=replace(layout.options, timezone="UTC"))
+    rows = form.parse(block[: block.rfind(b"\n") + 1], as_shown, last=False)
+    return bool(repeated(rows.time_ns, zone).any())
 
 
 def _line_end(stream: BinaryIO, place: int, size: int) -> int:
@@ -241,8 +371,21 @@ def _line_end(stream: BinaryIO, place: int, size: int) -> int:
     return place + end + 1
 
 
+def parse(chunk: Chunk) -> Parsed:
+    """Parse a chunk by its format."""
+    form, path = FORMATS[chunk.format], Path(chunk.path)
+    if isinstance(form, DocumentFormat):
+        try:
+            return form.parse(path, chunk.layout, chunk.start, chunk.stop)
+        except Unreadable as error:
+            # A damaged piece costs its rows only.
+            nothing = np.empty(0, np.int64)
+            return Parsed((), nothing.astype(np.int32), nothing, {}, (BadRow(1, "", "", str(error)),), 1)
+    return form.parse(read(chunk), chunk.layout, last=chunk.last)
+
+
 def read(chunk: Chunk) -> bytes:
-    """Return the bytes of a chunk."""
+    """Return the bytes of a chunk of lines."""
     with Path(chunk.path).open("rb") as stream:
         stream.seek(chunk.start)
         return stream.read(chunk.stop - chunk.start)

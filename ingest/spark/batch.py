@@ -20,7 +20,10 @@ from ingest.sources.folder import Chunk
 from ingest.spark.session import session, stop
 from ingest.staging import SUMMARY, Staged, stage
 
-_SUMMARY_DDL = "number long, lines long, rows long, rejects long, first_ns long, last_ns long, stations array<string>"
+_SUMMARY_DDL = (
+    "number long, lines long, rows long, rejects long, first_ns long, last_ns long, "
+    "stations array<string>, columns array<string>, unmapped array<string>"
+)
 
 
 def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:

@@ -38,7 +38,8 @@ def deployment() -> Deployment:
 def rows_of(deployment: Deployment) -> Rows:
     values = {"high": np.array([32.0, np.nan, 212.0]), "low": np.array([273.15, 283.15, np.nan])}
     times = np.array([5, 6, 7], np.int64)
-    return Rows(deployment.feeds[0], ("9", "10"), np.array([0, 1, 0], np.int32), times, times + 100, values)
+    columns = {column.name: column for column in deployment.feeds[0].columns}
+    return Rows(deployment.feeds[0], columns, ("9", "10"), np.array([0, 1, 0], np.int32), times, times + 100, values)
 
 
 def test_values_are_converted_and_missing_ones_keep_their_time(deployment: Deployment) -> None:

@@ -157,8 +157,11 @@ def test_files_of_one_name_from_two_folders_are_told_apart(
 @pytest.mark.parametrize(
     ("text", "mapping"),
     [
-        # no column `time`: the whole file is refused
-        ("timestamp,air_temperature\n2007-10-01,4\n2007-10-02,5\n", 'time_column = "timestamp"'),
+        # no column that is a time: the whole file is refused
+        (
+            "taken,air_temperature\nday 2007/274,4\nday 2007/275,5\n",
+            'time_column = "taken"\ntime_format = "day %Y/%j"',
+        ),
         # rows, but no column of numbers: nothing comes of them
         ("time,air_temperature\n2007-10-01,--\n2007-10-02,--\n", 'nodata = ["--"]'),
     ],
@@ -299,10 +302,13 @@ def test_what_cannot_begin_is_refused_and_nothing_is_touched(network: Path, tmp_
     with pytest.raises(NotFound, match=r"nothing to ingest: no file named \*\.csv"):
         ingest([occupied], tmp_path / "a", now_ns=now_ns)
     (network / "deep").mkdir()
-    (network / "pass-1.txt").rename(network / "deep" / "pass-1.txt")
+    (network / "deep" / "pass-1.txt").write_text("in no form that is known")
     with pytest.raises(NotFound, match="--deployment .*deployment.toml"):
         ingest([network / "deep"], tmp_path / "a", now_ns=now_ns)
     assert not (tmp_path / "a").exists()
+    (network / "pass-1.txt").rename(network / "deep" / "pass-1.txt")
+    report = ingest([network / "deep"], tmp_path / "a", now_ns=now_ns)
+    assert any(text.startswith("a deployment file lies above them and was not used: ") for text in report.warnings)
 
 
 @pytest.mark.parametrize(("old", "new"), [('name = "pass"', 'name = "col"'), ("slice_s = 120", "slice_s = 60")])

@@ -1,0 +1,99 @@
+"""Every bad file has its outcome: these rows, these rejects, a message and no traceback, and bounded memory."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hypergrid.__main__ import app
+from hypergrid.store import Archive
+from station_data.bad_files import BAD_FILES, DEPLOYMENT, SMALL_BYTES, BadFile, write_all
+
+FOLDER = Path(__file__).parents[2] / "station_data" / "faults"
+LARGE = ("endless_line.csv", "bomb.csv.gz", "bomb.zip", "declares_much.zip")
+MEASURED = """
+import resource, sys
+from hypergrid.__main__ import main
+sys.argv = ["hypergrid", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+"""
+
+
+def placed(bad: BadFile, folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "deployment.toml").write_text(DEPLOYMENT)
+    (folder / bad.name).write_bytes(bad.content())
+    return folder / bad.name
+
+
+@pytest.mark.parametrize("bad", BAD_FILES, ids=[bad.name[:40] for bad in BAD_FILES])
+def test_every_bad_file_has_its_outcome(bad: BadFile, tmp_path: Path) -> None:
+    path = placed(bad, tmp_path / "in")
+    done = CliRunner().invoke(app, ["ingest", "--json", "--archive", str(tmp_path / "a"), "--", str(path)])
+    assert done.exit_code == 0, done.output
+    assert done.exception is None
+    assert "Traceback" not in done.output
+    report = json.loads(done.stdout)
+    assert (report["rows"], report["rejects"]) == (bad.rows, dict(bad.rejects))
+    assert (report["superseded"], report["duplicates"]) == (bad.superseded, bad.duplicates)
+    # Nothing is lost: the ledger of readings closes.
+    assert report["readings"] == report["stored"] + report["duplicates"] + report["superseded"]
+    archive = Archive.open(tmp_path / "a")
+    found = {archive.series(name)[i].station for name in archive.variables for i in archive.read(name).index.tolist()}
+    assert sorted(found) == sorted(bad.stations)
+    rejects = archive.rejects()
+    assert all(reject.reason and len(reject.text) <= 200 for reject in rejects)
+    # Nothing was written but the archive.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "in"]
+    assert sorted(path.name for path in (tmp_path / "in").iterdir()) == sorted(["deployment.toml", bad.name])
+
+
+def test_strict_ends_with_a_message_and_status_1(tmp_path: Path) -> None:
+    bad = next(bad for bad in BAD_FILES if bad.name == "bad_number.csv")
+    path = placed(bad, tmp_path / "in")
+    done = subprocess.run(
+        [sys.executable, "-m", "hypergrid", "ingest", "--strict", "--archive", str(tmp_path / "a"), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "3 x bad number" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_memory_is_bounded(name: str, tmp_path: Path) -> None:
+    def peak_kb(bad: BadFile, folder: Path) -> int:
+        path = placed(bad, folder)
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, "ingest", "--json", "--archive", f"{folder}.archive", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return int(done.stderr.split()[-1])
+
+    by_name = {bad.name: bad for bad in BAD_FILES}
+    least = peak_kb(by_name["header_only.csv"], tmp_path / "least")
+    assert peak_kb(by_name[name], tmp_path / "large") < least + 64 * 1024
+
+
+def test_there_are_many_and_the_small_ones_lie_in_the_project(tmp_path: Path) -> None:
+    assert len(BAD_FILES) >= 40
+    assert len({bad.name for bad in BAD_FILES}) == len(BAD_FILES)
+    written = write_all(tmp_path / "out", most_bytes=SMALL_BYTES)
+    assert len(written) >= len(BAD_FILES) - 4
+    names = {path.name for path in FOLDER.iterdir()}
+    assert names == {"deployment.toml", *(path.name for path in written)}
+    # Packers differ in their bytes from version to version.
+    plain = [path for path in written if path.suffix not in (".gz", ".zip")]
+    assert all((FOLDER / path.name).read_bytes() == path.read_bytes() for path in plain)
