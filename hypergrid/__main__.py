@@ -384,7 +384,8 @@ def quality(
     archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")],
     *,
     deployment: Annotated[
-        Path | None, typer.Option(help="Deployment file with other parameters under [quality]; the archive's if absent.")
+        Path | None,
+        typer.Option(help="Deployment file with other parameters, under [quality]."),
     ] = None,
     variable: Annotated[list[str] | None, typer.Option(help="Only this variable; may be given again.")] = None,
     as_json: JsonOption = False,

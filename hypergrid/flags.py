@@ -28,8 +28,12 @@ TESTS: Final = (
     "gap",
     "buddy_check",
     "spatial_consistency",
+    "given_suspect",
+    "given_fail",
 )
-"""Tests that can make a flag suspect or fail; the place of each is its bit in `flag_tests`, for ever: append only."""
+"""Tests that can make a flag suspect or fail; the place of each is its bit in `flag_tests`, for ever: append only.
+
+The last two are no tests: the value came with such a flag."""
 
 ACCEPTED_BY_DEFAULT: Final = (GOOD, NOT_EVALUATED)
 """What a query reads unless it says otherwise."""

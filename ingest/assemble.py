@@ -31,6 +31,8 @@ class Rows:
     """Arrival [ns since 1970 UTC], shape (n,)."""
     values: Mapping[str, NDArray[np.float64]]
     """Column to values [the column's unit], shape (n,) each; NaN: reported without a value."""
+    flag: NDArray[np.uint8] | None = None
+    """Flags of QARTOD that the rows came with, shape (n,)."""
 
 
 def series_of(feed: Feed, column: Column, station: str) -> Series:
@@ -95,7 +97,8 @@ def assemble(
             found = [place.get(series_of(piece.feed, column, station), -1) for station in piece.stations]
             table = np.array(found or [0], np.int32)
             converted = convert(values, column.unit, deployment.variable(variable.name).unit)
-            flag = np.where(np.isnan(converted), MISSING, NOT_EVALUATED).astype(np.uint8)
+            given = NOT_EVALUATED if piece.flag is None else piece.flag
+            flag = np.where(np.isnan(converted), MISSING, given).astype(np.uint8)
             index = table[piece.code]
             parts.append(Readings(series, index, piece.time_ns, converted, flag, piece.arrival_ns))
     return concatenate(parts)

@@ -4,7 +4,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -106,9 +108,20 @@ def ingest(
     _refuse_nothing(found, described, sources)
     if there is None and not described.declared:
         described = replace(described, slice_s=guess_slice_s(found, described))
-    with held(run.folder, described, now_ns=now_ns, on_wait=lambda: run.warn(WAITING)) as archive:
+    with ExitStack() as stack:
+        waiting = partial(run.warn, WAITING)
+        archive = stack.enter_context(held(run.folder, described, now_ns=now_ns, on_wait=waiting))
+        _sweep(run.folder)
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="plain-", dir=run.folder / STAGING))
         with run.stages.stage("plan") as tell:
-            plan = make_plan(found, described, ledger=archive.files(), chunk_bytes=CHUNK_BYTES, progress=tell)
+            plan = make_plan(
+                found,
+                described,
+                ledger=archive.files(),
+                chunk_bytes=CHUNK_BYTES,
+                scratch=Path(scratch),
+                progress=tell,
+            )
         for text in layout_warnings(plan, described):
             run.warn(text)
         if plan.files and not described.declared and (above := _deployment_above(sources)) is not None:
@@ -118,7 +131,6 @@ def ingest(
                 f"{plan.elsewhere} files are in the archive already, read with another description (units, columns, "
                 "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
             )
-        _sweep(run.folder)
         if not plan.files:
             return _report(run, plan, found, None, Totals(), (), "", None)
         described = with_told(described, plan, variables=archive.variables, stations=archive.stations)

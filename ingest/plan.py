@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -10,8 +11,8 @@ from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.store import FileEntry, Reject
 from hypergrid.times import SECOND_NS
 from ingest.mapping import DEFAULT_SLICE_S, UNKNOWN_UNIT, Deployment, Feed
-from ingest.parsers import FORMATS, Format, Layout, Parsed, Unreadable
-from ingest.sources.folder import HEAD_BYTES, Chunk, Found, SourceFile, cut, layout_of
+from ingest.parsers import FORMATS, DocumentFormat, Format, Layout, Parsed, Unreadable
+from ingest.sources.folder import HEAD_BYTES, Chunk, Found, SourceFile, cut, first_bytes, layout_of, made_plain
 from ingest.sources.raw import hash_of
 
 
@@ -43,11 +44,13 @@ def make_plan(
     *,
     ledger: Iterable[FileEntry],
     chunk_bytes: int,
+    scratch: Path,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Plan:
     """Hash the files, leave out those that the ledger knows, and lay out and cut the others.
 
-    A content is known where it gave readings, or where this mapping was tried on it before.
+    What is packed, or no text with lines, is made plain in the folder `scratch`, where it stays while it is parsed. A
+    content is known where it gave readings, or where this mapping was tried on it before.
 
     Raises
     ------
@@ -66,6 +69,11 @@ def make_plan(
     elsewhere = 0
     for count, file in enumerate(found.files):
         progress(count / len(found.files))
+        feed, wrong = feeds[file.feed], ""
+        try:
+            file = made_plain(file, feed, scratch)
+        except Unreadable as error:
+            wrong = str(error)
         sha256 = hash_of(file.path, file.size_bytes)
         attempt = (sha256, mapping[file.feed])
         if sha256 in read or attempt in tried:
@@ -75,8 +83,9 @@ def make_plan(
         file = replace(file, sha256=sha256)
         place = len(files)
         files.append(file)
-        feed = feeds[file.feed]
         try:
+            if wrong:
+                raise Unreadable(wrong)
             layout = layout_of(file, feed)
             chunks += cut(file, place, layout, feed.format, chunk_bytes=chunk_bytes, first=len(chunks))
             layouts[place] = layout
@@ -161,14 +170,12 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _first_rows(file: SourceFile, name: str, layout: Layout) -> Parsed:
-    form = FORMATS[name]
+def _first_rows(file: SourceFile, feed: Feed, layout: Layout) -> Parsed:
+    form = FORMATS[feed.format]
     if not isinstance(form, Format):
         start, stop = form.cut(file.path, layout, HEAD_BYTES)[:2]
         return form.parse(file.path, layout, start, stop)
-    with file.path.open("rb") as stream:
-        stream.seek(layout.data_start)
-        head = stream.read(HEAD_BYTES)
+    head = first_bytes(file, feed)[layout.data_start :]
     return form.parse(head[: head.rfind(b"\n") + 1], layout, last=False)
 
 
@@ -176,11 +183,13 @@ def guess_slice_s(found: Found, deployment: Deployment) -> float:
     """Return the usual interval between rows of one station at the beginning of the first file that tells it [s]."""
     feeds = {feed.name: feed for feed in deployment.feeds}
     for file in found.files[:20]:
+        if file.refused or (file.member and isinstance(FORMATS[feeds[file.feed].format], DocumentFormat)):
+            continue
         try:
             layout = layout_of(file, feeds[file.feed])
         except Unreadable:
             continue
-        rows = _first_rows(file, feeds[file.feed].format, layout)
+        rows = _first_rows(file, feeds[file.feed], layout)
         gaps = np.diff(rows.time_ns[rows.code == 0])
         gaps = gaps[gaps > 0]
         if len(gaps) >= 2:

@@ -82,7 +82,8 @@ def run_quality(
     archive = Archive.open(archive_path)
     for name in variables:
         if name not in archive.variables:
-            raise NotFound.among("variable", name, archive.variables)
+            unknown = NotFound.among("variable", name, archive.variables)
+            raise unknown
     if deployment is not None:
         described = load(deployment)
         check_same(archive, described)
@@ -145,6 +146,3 @@ def _judged(
     rows = (context.time_ns >= part.start_ns) & (context.time_ns < part.stop_ns)
     flag = np.where(context.flag == MISSING, MISSING, judged.flag).astype(np.uint8)
     return inside, replace(context, flag=flag, tests=judged.tests).take(rows)
-
-
-

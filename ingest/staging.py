@@ -23,6 +23,7 @@ from ingest.sources.folder import Chunk, parse
 ROW_GROUP: Final = 1 << 16
 """Rows of a row group."""
 STATION, COLUMN, TIME, ARRIVAL, PREFIX = "station", "column", "time_ns", "arrival_ns", "value:"
+FLAG: Final = "flag"
 SUMMARY: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -106,6 +107,8 @@ def _table(parsed: Parsed) -> pa.Table:
         columns[COLUMN] = _labels(parsed.which, parsed.names)
     if parsed.arrival_ns is not None:
         columns[ARRIVAL] = parsed.arrival_ns
+    if parsed.flags is not None:
+        columns[FLAG] = parsed.flags
     return pa.table(columns | {f"{PREFIX}{name}": values for name, values in parsed.values.items()})
 
 
@@ -153,7 +156,8 @@ def staged_rows(staged: Staged, folder: Path, window: Window) -> Parsed | None:
     names, which = _unlabelled(table[COLUMN]) if COLUMN in table.column_names else ((), None)
     arrival_ns = table[ARRIVAL].to_numpy() if ARRIVAL in table.column_names else None
     time_ns = table[TIME].to_numpy()
-    return Parsed(stations, code, time_ns, values, (), staged.lines, names, which, arrival_ns=arrival_ns)
+    flags = table[FLAG].to_numpy() if FLAG in table.column_names else None
+    return Parsed(stations, code, time_ns, values, (), staged.lines, names, which, arrival_ns=arrival_ns, flags=flags)
 
 
 def _unlabelled(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int32]]:

@@ -196,6 +196,7 @@ def _rows(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
         if not shifts.keys().isdisjoint(parsed.stations):
             time_ns = time_ns + np.array([shifts.get(one, 0) for one in parsed.stations], np.int64)[parsed.code]
         rows = Rows(feed, columns, parsed.stations, parsed.code, time_ns, arrival_ns, parsed.values)
+        rows = rows if parsed.flags is None else replace(rows, flag=parsed.flags)
         pieces += [rows] if parsed.which is None else _by_column(stock, chunk.file, rows, parsed)
     return pieces
 
@@ -213,6 +214,7 @@ def _by_column(stock: Stock, place: int, rows: Rows, parsed: Parsed) -> list[Row
                 time_ns=rows.time_ns[mine],
                 arrival_ns=rows.arrival_ns[mine],
                 values={name: rows.values[VALUE][mine]},
+                flag=None if rows.flag is None else rows.flag[mine],
             )
         )
     return pieces

@@ -1,7 +1,7 @@
 """What names of columns say about time, station and the like, in the conventions that are about."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ingest.parsers.told import unit_of
@@ -61,7 +61,7 @@ def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
     place: dict[str, str] = {}
     for name in names:
         place.setdefault(normal(name), name)
-    parts = {part: next((place[one] for one in known if one in place), "") for part, known in _PARTS}
+    parts = _parts(place)
     if parts["%Y"] and ((parts["%m"] and parts["%d"]) or parts["%j"]):
         day = ("%m", "%d") if parts["%m"] and parts["%d"] else ("%j",)
         clock = ("%H", "%M", "%S") if parts["%H"] else ("%H%M",)
@@ -78,6 +78,23 @@ def time_columns_among(names: Sequence[str]) -> tuple[str, ...]:
     exact = next((name for name in names if name.lower() == "time"), "")
     found_name = exact or next((name for name in names if normal(name) in TIME), "")
     return (found_name,) if found_name else ()
+
+
+def _parts(place: Mapping[str, str]) -> dict[str, str]:
+    return {part: next((place[one] for one in known if one in place), "") for part, known in _PARTS}
+
+
+def pattern_of(columns: Sequence[str], first: Sequence[str]) -> str | None:
+    """Return the form of a stamp whose parts are columns of their own, None where they are not.
+
+    `first` has texts of the year, which tell whether it has two digits.
+    """
+    parts = {name: part for part, name in _parts({normal(name): name for name in columns}).items() if name}
+    found = [parts.get(name, "") for name in columns]
+    if len(columns) < 3 - ("%j" in found) or found[0] != "%Y" or not all(found):
+        return None
+    short = [len(text) <= 2 for text in first if text]
+    return " ".join(["%y" if short and all(short) else "%Y", *found[1:]])
 
 
 def says_a_unit(cell: str) -> bool:

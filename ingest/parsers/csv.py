@@ -20,8 +20,9 @@ from ingest.parsers.column_names import variable_name
 from ingest.parsers.encoding import UTF8, to_utf8
 from ingest.parsers.head import Head, read_head
 from ingest.parsers.lines import Lines, read_lines, single_blanks
+from ingest.parsers.patterns import ISO
 from ingest.parsers.table import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, ReadOptions, Unreadable
-from ingest.parsers.time_forms import SHARE, recognise_form
+from ingest.parsers.time_forms import SHARE, AmbiguousDates, fits
 from ingest.parsers.told import Told, column_of, unit_of
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
@@ -220,10 +221,12 @@ def sniff(head: bytes, file: str) -> str | None:
     """Tell a file by a header with a time column above rows of as many cells, most of them with a time stamp."""
     try:
         told = read_head(head, ReadOptions())
+    except AmbiguousDates as error:
+        return f"a table with {error}"
     except Unreadable:
         return None
     stamps = [" ".join(parts) for parts in zip(*map(told.cells, told.form.time_columns), strict=True)]
-    if len(told.header) < 2 or not stamps or recognise_form(stamps) is None:
+    if len(told.header) < 2 or not fits(stamps, told.form.time_format or ISO):
         return None
     below = [line for line in head[told.data_start :].splitlines()[:100] if line.strip()]
     if len(told.rows[:100]) < SHARE * (len(below) - 1):

@@ -15,6 +15,8 @@ _WIDE_MARKS: Final = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _SINGLE_BYTE: Final = ["cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "mac_roman", "cp850"]
+_MUCH: Final = 64
+"""Foreign bytes from which on their frequencies tell the encoding; of fewer, it is the one that most files have."""
 _LEAST_LINES: Final = 2
 """One line of foreign bytes may be damage; so many are an encoding."""
 
@@ -65,7 +67,10 @@ def encoding_of(head: bytes, *, header: bytes) -> tuple[str, str]:
     wrong = [line for line in foreign if not _decodes(line)]
     if not wrong or len(wrong) < len(foreign) - 1 or (len(wrong) < _LEAST_LINES and _decodes(header)):
         return UTF8, ""
-    found = from_bytes(b"\n".join(wrong), cp_isolation=_SINGLE_BYTE, threshold=0.5).best()
+    text = b"\n".join(wrong)
+    # Of a degree sign and an umlaut nobody can tell more.
+    much = sum(byte >= 0x80 for byte in text) >= _MUCH
+    found = from_bytes(text, cp_isolation=_SINGLE_BYTE, threshold=0.5).best() if much else None
     name = found.encoding if found is not None else "cp1252"
     return name, f"{len(wrong)} of its first lines are no UTF-8, and are text in {name}"
 

@@ -12,12 +12,13 @@ from ingest.parsers.column_names import (
     LONG_VARIABLE,
     STATION,
     normal,
+    pattern_of,
     says_a_unit,
     time_columns_among,
 )
 from ingest.parsers.encoding import BYTE_ORDER_MARK, UTF8, encoding_of, to_utf8
 from ingest.parsers.table import BLANKS, ReadOptions, TextForm, Unreadable
-from ingest.parsers.time_forms import SHARE, AmbiguousDates, recognise_form
+from ingest.parsers.time_forms import SHARE, recognise_form
 
 DELIMITERS: Final = (",", ";", "\t", "|", BLANKS)
 """What is tried, in this order."""
@@ -312,13 +313,10 @@ def _finished(head: Head, options: ReadOptions, notes: list[str]) -> Head:
         commas, points = (sum(bool(p.match(cell)) for cell in cells) for p in (_DECIMAL_COMMA, _DECIMAL_POINT))
         decimal = "," if commas > points else "."
         notes += [f"decimal commas: {commas} of the first cells have one"] if decimal == "," else []
-    time_format = form.time_format
+    time_format = form.time_format or pattern_of(form.time_columns, head.cells(form.time_columns[0]))
     if time_format is None:
         stamps = [" ".join(parts) for parts in zip(*map(head.cells, form.time_columns), strict=True)]
-        try:
-            told = recognise_form(stamps)
-        except AmbiguousDates as error:
-            raise Unreadable(str(error)) from error
+        told = recognise_form(stamps)
         time_format = told[0] if told else "iso"
         notes += [f"time: {told[1]}"] if told else []
     if head.station_column != options.station_column:

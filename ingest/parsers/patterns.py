@@ -120,7 +120,7 @@ def seconds_of(
     days, possible = _days(year, numbers, parts)
     hour = numbers.get("H", zero)
     if "I" in numbers:
-        after_noon = pc.match_substring(parts["p"], "p", ignore_case=True).fill_null(value=False)
+        after_noon = pc.match_substring(parts["p"], "p", ignore_case=True).fill_null(fill_value=False)
         possible &= (numbers["I"] >= 1) & (numbers["I"] <= 12)
         hour = numbers["I"] % 12 + 12 * after_noon.to_numpy(zero_copy_only=False)
     minute, second = numbers.get("M", zero), numbers.get("S", zero)

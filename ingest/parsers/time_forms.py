@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ingest.parsers.patterns import ISO, expression_of, seconds_of
+from ingest.parsers.patterns import EPOCHS, ISO, expression_of, seconds_of
+from ingest.parsers.table import Unreadable
 
 ISO_TEXT: Final = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?( ?(Z|[+-]\d{2}:?\d{2}))?)?$"
 SHARE: Final = 0.6
@@ -33,7 +34,7 @@ _PATTERNS: Final = (
 _EPOCH_DIGITS: Final = {9: "epoch_s", 10: "epoch_s", 12: "epoch_ms", 13: "epoch_ms", 16: "epoch_us", 19: "epoch_ns"}
 
 
-class AmbiguousDates(ValueError):
+class AmbiguousDates(Unreadable):
     """Time stamps that can be read in several ways; the message shows one."""
 
 
@@ -78,3 +79,14 @@ def recognise_form(texts: Sequence[str]) -> tuple[str, str] | None:
     """
     some = tuple(text.strip() for text in texts if text.strip())[:200]
     return _told(some) if some else None
+
+
+def fits(texts: Sequence[str], time_format: str) -> bool:
+    """Return whether most of some texts are time stamps of a form."""
+    some = [text.strip() for text in texts if text.strip()][:200]
+    if time_format == ISO or time_format in EPOCHS:
+        pattern = ISO_TEXT if time_format == ISO else r"^\d+(\.\d+)?$"
+        count = sum(bool(re.match(pattern, text, re.ASCII)) for text in some)
+    else:
+        count = int(seconds_of(pa.array(some, pa.string()), time_format)[3].sum())
+    return bool(some) and count >= SHARE * len(some)

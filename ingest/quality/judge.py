@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.flags import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
+from hypergrid.flags import FAIL, GOOD, MEANINGS, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.physics.sun import sun
 from hypergrid.streams.elements import Readings
 from ingest.quality import spatial, temporal
@@ -37,7 +37,8 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
 
     The flag is the worst of the tests: fail, else suspect, else good where any test could decide, else not evaluated
     (ioos_qc's precedence); missing values stay missing. What a test finds is left out of those after it, so that a
-    spike does not make its neighbours steps, nor a broken sensor its neighbours lonely.
+    spike does not make its neighbours steps, nor a broken sensor its neighbours lonely. A suspect or fail that a value
+    came with stays.
 
     Parameters
     ----------
@@ -50,6 +51,12 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
     whole = len(rows) == len(readings)
     line = Line(readings.index, readings.time_ns, readings.value)
     docket = _Docket(line if whole else line.take(rows))
+    given = _given(readings)
+    if given is not None:
+        for level in (SUSPECT, FAIL):
+            found = np.where(given[rows] == level, level, NOT_EVALUATED).astype(np.uint8)
+            docket.remark(f"given_{MEANINGS[level]}", found)
+        docket.leave(given[rows] >= SUSPECT)
     if tests.gross_range:
         docket.hear("gross_range", temporal.gross_range(docket.line, tests.gross_range))
     if tests.climatology:
@@ -77,6 +84,21 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
     return Judged(flag, bits)
 
 
+def _given(readings: Readings) -> NDArray[np.uint8] | None:
+    """Return the flags that the values came with, where these are suspect or fail, else 0; None: none are.
+
+    A flag that no test set came with the value; once judged, its bit tells.
+    """
+    bad = (readings.flag == SUSPECT) | (readings.flag == FAIL)
+    if not bad.any():
+        return None
+    tests = readings.tests_or_none_set()
+    given = np.where(bad & (tests == 0), readings.flag, 0).astype(np.uint8)
+    for level in (SUSPECT, FAIL):
+        given[(tests >> np.uint16(TESTS.index(f"given_{MEANINGS[level]}"))) & np.uint16(1) > 0] = level
+    return given if given.any() else None
+
+
 class _Docket:
     """Flags so far, and the readings that nothing was found against."""
 
@@ -100,8 +122,12 @@ class _Docket:
         at = np.flatnonzero(bad) if rows is None else rows[bad]
         self.flag[at] = found[bad]
         self.tests[at] |= np.uint16(1 << TESTS.index(test))
+        self.leave(bad)
+
+    def leave(self, bad: NDArray[np.bool_]) -> None:
+        """Take readings out of `line`."""
         keep = np.flatnonzero(~bad)
-        self._rows = keep if rows is None else rows[keep]
+        self._rows = keep if self._rows is None else self._rows[keep]
         self.line = self.line.take(keep)
 
     def remark(self, test: str, found: Flags) -> None:
@@ -162,12 +188,3 @@ class Exemptions(Exemption):
             fresh = stamps[here] - usable.time_ns[at] <= OLDEST_HOURS * HOUR_NS
             value[here[fresh]] = usable.value[at[fresh]]
         return value
-
-
-def only(judged: Judged, test: str) -> NDArray[np.bool_]:
-    """Return which readings a test found something against, shape (n,)."""
-    found: NDArray[np.bool_] = (judged.tests & np.uint16(1 << TESTS.index(test))) > 0
-    return found
-
-
-__all__ = ["FAIL", "Companions", "Exemptions", "Judged", "judge", "only"]

@@ -63,9 +63,7 @@ class Summary:
 COLUMNS = ("station", "readings", "suspect", "fail", "found by")
 
 
-def table_of(
-    by_station: Mapping[str, Mapping[str, int]], *, most: int = 20
-) -> list[tuple[str, int, int, int, str]]:
+def table_of(by_station: Mapping[str, Mapping[str, int]], *, most: int = 20) -> list[tuple[str, int, int, int, str]]:
     """Return rows for people, the most doubtful stations first: station, readings, suspect, fail, by which tests."""
     suspect, fail = MEANINGS[SUSPECT], MEANINGS[FAIL]
     doubtful = {s: c for s, c in by_station.items() if c.get(suspect, 0) + c.get(fail, 0) + c.get(GAPS, 0)}

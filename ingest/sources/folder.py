@@ -3,24 +3,31 @@
 import fnmatch
 import hashlib
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from hypergrid.errors import InvalidDeployment, NotFound
 from ingest.mapping import FILE_NAME, Deployment, Feed
-from ingest.parsers import FORMATS, DocumentFormat, Layout, Parsed, Unreadable, recognise
+from ingest.parsers import FORMATS, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
+from ingest.parsers.clock import changes, repeated
+from ingest.parsers.encoding import has_lines
+from ingest.sources.packed import Member, members, opened, plain_head, rewritten, unpacked
 
 HEAD_BYTES: Final = 1 << 16
 """What is read of a file to tell its form [bytes]."""
 CHUNK_BYTES: Final = 8 << 20
 """Nominal length of a chunk [bytes]; parsing one takes some ten times as much memory."""
+HEAD_MOST_BYTES: Final = 1 << 20
+"""What is read at most where the first lines are long [bytes]."""
 LINE_MOST_BYTES: Final = 1 << 20
 """No line of a station file is longer [bytes]."""
 COMPANIONS: Final = ("arrivals.csv", "stations.csv", "faults.csv")
 """Names of files that, beside a deployment file, go with the data and are none."""
+_LINES_LEAST: Final = 3
 BINARY: Final = "binary"
 EMPTY: Final = "empty file"
 
@@ -39,6 +46,17 @@ class SourceFile:
     """Its time of modification when it was found [ns since 1970 UTC]."""
     sha256: str = ""
     """Hash of its content; empty until it was read."""
+    member: Member | None = None
+    """It is packed in the file at `path`, until `made_plain` has unpacked it."""
+    refused: str = ""
+    """Why it cannot be read at all, where that is known already."""
+    text: Path | None = None
+    """A copy that can be cut at ends of lines, where it cannot itself."""
+
+    @property
+    def readable(self) -> Path:
+        """What is to be parsed."""
+        return self.text or self.path
 
 
 @dataclass(frozen=True)
@@ -84,6 +102,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
         A path does not exist.
     """
     placed: list[tuple[Path, Path]] = []
+    packed: list[Member | str | None] = []
     feeds: list[Feed] = []
     ignored: list[str] = []
     companions: list[str] = []
@@ -97,20 +116,49 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
         if path.name == FILE_NAME or (real not in given and real in arrivals):
             continue
         name = path.relative_to(root).as_posix()
-        feed = _feed_of(path, deployment)
+        inner = _members(path)
+        if inner is not None:
+            for member in inner:
+                shown = path / member.name if isinstance(member, Member) else path
+                feed = deployment.feeds[0] if isinstance(member, str) else _feed_of(path, member, deployment)
+                if feed is None:
+                    ignored.append(shown.relative_to(root).as_posix())
+                else:
+                    placed.append((root, path if path.suffix.lower() == ".gz" else shown))
+                    packed.append(member)
+                    feeds.append(feed)
+            continue
+        feed = _feed_of(path, None, deployment)
         if real not in given and _is_companion(path, deployment):
             companions += [name] if feed else []
         elif feed is None:
             ignored.append(name)
         else:
             placed.append((root, path))
+            packed.append(None)
             feeds.append(feed)
-    status = [path.stat() for _, path in placed]
     files = (
-        SourceFile(path, name, feed.name, s.st_size, s.st_mtime_ns)
-        for (_, path), name, feed, s in zip(placed, _told_apart(placed), feeds, status, strict=True)
+        _found(path, name, feed, inner)
+        for (_, path), name, feed, inner in zip(placed, _told_apart(placed), feeds, packed, strict=True)
     )
     return Found(tuple(files), tuple(ignored), tuple(companions))
+
+
+def _members(path: Path) -> list[Member] | list[str] | None:
+    """Return what is packed in a file, or why that cannot be told; None where it is not packed."""
+    try:
+        return members(path)
+    except Unreadable as error:
+        return [str(error)]
+
+
+def _found(path: Path, name: str, feed: Feed, packed: Member | str | None) -> SourceFile:
+    # Files within another have no place of their own on the disk.
+    here = next(one for one in (path, *path.parents) if one.is_file())
+    status = here.stat()
+    member = packed if isinstance(packed, Member) else None
+    refused = packed if isinstance(packed, str) else ""
+    return SourceFile(here, name, feed.name, status.st_size, status.st_mtime_ns, member=member, refused=refused)
 
 
 def _arrivals(deployment: Deployment) -> set[Path]:
@@ -142,13 +190,18 @@ def _name(root: Path, path: Path, above: int) -> str:
     return Path(*folders[max(0, len(folders) - above) :], path.relative_to(root)).as_posix()
 
 
-def _feed_of(path: Path, deployment: Deployment) -> Feed | None:
+def _feed_of(path: Path, member: Member | None, deployment: Deployment) -> Feed | None:
     """Return the feed of a file: by its name, or without a deployment file by what its first bytes are like."""
-    named = next((feed for feed in deployment.feeds if fnmatch.fnmatchcase(path.name, feed.files)), None)
+    name = path.name if member is None else Path(member.name).name
+    named = next((feed for feed in deployment.feeds if fnmatch.fnmatchcase(name, feed.files)), None)
     if deployment.declared:
         return named
-    with path.open("rb") as stream:
-        recognised = recognise(stream.read(HEAD_BYTES), path.name)
+    try:
+        with opened(path, member) as stream:
+            recognised = recognise(plain_head(stream.read(HEAD_BYTES), None), name)
+    except Unreadable:
+        # Why is told when it is read.
+        recognised = None
     by_format = {feed.format: feed for feed in deployment.feeds}
     return named if recognised is None else by_format.get(recognised[0], named)
 
@@ -194,6 +247,48 @@ def find_deployment(paths: Sequence[Path]) -> Path | None:
     return found[0] if found else None
 
 
+def first_bytes(file: SourceFile, feed: Feed) -> bytes:
+    """Return the first bytes of a file, unpacked and rewritten where needed: enough for its first lines.
+
+    Raises
+    ------
+    Unreadable
+        It cannot be unpacked.
+    """
+    with opened(file.readable, file.member) as stream:
+        head = stream.read(HEAD_BYTES)
+        # A header of thousands of columns is longer.
+        while head.count(b"\n") < _LINES_LEAST and len(head) < HEAD_MOST_BYTES and (more := stream.read(HEAD_BYTES)):
+            head += more
+    return head if isinstance(FORMATS[feed.format], DocumentFormat) else plain_head(head, feed.options.text.encoding)
+
+
+def made_plain(file: SourceFile, feed: Feed, scratch: Path) -> SourceFile:
+    """Return a file that can be read at any place: unpacked, and as text with lines, into folders of its own.
+
+    Raises
+    ------
+    Unreadable
+        It cannot be unpacked.
+    """
+    if file.refused:
+        raise Unreadable(file.refused)
+    if file.member is not None:
+        path = unpacked(file.path, file.member, Path(tempfile.mkdtemp(dir=scratch)))
+        status = path.stat()
+        file = replace(file, path=path, size_bytes=status.st_size, changed_ns=status.st_mtime_ns, member=None)
+    encoding = feed.options.text.encoding
+    if isinstance(FORMATS[feed.format], DocumentFormat):
+        return file
+    with file.path.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    if has_lines(head, encoding):
+        return file
+    return replace(
+        file, text=rewritten(file.path, file.size_bytes, head, encoding, Path(tempfile.mkdtemp(dir=scratch)))
+    )
+
+
 def layout_of(file: SourceFile, feed: Feed) -> Layout:
     """Read the beginning of a file.
 
@@ -203,8 +298,7 @@ def layout_of(file: SourceFile, feed: Feed) -> Layout:
         It is empty or binary, or has no such form as the feed says.
     """
     form = FORMATS[feed.format]
-    with file.path.open("rb") as stream:
-        head = stream.read(HEAD_BYTES)
+    head = first_bytes(file, feed)
     if not head.strip():
         if file.size_bytes <= HEAD_BYTES:
             message = f"{EMPTY}: {file.size_bytes} bytes"
@@ -232,20 +326,35 @@ def cut(file: SourceFile, place: int, layout: Layout, form: str, *, chunk_bytes:
     if isinstance(document, DocumentFormat):
         bounds = document.cut(file.path, layout, chunk_bytes)
     else:
-        bounds = _line_bounds(file, layout, chunk_bytes)
+        bounds = _line_bounds(file, layout, document, chunk_bytes)
     pairs = list(zip(bounds[:-1], bounds[1:], strict=True))
     return [
-        Chunk(first + n, place, str(file.path), form, layout, start, stop, n == len(pairs) - 1)
+        Chunk(first + n, place, str(file.readable), form, layout, start, stop, n == len(pairs) - 1)
         for n, (start, stop) in enumerate(pairs)
     ]
 
 
-def _line_bounds(file: SourceFile, layout: Layout, chunk_bytes: int) -> list[int]:
-    bounds = [layout.data_start]
-    with file.path.open("rb") as stream:
-        while bounds[-1] + chunk_bytes < file.size_bytes:
-            bounds.append(_line_end(stream, bounds[-1] + chunk_bytes, file.size_bytes))
-    return bounds if bounds[-1] >= file.size_bytes and len(bounds) > 1 else [*bounds, file.size_bytes]
+def _line_bounds(file: SourceFile, layout: Layout, form: Format, chunk_bytes: int) -> list[int]:
+    bounds, size = [layout.data_start], file.readable.stat().st_size if file.text else file.size_bytes
+    with file.readable.open("rb") as stream:
+        while bounds[-1] + chunk_bytes < size:
+            bound = _line_end(stream, bounds[-1] + chunk_bytes, size)
+            while bound < size and _within_repeated_hour(stream, bound, layout, form):
+                bound = _line_end(stream, min(size, bound + HEAD_BYTES), size)
+            bounds.append(bound)
+    return bounds if bounds[-1] >= size and len(bounds) > 1 else [*bounds, size]
+
+
+def _within_repeated_hour(stream: BinaryIO, place: int, layout: Layout, form: Format) -> bool:
+    """Return whether rows at a place have times that come twice, which only all of them together tell apart."""
+    zone = layout.options.timezone
+    if not changes(zone):
+        return False
+    stream.seek(place)
+    block = stream.read(HEAD_BYTES)
+    as_shown = replace(layout, options=replace(layout.options, timezone="UTC"))
+    rows = form.parse(block[: block.rfind(b"\n") + 1], as_shown, last=False)
+    return bool(repeated(rows.time_ns, zone).any())
 
 
 def _line_end(stream: BinaryIO, place: int, size: int) -> int:

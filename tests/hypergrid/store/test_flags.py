@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
@@ -58,7 +57,9 @@ def test_other_flags_change_no_reading(archive: Archive, readings: Build, rows: 
 
 def test_what_is_not_stored_or_has_no_value_keeps_what_it_has(archive: Archive, readings: Build, rows: Rows) -> None:
     _store(archive, readings([("a", 0, float("nan"), 9, 5), ("a", 4 * MINUTE, 2.0, 2, 6)]))
-    absent = readings([("a", 0, 1.0, 4, 5), ("a", MINUTE, 1.0, 4, 5), ("b", 0, 1.0, 4, 0), ("a", 4 * MINUTE, 1.0, 3, 6)])
+    absent = readings(
+        [("a", 0, 1.0, 4, 5), ("a", MINUTE, 1.0, 4, 5), ("b", 0, 1.0, 4, 0), ("a", 4 * MINUTE, 1.0, 3, 6)]
+    )
     assert _judge(archive, absent) == 1
     assert rows(archive.latest().read("air_temperature")) == [("a", 0, None, 9, 5), ("a", 4 * MINUTE, 2.0, 3, 6)]
     assert [one.station for one in archive.latest().series("air_temperature")] == ["a"]
