@@ -44,7 +44,8 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
     ),
     "relative_humidity": VariableTests(
         gross_range=GrossRange(fail=(-2.0, 110.0), suspect=(0.0, 105.0)),
-        spike=Spike(suspect=15.0, fail=30.0, per_hour=25.0),
+        # A wood of fir or a gust of dry air changes half of it within minutes: only what is alone stands out.
+        spike=Spike(suspect=20.0, fail=40.0, per_hour=60.0),
         # Saturated: sensors end between 98 and 104 %.
         flat_line=FlatLine(hours=5.0, fail_hours=24.0, readings=24, exempt=(Exempt(least=98.0),)),
         rate_of_change=RateOfChange(suspect=40.0, per_hour=60.0),
