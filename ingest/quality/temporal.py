@@ -205,18 +205,22 @@ def _still(
     """Return which readings lie in a window that is long enough and within the tolerance, shape (n,)."""
     run = np.r_[0, np.cumsum(~near)]
     hours, counted = _clock(line, np.arange(len(line)), exempt, run)
-    last = np.maximum(
-        # Sums of hours differ by roundings; a thousandth of a second is none of a sampling interval.
-        np.searchsorted(hours, hours + least_hours - 3e-7),
-        np.searchsorted(counted, counted + round(settings.readings) - 1),
+    more, here = round(settings.readings) - 1, np.arange(len(line))
+    # Sums of hours differ by roundings; a thousandth of a second is none of a sampling interval.
+    least = least_hours - 3e-7
+    last = np.maximum(np.searchsorted(hours, hours + least), np.searchsorted(counted, counted + more))
+    first = np.minimum(
+        np.searchsorted(hours, hours - least, side="right"), np.searchsorted(counted, counted - more, side="right")
     )
-    inside = np.flatnonzero(last < len(line))
-    inside = inside[run[last[inside]] == run[inside]]
-    low, high = _extremes(line.value, inside, last[inside])
-    still = inside[high - low <= settings.tolerance]
     edges = np.zeros(len(line) + 1, np.int64)
-    np.add.at(edges, still, 1)
-    np.add.at(edges, last[still] + 1, -1)
+    # The shortest windows from each reading on, and up to each: these reach to what is exempt at their ends.
+    for begin, end in ((here, last), (first - 1, here)):
+        whole = np.flatnonzero((begin >= 0) & (end < len(line)))
+        whole = whole[run[begin[whole]] == run[end[whole]]]
+        low, high = _extremes(line.value, begin[whole], end[whole])
+        still = whole[high - low <= settings.tolerance]
+        np.add.at(edges, begin[still], 1)
+        np.add.at(edges, end[still] + 1, -1)
     covered: NDArray[np.bool_] = np.cumsum(edges[:-1]) > 0
     return covered
 

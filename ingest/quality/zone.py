@@ -31,7 +31,7 @@ LOW_SUN_W_M2: Final = 60.0
 MOST_UNEXPLAINED: Final = 0.02
 """Share of the radiation above which a clock is suspected."""
 HALF_HOURS: Final = 0.99
-"""What the agreement of a zone of half an hour counts: few are."""
+"""What the agreement of a clock that is off by a half counts: few zones are, and shade looks like it."""
 OFFSETS_H: Final = np.arange(-14.0, 14.01, 0.5)
 
 
