@@ -42,7 +42,8 @@ class Quality:
         """Return the tests of a variable, in its unit."""
         if not self.run:
             return VariableTests()
-        return dict(self.variables).get(variable.name) or default_tests(variable)
+        declared = dict(self.variables)
+        return declared[variable.name] if variable.name in declared else default_tests(variable)
 
     def to_json(self, variables: Mapping[str, Variable]) -> dict[str, Any]:
         """Return all parameters of the tests of some variables, as `from_json` reads them."""
