@@ -183,20 +183,20 @@ def _equal_runs(
     lengths = stop - first
     ends = np.cumsum(lengths)
     rows = np.arange(int(ends[-1])) + np.repeat(first - (ends - lengths), lengths)
-    hours, counted = _clock(line, rows, exempt(rows), np.repeat(np.arange(len(first)), lengths))
+    elapsed, counted = _clock(line, rows, exempt(rows), np.repeat(np.arange(len(first)), lengths))
     enough = counted[ends - 1] - counted[ends - lengths] + 1 >= settings.readings
-    elapsed = hours[ends - 1] - hours[ends - lengths]
+    length_ns = elapsed[ends - 1] - elapsed[ends - lengths]
     for least, worse in thresholds:
-        flag[rows[np.repeat(enough & (elapsed >= least), lengths)]] = worse
+        flag[rows[np.repeat(enough & (length_ns >= round(least * HOUR_NS)), lengths)]] = worse
 
 
 def _clock(
     line: Line, rows: NDArray[np.intp], exempt: NDArray[np.bool_], run: NDArray[np.intp]
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Return clocks that stand still at what is exempt and between runs: hours, and readings, shape (rows,)."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return clocks that stand still at what is exempt and between runs: time [ns], and readings, shape (rows,)."""
     counts = (run[1:] == run[:-1]) & ~exempt[1:]
-    step = np.where(counts & ~exempt[:-1], np.diff(line.time_ns[rows]) / HOUR_NS, 0.0)
-    return np.r_[0.0, np.cumsum(step)], np.r_[0, np.cumsum(counts)].astype(np.int64)
+    step = np.where(counts & ~exempt[:-1], np.diff(line.time_ns[rows]), 0)
+    return np.r_[0, np.cumsum(step)], np.r_[0, np.cumsum(counts)]
 
 
 def _still(
@@ -204,13 +204,13 @@ def _still(
 ) -> NDArray[np.bool_]:
     """Return which readings lie in a window that is long enough and within the tolerance, shape (n,)."""
     run = np.r_[0, np.cumsum(~near)]
-    hours, counted = _clock(line, np.arange(len(line)), exempt, run)
+    elapsed, counted = _clock(line, np.arange(len(line)), exempt, run)
     more, here = round(settings.readings) - 1, np.arange(len(line))
-    # Sums of hours differ by roundings; a thousandth of a second is none of a sampling interval.
-    least = least_hours - 3e-7
-    last = np.maximum(np.searchsorted(hours, hours + least), np.searchsorted(counted, counted + more))
+    least_ns = round(least_hours * HOUR_NS)
+    last = np.maximum(np.searchsorted(elapsed, elapsed + least_ns), np.searchsorted(counted, counted + more))
     first = np.minimum(
-        np.searchsorted(hours, hours - least, side="right"), np.searchsorted(counted, counted - more, side="right")
+        np.searchsorted(elapsed, elapsed - least_ns, side="right"),
+        np.searchsorted(counted, counted - more, side="right"),
     )
     edges = np.zeros(len(line) + 1, np.int64)
     # The shortest windows from each reading on, and up to each: these reach to what is exempt at their ends.

@@ -170,7 +170,7 @@ def _slow_flat(line: Line, settings: FlatLine, exempt: NDArray[np.bool_], hours:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from([0.0, 0.0, 0.0, 1.0, 2.0]), st.integers(1, 9), st.booleans(), st.booleans()),
