@@ -1,6 +1,9 @@
 """`[quality]` of a deployment file: over the defaults, in any unit, and wrong settings named by their key."""
 
 import json
+import tomllib
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +131,18 @@ def test_a_variable_of_the_deployment_takes_tests_in_its_own_unit() -> None:
     assert tests.gross_range is not None
     assert tests.gross_range.fail == (100.0, 5000.0)
     assert tests.spike is None
+
+
+def test_the_example_of_the_readme_is_one() -> None:
+    text = (Path(__file__).parents[3] / "ingest" / "quality" / "README.md").read_text()
+    content = tomllib.loads(text.split("```toml\n")[1].split("```")[0])["quality"]
+    given = _quality(content)
+    tests = given.tests(AIR)
+    # It has every test and every key but the one that is not run.
+    assert {name for name in tests.KINDS if getattr(tests, name) is not None} == set(tests.KINDS) - {"rate_of_change"}
+    for name, keys in content["air_temperature"].items():
+        if isinstance(keys, dict):
+            assert {each.name for each in fields(tests.KINDS[name])} == set(keys), name
+    soil = given.tests(KNOWN_VARIABLES["soil_moisture"])
+    assert soil.flat_line is not None
+    assert [one.of for one in soil.flat_line.exempt] == ["surface_temperature", "value", "sun"]
