@@ -30,6 +30,8 @@ from hypergrid.errors import (
 )
 from hypergrid.export import check_path, write
 from hypergrid.kriging import Comparison, Score
+from hypergrid.layer_commands import layers_app
+from hypergrid.options import ArchiveOption, JsonOption, SnapshotOption
 from hypergrid.perspective.catalogue import called, catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive
 from hypergrid.recomputed import again as compute_again
@@ -60,15 +62,9 @@ app = typer.Typer(
     add_completion=False,
 )
 
-layers_app = typer.Typer(
-    help="Fields that do not change with time, such as elevation, for the methods that use them.", no_args_is_help=True
-)
 app.add_typer(layers_app, name="layers")
 
-ArchiveOption = Annotated[Path, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")]
 QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]
-SnapshotOption = Annotated[str | None, typer.Option("--snapshot", help="Snapshot to read; the newest where absent.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and no progress.")]
 
 
 @app.command()
@@ -372,81 +368,39 @@ def rejects(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
     _show(f"Rejects of {opened.name}", ("file", "line", "column", "reason", "text"), rows, as_json=as_json)
 
 
-@layers_app.command("add")
-def add_layer(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A raster: GeoTIFF, or what else GDAL reads.")],
-    archive: ArchiveOption,
-    *,
-    name: Annotated[str, typer.Option(help="Its name in queries; one that has it is replaced.")] = "elevation",
-    unit: Annotated[str | None, typer.Option(help="Unit of the values; what the raster states where absent.")] = None,
-    band: Annotated[int | None, typer.Option(min=1, help="Which band, where there are several.")] = None,
-    bounds: Annotated[
-        tuple[float, float, float, float] | None,
-        typer.Option(metavar="WEST SOUTH EAST NORTH", help="Part to take, in degrees; all where absent."),
-    ] = None,
-    crs: Annotated[str | None, typer.Option(help="Coordinate reference system, where the raster states none.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Bring a raster into the archive, in longitude and latitude, in one commit."""
-    from hypergrid.rasters import read_raster  # noqa: PLC0415 - only this command reads rasters
-
-    opened = open_archive(archive)
-    try:
-        layer = read_raster(file, name=name, unit=unit, band=band, bounds=bounds, crs=crs)
-    except InvalidUnit as error:
-        given = f"--unit {unit}" if unit else "the unit that the raster states"
-        remedy = "; 'elevation' is kept in metres, another layer takes --name" if name == "elevation" else ""
-        message = f"layer {name!r} with {given}: {error}; give the unit of its values with --unit{remedy}"
-        raise InvalidUnit(message) from error
-    change = opened.store.add_layer(layer, now_ns=time.time_ns())
-    entry, replaced = change.entry, change.replaced
-    if as_json:
-        show_json({**asdict(entry), "changed": change.changed, "replaced": replaced and asdict(replaced)})
-        return
-    if not change.changed:
-        say(f"nothing new: the archive has this layer as {name!r}; nothing was committed")
-        return
-    say(f"layer {name!r} [{entry.unit}]: {entry.rows} x {entry.columns} cells from {entry.description}")
-    if replaced is not None:
-        say(f"it replaces {replaced.rows} x {replaced.columns} cells from {replaced.description}")
-    if entry.unit == "unknown":
-        say("warning: its unit is unknown; state it with --unit")
-    outside = [s.id for s in opened.stations.values() if math.isnan(layer.at([(s.position.lon, s.position.lat)])[0])]
-    if outside:
-        say(
-            f"warning: {len(outside)} of {len(opened.stations)} stations have no value of it: {', '.join(outside[:20])}"
-        )
-
-
-@layers_app.command("list")
-def list_layers(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_json: JsonOption = False) -> None:
-    """List the layers with their units, extents and sources."""
-    opened = open_archive(archive, snapshot=snapshot)
-    entries = opened.layers.entries.values()
-    if as_json:
-        show_json([asdict(entry) for entry in entries])
-        return
-    rows = [
-        (one.name, one.unit, one.rows, one.columns, f"{one.west:.6g} {one.south:.6g} {one.east:.6g} {one.north:.6g}",
-         one.description)
-        for one in entries
-    ]  # fmt: skip
-    columns = ("layer", "unit", "rows", "columns", "west south east north", "description")
-    show_table(f"Layers of {opened.name}", columns, rows)
-
-
-@layers_app.command("remove")
-def remove_layer(name: Annotated[str, typer.Argument(help="Name of the layer.")], archive: ArchiveOption) -> None:
-    """Remove a layer, in one commit; older snapshots keep it."""
-    removed = open_archive(archive).store.remove_layer(name, now_ns=time.time_ns())
-    say(f"layer {name!r} is removed: it was from {removed.description}; older snapshots keep it")
-
-
 def _show(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, as_json: bool) -> None:
     if as_json:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
         show_table(title, columns, rows)
+
+
+@app.command()
+def quality(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")],
+    *,
+    deployment: Annotated[
+        Path | None,
+        typer.Option(help="Deployment file with other parameters, under [quality]."),
+    ] = None,
+    variable: Annotated[list[str] | None, typer.Option(help="Only this variable; may be given again.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the quality tests over an archive once more: other flags, the same values, in one commit."""
+    from ingest.requality import run_quality  # noqa: PLC0415 - a query needs no ingest
+
+    chosen = tuple(variable or ())
+    with stages(quiet=as_json) as tell:
+        report = run_quality(archive, deployment=deployment, variables=chosen, now_ns=time.time_ns(), progress=tell)
+    if as_json:
+        show_json(report.to_dict())
+    else:
+        shown = importlib.import_module("ingest.shown")
+        shown.show_quality("Before", report.before)
+        shown.show_quality("After", report.after)
+        for warning in report.warnings:
+            say(f"warning: {warning}")
+        say(f"{report.changed:,} of {report.readings:,} readings changed their flags, by {report.parameters}")
 
 
 @app.command()

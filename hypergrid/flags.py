@@ -18,5 +18,22 @@ MISSING: Final = 9
 MEANINGS: Final = {GOOD: "good", NOT_EVALUATED: "not_evaluated", SUSPECT: "suspect", FAIL: "fail", MISSING: "missing"}
 """Flag value to its CF `flag_meanings` word."""
 
+TESTS: Final = (
+    "gross_range",
+    "climatology",
+    "spike",
+    "flat_line",
+    "rate_of_change",
+    "attenuated_signal",
+    "gap",
+    "buddy_check",
+    "spatial_consistency",
+    "given_suspect",
+    "given_fail",
+)
+"""Tests that can make a flag suspect or fail; the place of each is its bit in `flag_tests`, for ever: append only.
+
+The last two are no tests: the value came with such a flag."""
+
 ACCEPTED_BY_DEFAULT: Final = (GOOD, NOT_EVALUATED)
 """What a query reads unless it says otherwise."""

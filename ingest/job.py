@@ -209,6 +209,8 @@ def _ingest_new(
         totals, snapshot = _commit(run, stock, archive, batch, rejects)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    for suspicion in totals.suspicions:
+        run.warn(suspicion.describe())
     return _report(run, plan, found, archive.stations, stock, totals, rejects, engine, snapshot)
 
 
@@ -329,6 +331,8 @@ def _report(
         slices=len(totals.slices),
         seconds=dict(run.stages.seconds),
         snapshot=snapshot,
+        quality=totals.quality,
+        revised=totals.revised,
         far_off=tuple(far),
         warnings=tuple(run.warnings),
     )

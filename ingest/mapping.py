@@ -21,6 +21,7 @@ from ingest.parsers import FORMATS, ReadOptions
 from ingest.parsers.clock import zone_of
 from ingest.parsers.table import GENERAL
 from ingest.parsers.told import VARIABLE_NAME, ToldColumn, variable_name
+from ingest.quality.declared import Quality, read_quality
 from ingest.text_form import text_form
 
 FILE_NAME: Final = "deployment.toml"
@@ -118,6 +119,8 @@ class Deployment:
     stations: tuple[Station, ...] = ()
     variables: tuple[Variable, ...] = ()
     """Variables that the file declares itself."""
+    quality: Quality = Quality()
+    """Tests that set flags, and clocks that are corrected."""
     declared: bool = True
     """False where no file was given and everything is a default."""
     path: Path | None = field(default=None, compare=False)
@@ -142,7 +145,8 @@ class Deployment:
             s.id: (s.name, [(p.from_ns, repr((p.lon, p.lat, p.elevation_m))) for p in s.positions])
             for s in self.stations
         }
-        return token(self.name, self.slice_s, self.feeds, self.variables, stations)
+        shifts = [list(shift) for shift in self.quality.clock_shift_h]
+        return token(self.name, self.slice_s, self.feeds, self.variables, stations, *([shifts] if shifts else []))
 
 
 def default_deployment(
@@ -191,7 +195,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     """Return the deployment that the content of a file describes; errors as in `load`."""
     top = CheckedTable(content, "", file=file)
     # Before all else: a table whose name is misspelt must not be told as a missing one.
-    for key in ("network", "variable", "feed", "station"):
+    for key in ("network", "variable", "feed", "station", "quality"):
         top.has(key)
     top.finish()
     network = CheckedTable(top.value("network", default={}), "network", file=file)
@@ -211,10 +215,16 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         slice_s=network.number("slice_s", default=DEFAULT_SLICE_S, least=0.01, most=366 * 86_400.0),
         stations=stations,
         variables=variables,
+        quality=_quality(top, variables),
         path=path,
     )
     network.finish()
     return deployment
+
+
+def _quality(top: CheckedTable, own: tuple[Variable, ...]) -> Quality:
+    names = {**KNOWN_VARIABLES, **{variable.name: variable for variable in own}}
+    return read_quality(CheckedTable(top.value("quality", default={}), "quality", file=top.file), names.get)
 
 
 def _variable(table: CheckedTable) -> Variable:

@@ -49,6 +49,10 @@ class IngestReport:
     """Duration of each stage [s]."""
     snapshot: str | None
     """Snapshot that was committed; None where nothing changed."""
+    quality: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By station, the readings of each flag, by its word; those that each test found something against; and gaps."""
+    revised: int = 0
+    """Readings that the archive had before, and that have another flag now."""
     far_off: tuple[str, ...] = ()
     """Stations that lie far off the others."""
     warnings: tuple[str, ...] = ()

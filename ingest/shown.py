@@ -1,5 +1,6 @@
 """What the command line shows of an ingest and of a dry run."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypergrid.times import format_instant
 from ingest.dry_run import DryRun, Source
 from ingest.parsers import FORMATS
 from ingest.proposed import proposed
+from ingest.quality.summary import COLUMNS, table_of
 
 _COUNTS = (
     ("stations", "stations"),
@@ -23,6 +25,7 @@ _COUNTS = (
     ("duplicates", "duplicates"),
     ("superseded", "superseded"),
     ("slices", "slices"),
+    ("revised", "readings of before with another flag"),
 )
 
 
@@ -35,9 +38,16 @@ def show_report(report: dict[str, Any]) -> None:
     rows = [(label, report[name]) for name, label in _COUNTS]
     rows += [(f"rejects: {reason}", count) for reason, count in report["rejects"].items()]
     show_table(f"Ingested into {report['archive']} ({report['engine']})", ("what", "count"), rows)
+    show_quality("Quality", report["quality"])
     rejected = sum(report["rejects"].values())
     if rejected:
         say(f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons")
+
+
+def show_quality(title: str, by_station: Mapping[str, Mapping[str, int]]) -> None:
+    """Print how many readings each test left with which flag, by station."""
+    if rows := table_of(by_station):
+        show_table(f"{title}: {len(rows)} of {len(by_station)} stations, the most doubtful first", COLUMNS, rows)
 
 
 def show_dry_run(run: DryRun) -> None:

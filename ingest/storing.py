@@ -1,7 +1,7 @@
 """Staged chunks into the archive: one commit, a range of time and a variable at a time."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.store import Conservation, FileEntry, Reject, Writer
-from hypergrid.streams.elements import Readings, Series
+from hypergrid.streams.elements import Readings, Series, Station
 from hypergrid.times import SECOND_NS, Window
 from ingest.arrivals import Arrivals
 from ingest.assemble import Rows, all_series, assemble, stations_of
+from ingest.judging import Inspector
 from ingest.mapping import Column, Deployment, Feed
 from ingest.parsers import Parsed
 from ingest.parsers.table import VALUE
 from ingest.plan import Plan
+from ingest.quality.zone import ZoneSuspicion
 from ingest.staging import Staged, staged_rejects, staged_rows, windows
 from ingest.telling import column_of
 
@@ -122,6 +124,12 @@ class Totals:
     missing: int = 0
     slices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """Numbers of the slices that the rows fall into."""
+    quality: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Counts of flags, tests and gaps by station."""
+    revised: int = 0
+    """Readings that were in the archive, and have another flag now."""
+    suspicions: Sequence[ZoneSuspicion] = ()
+    """Stations whose clocks are likely off."""
 
     def add(self, readings: Readings, outcome: Conservation) -> None:
         """Add a variable's readings of a range of time."""
@@ -135,31 +143,44 @@ def store(
     stock: Stock,
     writer: Writer,
     *,
-    known: Collection[str],
+    known: Mapping[str, Station],
     now_ns: int,
     values_at_once: int,
     progress: Callable[[float], None],
 ) -> Totals:
-    """Write everything that was staged; the caller commits. `known` are the stations that the archive has."""
+    """Judge and write everything that was staged; the caller commits. `known`: the stations that the archive has."""
     totals = Totals()
     series = stock.series()
-    writer.variables(stock.deployment.variable(name) for name in series)
-    writer.stations(stations_of(stock.stations(), stock.deployment, known=known))
+    variables = {name: stock.deployment.variable(name) for name in series}
+    writer.variables(variables.values())
+    stations = stations_of(stock.stations(), stock.deployment, known=known)
+    writer.stations(stations)
+    quality = stock.deployment.quality
+    inspector = Inspector(quality, {**known, **{one.id: one for one in stations}}, stock.deployment.slice_s)
+    if quality.run:
+        writer.quality(quality.to_json(variables))
     sizes = [(s, stock.width(c.file)) for c, s in zip(stock.plan.chunks, stock.staged, strict=True)]
     cuts = windows(sizes, most=values_at_once)
     for place, window in enumerate(cuts):
         pieces = _rows(stock, window, now_ns=now_ns)
         slices = _slice_numbers(pieces, stock.deployment.slice_s)
         totals.slices = np.union1d(totals.slices, slices)
-        for count, (name, members) in enumerate(series.items()):
-            readings = assemble(pieces, stock.deployment.variable(name), members, stock.deployment)
-            totals.add(readings, writer.readings(readings))
+
+        def coming(name: str, pieces: list[Rows] = pieces) -> Readings | None:
+            return assemble(pieces, variables[name], series[name], stock.deployment) if name in series else None
+
+        for count, (name, variable) in enumerate(variables.items()):
+            readings = assemble(pieces, variable, series[name], stock.deployment)
+            totals.add(readings, inspector.store(writer, variable, readings, coming))
             progress((place + (count + 1) / len(series)) / len(cuts))
+    totals.quality, totals.revised = inspector.summary.by_station(), inspector.revised
+    totals.suspicions = inspector.suspicions()
     return totals
 
 
 def _rows(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
     feeds = {feed.name: feed for feed in stock.deployment.feeds}
+    shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in stock.deployment.quality.clock_shift_h}
     pieces = []
     for chunk, staged in zip(stock.plan.chunks, stock.staged, strict=True):
         parsed = staged_rows(staged, stock.folder, window)
@@ -171,7 +192,10 @@ def _rows(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
         if parsed.arrival_ns is not None:
             arrival_ns = np.where((arrival_ns == now_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
         columns = {column.name: column for column in stock.columns[chunk.file]}
-        rows = Rows(feed, columns, parsed.stations, parsed.code, parsed.time_ns, arrival_ns, parsed.values)
+        time_ns = parsed.time_ns
+        if not shifts.keys().isdisjoint(parsed.stations):
+            time_ns = time_ns + np.array([shifts.get(one, 0) for one in parsed.stations], np.int64)[parsed.code]
+        rows = Rows(feed, columns, parsed.stations, parsed.code, time_ns, arrival_ns, parsed.values)
         rows = rows if parsed.flags is None else replace(rows, flag=parsed.flags)
         pieces += [rows] if parsed.which is None else _by_column(stock, chunk.file, rows, parsed)
     return pieces

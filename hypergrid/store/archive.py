@@ -226,6 +226,7 @@ class Archive:
         window: Window | None = None,
         series: NDArray[np.intp] | None = None,
         superseded: bool = False,
+        tests: bool = False,
     ) -> Readings:
         """Return a variable's readings, ordered by series, then time.
 
@@ -239,13 +240,31 @@ class Archive:
             Only these of `series(variable)`, by number, in any order; None: all. The result counts the full tuple.
         superseded
             Return instead the readings that others with their stamp replaced, oldest first where several share a stamp.
+        tests
+            Read the tests that set the flags as well (`Readings.tests`).
 
         Raises
         ------
         NotFound
             There is no such variable, or no such series.
         """
-        return read(self._group(variable), self._slices, window=window, series=series, superseded=superseded)
+        source = self._group(variable)
+        return read(source, self._slices, window=window, series=series, superseded=superseded, tests=tests)
+
+    @property
+    def quality(self) -> Mapping[str, object]:
+        """Return the parameters of the tests that set the flags, as `Writer.quality` was told them; empty: none ran."""
+        return MappingProxyType(self._root.quality)
+
+    def readings(self, variable: str) -> int:
+        """Return how many readings a variable has, those not counted that others replaced.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        return self._group(variable).readings
 
     def rejects(self) -> list[Reject]:
         """Return what could not be read, in the order of the commits."""

@@ -9,6 +9,7 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidTime
+from hypergrid.flags import TESTS as FLAG_TESTS
 from hypergrid.store.table import COMPRESSOR
 from hypergrid.store.together import blocks
 from hypergrid.times import format_instant, parse_instant
@@ -30,6 +31,10 @@ ARRAYS: Final[Mapping[str, tuple[str, float]]] = {
     "offset_ns": ("int64", 0),
     "delay_ns": ("int64", 0),
 }
+
+
+TESTS: Final = "flag_tests"
+"""Name of the array that tells which tests set a flag; it is made when the first does."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +87,22 @@ class Tile:
     """Exact stamp less the slice's start [ns]."""
     delay_ns: NDArray[np.int64]
     """Arrival less stamp [ns]."""
+    tests: NDArray[np.uint16]
+    """Tests that set the flag, a bit each."""
 
     def take(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> "Tile":
         """Return a copy of n cells; each array has the shape (n,)."""
         return Tile(
-            self.value[row, column], self.flag[row, column], self.offset_ns[row, column], self.delay_ns[row, column]
+            self.value[row, column],
+            self.flag[row, column],
+            self.offset_ns[row, column],
+            self.delay_ns[row, column],
+            self.tests[row, column],
         )
 
 
 class Cells:
-    """The four arrays of a variable on disk, of the shape (slices, series).
+    """The arrays of a variable on disk, of the shape (slices, series): four, and `TESTS` where a test set a flag.
 
     Their extent in time is all that can be stored; chunks that hold no reading are not written.
     """
@@ -113,9 +124,19 @@ class Cells:
         for array in self._arrays.values():
             array.resize((array.shape[0], series))
 
-    def read(self, rows: slice, columns: slice) -> Tile:
-        """Return a block."""
-        return Tile(*blocks(list(self._arrays.values()), rows, columns))
+    @property
+    def has_tests(self) -> bool:
+        """Whether a test set a flag."""
+        return TESTS in self._arrays
+
+    def read(self, rows: slice, columns: slice, *, tests: bool = True) -> Tile:
+        """Return a block; without `tests`, which few ask for, its `tests` are zeros that were not read."""
+        wanted = [self._arrays[name] for name in ARRAYS]
+        if tests and self.has_tests:
+            return Tile(*blocks([*wanted, self._arrays[TESTS]], rows, columns))
+        found = blocks(wanted, rows, columns)
+        value, flag, offset, delay = found
+        return Tile(value, flag, offset, delay, np.zeros(value.shape, np.uint16))
 
     def read_flags(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
         """Return the flags of a block alone."""
@@ -127,6 +148,16 @@ class Cells:
         self._arrays["flag"][rows, columns] = tile.flag
         self._arrays["offset_ns"][rows, columns] = tile.offset_ns
         self._arrays["delay_ns"][rows, columns] = tile.delay_ns
+        self._write_tests(rows, columns, tile)
+
+    def write_flags(self, rows: slice, columns: slice, tile: Tile) -> None:
+        """Write the flags of a block and the tests that set them."""
+        self._arrays["flag"][rows, columns] = tile.flag
+        self._write_tests(rows, columns, tile)
+
+    def _write_tests(self, rows: slice, columns: slice, tile: Tile) -> None:
+        if self.has_tests:
+            self._arrays[TESTS][rows, columns] = tile.tests
 
 
 def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
@@ -144,10 +175,24 @@ def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
         )
 
 
+def create_tests(group: zarr.Group, *, slices: int, series: int) -> zarr.Array[Any]:
+    """Make the array of the tests that set flags; `FLAG_TESTS` names its bits as CF does."""
+    return group.create_array(
+        TESTS,
+        shape=(slices, series),
+        chunks=(CHUNK_SLICES, CHUNK_SERIES),
+        dtype="uint16",
+        fill_value=0,
+        compressors=COMPRESSOR,
+        dimension_names=("slice", "series"),
+        attributes={"flag_masks": [1 << bit for bit in range(len(FLAG_TESTS))], "flag_meanings": " ".join(FLAG_TESTS)},
+    )
+
+
 def empty_tile(shape: tuple[int, int]) -> Tile:
     """Return a block of empty cells."""
     value, flag, offset, delay = (np.full(shape, fill, dtype) for dtype, fill in ARRAYS.values())
-    return Tile(value, flag, offset, delay)
+    return Tile(value, flag, offset, delay, np.zeros(shape, np.uint16))
 
 
 def consecutive(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import ABSENT, MISSING
 from hypergrid.store.cells import Tile
-from hypergrid.streams.elements import Readings
+from hypergrid.streams.elements import Readings, concatenate
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +137,7 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
         old.value[replaced_cell],
         old.flag[replaced_cell],
         replaced.time_ns + old.delay_ns[replaced_cell],
+        old.tests[replaced_cell],
     )
     _fill(tile, newest.take(to_cell), row[to_cell], column[to_cell], start_ns[to_cell])
     gone = old.flag[replaced_cell | replaced_side]
@@ -160,6 +160,7 @@ def _fill(
     tile.flag[row, column] = readings.flag
     tile.offset_ns[row, column] = readings.time_ns - start_ns
     tile.delay_ns[row, column] = readings.arrival_ns - readings.time_ns
+    tile.tests[row, column] = readings.tests_or_none_set()
 
 
 def _repeats_key(ordered: Readings) -> NDArray[np.bool_]:
@@ -178,8 +179,4 @@ def _same(
 
 
 def _join(earlier: Readings, later: Readings) -> Readings:
-    columns: list[NDArray[Any]] = [
-        np.concatenate([getattr(earlier, name), getattr(later, name)])
-        for name in ("index", "time_ns", "value", "flag", "arrival_ns")
-    ]
-    return Readings(earlier.series, *columns)
+    return concatenate([earlier, later])

@@ -13,14 +13,20 @@ from hypergrid.times import Window
 
 
 def read(
-    source: VariableGroup, slices: Slices, *, window: Window | None, series: NDArray[np.intp] | None, superseded: bool
+    source: VariableGroup,
+    slices: Slices,
+    *,
+    window: Window | None,
+    series: NDArray[np.intp] | None,
+    superseded: bool,
+    tests: bool = False,
 ) -> Readings:
     """Return what `Archive.read` says."""
     wanted = _wanted(source, series)
-    side = source.side_readings(superseded=superseded)
+    side = source.side_readings(superseded=superseded, tests=tests)
     parts = [side.take(_within(side.time_ns, window) & wanted[side.index])]
     if not superseded:
-        parts += _read_cells(source, slices, window, wanted)
+        parts += _read_cells(source, slices, window, wanted, tests=tests)
     return concatenate(parts).ordered()
 
 
@@ -58,7 +64,7 @@ def _within(time_ns: NDArray[np.int64], window: Window | None) -> NDArray[np.boo
 
 
 def _read_cells(
-    source: VariableGroup, slices: Slices, window: Window | None, wanted: NDArray[np.bool_]
+    source: VariableGroup, slices: Slices, window: Window | None, wanted: NDArray[np.bool_], *, tests: bool
 ) -> Iterator[Readings]:
     if source.extent is None:
         return
@@ -70,7 +76,7 @@ def _read_cells(
         columns = slice(left, min(left + CHUNK_SERIES, len(wanted)))
         if wanted[columns].any():
             for rows in _bands(source, start, stop):
-                found = _read_block(source, slices, rows, columns, wanted)
+                found = _read_block(source, slices, rows, columns, wanted, tests=tests)
                 yield found if window is None else found.take(_within(found.time_ns, window))
 
 
@@ -84,9 +90,9 @@ def _bands(source: VariableGroup, start: int, stop: int) -> Iterator[slice]:
 
 
 def _read_block(
-    source: VariableGroup, slices: Slices, rows: slice, columns: slice, wanted: NDArray[np.bool_]
+    source: VariableGroup, slices: Slices, rows: slice, columns: slice, wanted: NDArray[np.bool_], *, tests: bool
 ) -> Readings:
-    tile = source.cells.read(rows, columns)
+    tile = source.cells.read(rows, columns, tests=tests)
     # Transposed, so that the cells come ordered by series, then time, and the parts need little sorting.
     column, row = np.nonzero((tile.flag.T != 0) & wanted[columns, None])
     time_ns = slices.starts_ns(rows.start + row) + tile.offset_ns[row, column]
@@ -97,4 +103,5 @@ def _read_block(
         tile.value[row, column],
         tile.flag[row, column],
         time_ns + tile.delay_ns[row, column],
+        tile.tests[row, column] if tests else None,
     )

@@ -19,7 +19,8 @@ class Snapshot:
     metadata: Mapping[str, Any]
     """"batch" (its id), "slices" (by variable touched: "first_ns" and "last_ns", the starts of the first and last slice
     touched [ns since 1970 UTC], and "series", how many were touched), "counts" (the fields of `Conservation`, "rejects"
-    and "files"), and where layers were added, replaced or removed "layers" (their names)."""
+    and "files"), where layers were added, replaced or removed "layers" (their names), and where stored readings were
+    given other flags "flags" (how many)."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,16 @@ class Root:
     def stations(self, stations: dict[str, Json]) -> None:
         self.group.attrs["stations"] = stations
 
+    @property
+    def quality(self) -> Json:
+        """Parameters of the tests that set the flags; empty where none ran."""
+        quality: Any = self.group.attrs.get("quality", {})
+        return dict(quality)
+
+    @quality.setter
+    def quality(self, quality: Json) -> None:
+        self.group.attrs["quality"] = quality
+
     def add(self, table: str, records: Sequence[Reject] | Sequence[FileEntry]) -> int:
         """Append records to "rejects" or "files"; return how many."""
         if records:

@@ -20,7 +20,7 @@ _END: Final = "_end"
 
 
 class Table:
-    """Columns of numbers or of text; rows are only ever added.
+    """Columns of numbers or of text; rows are only added, but for marks and flags (`set`).
 
     A column of text is one array of UTF-8 bytes and one of the positions where the rows end in it, because Zarr has no
     stable type for text of any length.
@@ -71,9 +71,21 @@ class Table:
         starts = [0, *ends][: len(ends)]
         return [text[start:end].decode(errors="surrogatepass") for start, end in zip(starts, ends, strict=True)]
 
-    def mark(self, name: str, rows: NDArray[np.intp]) -> None:
-        """Set a column to 1 in the given rows: the one change that a stored row can see."""
-        self._array(name).set_orthogonal_selection((rows,), 1)
+    def set(self, name: str, rows: NDArray[np.intp], values: ArrayLike) -> None:
+        """Set a column of numbers in the given rows."""
+        self._array(name).set_orthogonal_selection((rows,), values)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is such a column."""
+        return name in self._columns
+
+    def add_column(self, name: str, kind: str) -> None:
+        """Add a column of numbers; it is 0 in the rows that are there."""
+        rows = len(self)
+        _create(self._group, name, kind, _CHUNK_ROWS)
+        self._columns[name] = kind
+        self._group.attrs["columns"] = dict(self._columns)
+        self._array(name).resize((rows,))
 
     def _append_text(self, name: str, texts: Sequence[str]) -> None:
         encoded = [text.encode(errors="surrogatepass") for text in texts]

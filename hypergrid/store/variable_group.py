@@ -9,7 +9,7 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.store.attributes import Json, decode_series, decode_variable, encode_series, encode_variable, node_name
-from hypergrid.store.cells import ARRAYS, CHUNK_SLICES, Cells, Slices, consecutive, create_cells
+from hypergrid.store.cells import ARRAYS, CHUNK_SLICES, TESTS, Cells, Slices, consecutive, create_cells, create_tests
 from hypergrid.store.merge import SideRows
 from hypergrid.store.table import Table
 from hypergrid.store.together import nodes
@@ -20,6 +20,7 @@ Extent = tuple[int, int]
 """The first and the last slice of something."""
 GROUP: Final = "variables"
 _SIDE: Final = "side"
+_TESTS: Final = "tests"
 _SIDE_COLUMNS: Final = {
     "series": "int32",
     "time_ns": "int64",
@@ -49,6 +50,8 @@ class VariableGroup:
     missing: int
     """Of these, those without a value."""
     superseded: int
+    tested: bool = False
+    """Whether a test set a flag: then there is an array, and a column beside, that tell which."""
 
     @classmethod
     def create(cls, root: zarr.Group, variable: Variable, *, slices: Slices) -> "VariableGroup":
@@ -76,6 +79,7 @@ class VariableGroup:
             counts["readings"],
             counts["missing"],
             counts["superseded"],
+            content.get("tested", False),
         )
 
     @property
@@ -92,10 +96,20 @@ class VariableGroup:
     def _opened(self) -> tuple[Cells, Table]:
         """The nodes below, which only who reads or writes readings needs."""
         first = next(iter(_SIDE_COLUMNS))
-        side, column, *arrays = nodes(self.group, [_SIDE, f"{_SIDE}/{first}", *ARRAYS])
+        names = [*ARRAYS, *([TESTS] if self.tested else [])]
+        side, column, *arrays = nodes(self.group, [_SIDE, f"{_SIDE}/{first}", *names])
         assert isinstance(side, zarr.Group)
         assert isinstance(column, zarr.Array)
-        return Cells(dict(zip(ARRAYS, arrays, strict=True))), Table(side, {first: column})
+        return Cells(dict(zip(names, arrays, strict=True))), Table(side, {first: column})
+
+    def keep_tests(self) -> None:
+        """Make room for the tests that set flags, if there is none; older archives have none, nor have new ones."""
+        if not self.tested:
+            slices, series = self.cells.shape
+            create_tests(self.group, slices=slices, series=series)
+            self.side.add_column(_TESTS, "uint16")
+            self.tested = True
+            del self._opened
 
     def save(self) -> None:
         """Write what belongs into the group's attributes."""
@@ -105,6 +119,7 @@ class VariableGroup:
             "extent": None if self.extent is None else list(self.extent),
             "chunks": [[int(run[0]), int(run[-1]) + 1] for run in consecutive(self.chunks)],
             "counts": {"readings": self.readings, "missing": self.missing, "superseded": self.superseded},
+            "tested": self.tested,
         }
         self.group.attrs.update(content)
 
@@ -113,11 +128,13 @@ class VariableGroup:
         self.extent = hull(self.extent, (int(slice_index.min()), int(slice_index.max())))
         self.chunks = np.union1d(self.chunks, slice_index // CHUNK_SLICES)
 
-    def side_readings(self, *, superseded: bool) -> Readings:
+    def side_readings(self, *, superseded: bool, tests: bool = False) -> Readings:
         """Return the side table's readings that are superseded, or those that are not, in the order of the table."""
         if len(self.side) == 0:
             return Readings.empty(self.series)
         *columns, replaced = self.side.read("series", "time_ns", "value", "flag", "arrival_ns", "superseded")
+        if tests:
+            columns.append(self.side_tests())
         rows = (replaced == 1) == superseded
         return Readings(self.series, *(column[rows] for column in columns))
 
@@ -127,6 +144,10 @@ class VariableGroup:
         rows = np.flatnonzero(replaced == 0)
         series, time_ns, value, flag = (column[rows] for column in columns)
         return SideRows(rows, series, time_ns, value, flag)
+
+    def side_tests(self) -> NDArray[np.uint16]:
+        """Return the tests that set the flags of all rows of the side table."""
+        return self.side.read(_TESTS)[0] if self.tested else np.zeros(len(self.side), np.uint16)
 
     def add_side(self, readings: Readings, *, superseded: bool) -> None:
         """Append readings to the side table."""
@@ -139,6 +160,7 @@ class VariableGroup:
                     "flag": readings.flag,
                     "arrival_ns": readings.arrival_ns,
                     "superseded": np.full(len(readings), superseded, np.uint8),
+                    _TESTS: readings.tests_or_none_set(),
                 }
             )
 

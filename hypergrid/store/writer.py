@@ -1,6 +1,6 @@
 """What changes an archive inside one commit."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import numpy as np
@@ -12,11 +12,13 @@ from hypergrid.flags import ABSENT, MISSING
 from hypergrid.store.attributes import Json, extend_stations
 from hypergrid.store.cells import CHUNK_SLICES, Slices, Tile, empty_tile, touched_blocks
 from hypergrid.store.layers import LayerChange, LayerEntry, remove_layer, write_layer
-from hypergrid.store.merge import Outcome, collapse, merge
+from hypergrid.store.merge import Outcome, SideRows, collapse, merge
+from hypergrid.store.reading import read
 from hypergrid.store.records import Conservation, FileEntry, Reject
 from hypergrid.store.root import Root
 from hypergrid.store.variable_group import Extent, VariableGroup, hull
 from hypergrid.streams.elements import Readings, Series, Station
+from hypergrid.times import Window
 from hypergrid.topology.layer import Layer
 from hypergrid.units import Variable
 
@@ -41,6 +43,7 @@ class Writer:
         self._rejects = 0
         self._files = 0
         self._layers: list[str] = []
+        self._flags = 0
         self.batch = batch
         self.already_committed = self._root.has_batch(batch)
         self.changed = False
@@ -109,8 +112,92 @@ class Writer:
             readings.value,
             readings.flag,
             readings.arrival_ns,
+            readings.tests,
         )
         return self._store(group, known)
+
+    def read(self, variable: str, *, window: Window | None = None) -> Readings:
+        """Return a variable's readings with the tests that set their flags, what was written here included.
+
+        None where the variable is not declared; ordered by series, then time.
+        """
+        if variable not in self._root.variables:
+            return Readings.empty()
+        return read(self._group(variable), self._slices, window=window, series=None, superseded=False, tests=True)
+
+    def flags(self, judged: Readings) -> int:
+        """Give readings that are stored other flags; return how many changed.
+
+        A flag is a judgement of a reading and no part of it: nothing is superseded. Older snapshots keep the old ones.
+
+        Parameters
+        ----------
+        judged
+            Readings of one variable as `read` returns them, with new flags and the tests that set them. Those that
+            are not stored, and those without a value, are passed over.
+        """
+        if not len(judged):
+            return 0
+        group = self._group(_single_variable(judged))
+        known = {one: number for number, one in enumerate(group.series)}
+        numbers = np.array([known.get(one, -1) for one in judged.series], np.int32)[judged.index]
+        if (numbers < 0).any():
+            return self.flags(judged.take(numbers >= 0))
+        tests = judged.tests_or_none_set()
+        if tests.any():
+            group.keep_tests()
+        slice_index = self._slices.index(judged.time_ns)
+        offset_ns = judged.time_ns - self._slices.starts_ns(slice_index)
+        beside = np.zeros(len(judged), np.bool_)
+        changed = np.zeros(len(judged), np.bool_)
+        for rows, columns, chosen in touched_blocks(slice_index, numbers.astype(np.int64), group.cells.shape):
+            tile = group.cells.read(rows, columns)
+            row, column = slice_index[chosen] - rows.start, numbers[chosen] - columns.start
+            old = tile.take(row, column)
+            here = (old.flag != ABSENT) & (old.offset_ns == offset_ns[chosen])
+            beside[chosen] = ~here
+            flag, bits = judged.flag[chosen], tests[chosen]
+            other = here & (old.flag != MISSING) & (flag != MISSING) & ((old.flag != flag) | (old.tests != bits))
+            if other.any():
+                tile.flag[row[other], column[other]] = flag[other]
+                if group.tested:
+                    tile.tests[row[other], column[other]] = bits[other]
+                group.cells.write_flags(rows, columns, tile)
+                changed[chosen[other]] = True
+        changed[self._flags_beside(group, numbers, judged, np.flatnonzero(beside))] = True
+        self._touch(group, Readings(group.series, numbers, *_columns(judged)).take(changed))
+        count = int(np.count_nonzero(changed))
+        self._flags += self._count(count)
+        return count
+
+    def _flags_beside(
+        self, group: VariableGroup, numbers: NDArray[np.int32], judged: Readings, chosen: NDArray[np.intp]
+    ) -> NDArray[np.intp]:
+        """Set flags in the side table; return which of the readings changed there."""
+        if not len(chosen) or not len(group.side):
+            return chosen[:0]
+        stored: SideRows = group.side_rows()
+        position = stored.find(numbers[chosen], judged.time_ns[chosen])
+        old_tests = group.side_tests()[stored.row]
+        flag, tests = judged.flag[chosen], judged.tests_or_none_set()[chosen]
+        found = np.flatnonzero(position >= 0)
+        at = position[found]
+        other = (stored.flag[at] != MISSING) & (flag[found] != MISSING)
+        other &= (stored.flag[at] != flag[found]) | (old_tests[at] != tests[found])
+        found, rows = found[other], stored.row[at[other]]
+        if len(found):
+            order = np.argsort(rows)
+            group.side.set("flag", rows[order], flag[found][order])
+            if group.tested:
+                group.side.set("tests", rows[order], tests[found][order])
+        set_here: NDArray[np.intp] = chosen[found]
+        return set_here
+
+    def quality(self, parameters: Mapping[str, object]) -> None:
+        """Keep the parameters of the tests that set the flags, as JSON."""
+        if self._root.quality != dict(parameters):
+            self._root.quality = dict(parameters)
+            self.changed = True
 
     def layer(self, layer: Layer) -> LayerChange:
         """Store a layer; it replaces one of its name, unless that has the same content.
@@ -162,8 +249,10 @@ class Writer:
             }
             for name, ((first, last), series) in self._touched.items()
         }
-        layers = {"layers": self._layers} if self._layers else {}
-        return {"batch": self.batch, "slices": touched, "counts": counts, **layers}
+        more: Json = {"layers": self._layers} if self._layers else {}
+        if self._flags:
+            more["flags"] = self._flags
+        return {"batch": self.batch, "slices": touched, "counts": counts, **more}
 
     def _count(self, added: int) -> int:
         self.changed |= added > 0
@@ -191,6 +280,8 @@ class Writer:
 
     def _store(self, group: VariableGroup, readings: Readings) -> Conservation:
         kept, duplicates = collapse(readings)
+        if kept.tests is not None and kept.tests.any():
+            group.keep_tests()
         total = Conservation(readings=len(readings), duplicates=duplicates)
         before = group.chunks
         side = cache(group.side_rows)
@@ -220,7 +311,7 @@ class Writer:
         superseded = len(outcome.side_superseded) + len(outcome.side_replaced)
         # What was replaced is appended before what replaces it, so that the table tells the order of the amendments.
         if len(outcome.side_replaced):
-            group.side.mark("superseded", outcome.side_replaced)
+            group.side.set("superseded", outcome.side_replaced, 1)
         group.add_side(outcome.side_superseded, superseded=True)
         group.add_side(outcome.side_current, superseded=False)
         side = len(outcome.side_current) - len(outcome.side_replaced)
@@ -245,6 +336,10 @@ class Writer:
 
 def _blank(rows: slice, columns: slice) -> Tile:
     return empty_tile((rows.stop - rows.start, columns.stop - columns.start))
+
+
+def _columns(judged: Readings) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.uint8], NDArray[np.int64]]:
+    return judged.time_ns, judged.value, judged.flag, judged.arrival_ns
 
 
 def _single_variable(readings: Readings) -> str:

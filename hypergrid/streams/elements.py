@@ -76,9 +76,12 @@ class Readings:
     """QARTOD flag, shape (n,)."""
     arrival_ns: NDArray[np.int64]
     """When it arrived [ns since 1970 UTC], shape (n,)."""
+    tests: NDArray[np.uint16] | None = None
+    """Which tests set the flag, a bit a test (`hypergrid.flags.TESTS`), shape (n,); None: none did, or nobody asked."""
 
     def __post_init__(self) -> None:
-        sizes = {len(column) for column in (self.index, self.time_ns, self.value, self.flag, self.arrival_ns)}
+        columns = (self.index, self.time_ns, self.value, self.flag, self.arrival_ns)
+        sizes = {len(column) for column in columns} | ({len(self.tests)} if self.tests is not None else set())
         if len(sizes) != 1:
             message = f"readings need columns of one length; got lengths {sorted(sizes)}"
             raise ValueError(message)
@@ -95,6 +98,7 @@ class Readings:
             value=self.value[rows],
             flag=self.flag[rows],
             arrival_ns=self.arrival_ns[rows],
+            tests=None if self.tests is None else self.tests[rows],
         )
 
     def ordered(self) -> "Readings":
@@ -102,6 +106,10 @@ class Readings:
         if _is_ordered(self.index, self.time_ns):
             return self
         return self.take(np.lexsort((self.time_ns, self.index)))
+
+    def tests_or_none_set(self) -> NDArray[np.uint16]:
+        """Return `tests`, and zeros where they are not known, shape (n,)."""
+        return np.zeros(len(self), np.uint16) if self.tests is None else self.tests
 
     def starts_ns(self) -> NDArray[np.int64]:
         """Return where each reading's interval begins [ns]: its stamp, less the interval where the stamp marks its end.
@@ -134,6 +142,7 @@ def concatenate(parts: Sequence[Readings]) -> Readings:
     if not parts or any(part.series != parts[0].series for part in parts):
         message = "readings can be joined only where they count the same series; got none, or different ones"
         raise ValueError(message)
+    tested = any(part.tests is not None for part in parts)
     return Readings(
         parts[0].series,
         np.concatenate([part.index for part in parts]),
@@ -141,4 +150,5 @@ def concatenate(parts: Sequence[Readings]) -> Readings:
         np.concatenate([part.value for part in parts]),
         np.concatenate([part.flag for part in parts]),
         np.concatenate([part.arrival_ns for part in parts]),
+        np.concatenate([part.tests_or_none_set() for part in parts]) if tested else None,
     )

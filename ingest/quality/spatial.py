@@ -1,0 +1,191 @@
+"""Tests that hold a station against its neighbours, after titanlib's definitions, for all times at once.
+
+Readings are brought into cells of time; neighbours are told by one matrix of stations by stations, so that their
+counts, sums and sums of squares are matrix products. What an iteration flags is no neighbour in the next. A failure is
+suspect (3), never more: a lonely storm is no defect. Where too few neighbours report, or a position or an elevation is
+not known, nothing is evaluated (2).
+
+titanlib's `buddy_check` flags |x - mean| / max(min_std, sqrt(var + var/n)) > threshold over buddies reduced to the
+elevation of the station, and iterates over those not flagged (Båserud and others 2020, TITAN automatic spatial quality
+control of meteorological in-situ observations, Adv. Sci. Res. 17, 153-163).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.flags import GOOD, NOT_EVALUATED, SUSPECT
+from ingest.quality.settings import BuddyCheck, SpatialConsistency
+from ingest.quality.temporal import Flags, Floats, Line
+
+EARTH_RADIUS_M: Final = 6_371_000.0
+MINUTE_NS: Final = 60_000_000_000
+_CELLS_AT_ONCE: Final = 1 << 21
+"""Cells times series that are in memory at once, some 150 MB."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the series of a variable are measured, and what tells them apart; each of shape (series,)."""
+
+    lon: Floats
+    """[degree], NaN where it is not known."""
+    lat: Floats
+    """[degree], NaN where it is not known."""
+    elevation_m: Floats
+    """[m], NaN where it is not known."""
+    station: NDArray[np.int64]
+    """A number of the station."""
+    kind: NDArray[np.int64]
+    """A number of the statistic; only like is held against like."""
+    height_m: Floats
+    """Above ground [m], NaN where it is not known."""
+
+    def neighbours(self, radius_m: float, most_elevation_m: float | None = None) -> NDArray[np.bool_]:
+        """Return which series are neighbours of which, of another station, shape (series, series); symmetric."""
+        east, north = np.radians(self.lon), np.radians(self.lat)
+        half = np.sin((north[:, None] - north) / 2.0) ** 2
+        half = half + np.cos(north)[:, None] * np.cos(north) * np.sin((east[:, None] - east) / 2.0) ** 2
+        distance_m = 2.0 * EARTH_RADIUS_M * np.arcsin(np.sqrt(np.minimum(half, 1.0)))
+        near = (distance_m <= radius_m) & (self.station[:, None] != self.station) & (self.kind[:, None] == self.kind)
+        if most_elevation_m is not None:
+            near &= np.abs(self.elevation_m[:, None] - self.elevation_m) <= most_elevation_m
+        return near
+
+
+def isolated(places: Places, *, radius_m: float, neighbours: float) -> NDArray[np.bool_]:
+    """Return which series have fewer neighbours than asked for, or no position (titanlib: `isolation_check`)."""
+    alone: NDArray[np.bool_] = places.neighbours(radius_m).sum(axis=1) < neighbours
+    return alone
+
+
+def buddy_check(line: Line, settings: BuddyCheck, places: Places) -> Flags:
+    """Flag readings far from the mean of their neighbours."""
+    near = places.neighbours(settings.radius_km * 1000.0, settings.most_elevation_m)
+
+    def judge(cells: "_Cells") -> tuple[Floats, Floats, Floats]:
+        count, mean, square = cells.sums(near, places.elevation_m * settings.per_m)
+        variance = np.maximum(square - mean * mean, 0.0)
+        spread = np.sqrt(variance * (1.0 + 1.0 / np.maximum(count, 1.0)))
+        return count, mean, np.maximum(settings.least_spread, spread)
+
+    return _flags(line, settings, near, judge)
+
+
+def spatial_consistency(line: Line, settings: SpatialConsistency, places: Places) -> Flags:
+    """Flag readings far from a line in elevation through their neighbours, which is fitted without them.
+
+    titanlib's `sct` takes a vertical profile for all and an optimal interpolation of what is left; this is its
+    leave-one-out background alone, a line of its own for each station, with the spread of the neighbours around it.
+    """
+    near = places.neighbours(settings.radius_km * 1000.0, np.inf)
+    height = places.elevation_m
+    middle = np.nanmean(height) if np.isfinite(height).any() else 0.0
+    z = np.nan_to_num(height - middle)
+
+    def judge(cells: "_Cells") -> tuple[Floats, Floats, Floats]:
+        known = near.astype(np.float64)
+        count = cells.present @ known
+        share = 1.0 / np.maximum(count, 1.0)
+        value = np.nan_to_num(cells.mean())
+        mean_x, mean_z = (value @ known) * share, (cells.present * z @ known) * share
+        var_x = np.maximum((value * value @ known) * share - mean_x**2, 0.0)
+        var_z = np.maximum((cells.present * z * z @ known) * share - mean_z**2, 0.0)
+        both = (value * z @ known) * share - mean_x * mean_z
+        steep = np.sqrt(var_z) >= settings.least_elevation_m
+        slope = np.where(steep, both / np.where(steep, var_z, 1.0), settings.per_m)
+        left = np.maximum(var_x - 2.0 * slope * both + slope * slope * var_z, 0.0)
+        # As many fewer as the line has parameters; a far elevation makes the line less sure.
+        free = np.maximum(count - np.where(steep, 2.0, 1.0), 1.0)
+        lever = 1.0 + share + np.where(steep, (z - mean_z) ** 2 / np.maximum(count * var_z, 1e-12), 0.0)
+        spread = np.sqrt(left * count / free * lever)
+        return count, mean_x + slope * (z - mean_z), np.maximum(settings.least_spread, spread)
+
+    return _flags(line, settings, near, judge)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Sums of the readings of each cell of time, series by series."""
+
+    count: Floats
+    total: Floats
+    """Both of shape (cells, series)."""
+
+    @property
+    def present(self) -> Floats:
+        return (self.count > 0).astype(np.float64)
+
+    def mean(self) -> Floats:
+        return np.where(self.count > 0, self.total / np.maximum(self.count, 1.0), np.nan)
+
+    def sums(self, near: NDArray[np.bool_], offset: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return count, mean and mean square of the neighbours' values, at the place of each; offsets are taken off."""
+        known, present = near.astype(np.float64), self.present
+        reduced = np.nan_to_num(self.mean() - offset)
+        # Around the mean of the cell, so that squares keep their digits.
+        middle = reduced.sum(axis=1, keepdims=True) / np.maximum(present.sum(axis=1, keepdims=True), 1.0)
+        reduced = (reduced - middle) * present
+        count = present @ known
+        share = 1.0 / np.maximum(count, 1.0)
+        mean, square = (reduced @ known) * share, (reduced * reduced @ known) * share
+        variance = square - mean * mean
+        mean = mean + middle + np.nan_to_num(offset)
+        return count, mean, variance + mean * mean
+
+
+_Judge = Callable[[_Cells], tuple[Floats, Floats, Floats]]
+"""Returns how many neighbours report, what they say is expected, and by how much it may be off."""
+
+
+def _flags(line: Line, settings: BuddyCheck | SpatialConsistency, near: NDArray[np.bool_], judge: _Judge) -> Flags:
+    flag = np.full(len(line), NOT_EVALUATED, np.uint8)
+    social = near.sum(axis=1) >= settings.neighbours
+    rows = np.flatnonzero(social[line.index] | near[social].any(axis=0)[line.index]) if social.any() else ()
+    if not len(rows):
+        return flag
+    cell = line.time_ns[rows] // round(settings.minutes * MINUTE_NS)
+    order = np.argsort(cell, kind="stable")
+    rows, cell = rows[order], cell[order]
+    series = len(near)
+    number = np.cumsum(np.r_[0, np.diff(cell) != 0])
+    most = max(1, _CELLS_AT_ONCE // series)
+    for first in range(0, int(number[-1]) + 1, most):
+        some = slice(*np.searchsorted(number, [first, first + most]).tolist())
+        flag[rows[some]] = _judged(line.take(rows[some]), number[some] - first, settings, series, judge)
+    return flag
+
+
+def _judged(
+    line: Line,
+    cell: NDArray[np.int64],
+    settings: BuddyCheck | SpatialConsistency,
+    series: int,
+    judge: _Judge,
+) -> Flags:
+    shape = (int(cell[-1]) + 1, series)
+    place = cell * series + line.index
+    flag = np.full(len(line), NOT_EVALUATED, np.uint8)
+    count = np.bincount(place, minlength=shape[0] * shape[1]).astype(np.float64)
+    total = np.bincount(place, line.value, minlength=shape[0] * shape[1]).astype(np.float64)
+    looked = np.arange(len(line))
+    for _ in range(round(settings.iterations)):
+        # Only cells in which something was flagged look different in the next round.
+        touched, local = np.unique(cell[looked], return_inverse=True)
+        cells = _Cells(count.reshape(shape)[touched], total.reshape(shape)[touched])
+        buddies, expected, spread = judge(cells)
+        at = local, line.index[looked]
+        open_ = (buddies[at] >= settings.neighbours) & (flag[looked] != SUSPECT)
+        far = open_ & (np.abs(line.value[looked] - expected[at]) > settings.threshold * spread[at])
+        flag[looked[open_ & ~far]] = GOOD
+        bad = looked[far]
+        if not len(bad):
+            break
+        flag[bad] = SUSPECT
+        np.subtract.at(count, place[bad], 1.0)
+        np.subtract.at(total, place[bad], line.value[bad])
+        looked = np.flatnonzero(np.isin(cell, cell[bad]))
+    return flag

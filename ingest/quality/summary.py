@@ -1,0 +1,80 @@
+"""What the tests said, counted by station and variable."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.flags import FAIL, MEANINGS, SUSPECT, TESTS
+from hypergrid.streams.elements import Series
+
+GAPS = "gaps"
+"""Pauses longer than the test of gaps allows, one a series."""
+
+
+class Summary:
+    """Counts of flags and of the tests that set them, by station and variable."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], Counter[str]] = {}
+
+    def add(
+        self,
+        series: tuple[Series, ...],
+        index: NDArray[np.int32],
+        flag: NDArray[np.uint8],
+        tests: NDArray[np.uint16],
+    ) -> None:
+        """Count readings; arrays of shape (n,)."""
+        flags = np.bincount(index.astype(np.int64) * 16 + flag, minlength=16 * len(series)).reshape(-1, 16)
+        bad = np.flatnonzero(tests)
+        for number, one in enumerate(series):
+            for value, word in MEANINGS.items():
+                if flags[number, value]:
+                    self._of(one)[word] += int(flags[number, value])
+        for bit, name in enumerate(TESTS):
+            rows = bad[(tests[bad] >> np.uint16(bit)) & np.uint16(1) > 0]
+            for number, count in zip(*np.unique(index[rows], return_counts=True), strict=True):
+                self._of(series[number])[name] += int(count)
+
+    def add_gaps(self, series: tuple[Series, ...], index: NDArray[np.int32]) -> None:
+        """Count pauses, told by the series of each."""
+        for number, count in zip(*np.unique(index, return_counts=True), strict=True):
+            self._of(series[number])[GAPS] += int(count)
+
+    def _of(self, series: Series) -> Counter[str]:
+        return self._counts.setdefault((series.station, series.variable), Counter())
+
+    def by_station(self) -> dict[str, dict[str, int]]:
+        """Return the counts of each station, over its variables: of flags by their word, of tests, of gaps."""
+        found: dict[str, Counter[str]] = {}
+        for (station, _), counts in self._counts.items():
+            found.setdefault(station, Counter()).update(counts)
+        return {station: dict(counts) for station, counts in found.items()}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the counts of each station and variable."""
+        for (station, variable), counts in self._counts.items():
+            yield {"station": station, "variable": variable, **counts}
+
+
+COLUMNS = ("station", "readings", "suspect", "fail", "found by")
+
+
+def table_of(by_station: Mapping[str, Mapping[str, int]], *, most: int = 20) -> list[tuple[str, int, int, int, str]]:
+    """Return rows for people, the most doubtful stations first: station, readings, suspect, fail, by which tests."""
+    suspect, fail = MEANINGS[SUSPECT], MEANINGS[FAIL]
+    doubtful = {s: c for s, c in by_station.items() if c.get(suspect, 0) + c.get(fail, 0) + c.get(GAPS, 0)}
+    ranked = sorted(doubtful.items(), key=lambda item: -(item[1].get(suspect, 0) + item[1].get(fail, 0)))
+    return [
+        (
+            station,
+            sum(counts.get(word, 0) for word in MEANINGS.values()),
+            counts.get(suspect, 0),
+            counts.get(fail, 0),
+            ", ".join(f"{name} {counts[name]:,}" for name in (*TESTS, GAPS) if counts.get(name)),
+        )
+        for station, counts in ranked[:most]
+    ]

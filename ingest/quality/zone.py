@@ -1,0 +1,140 @@
+"""The zone guard: radiation of a station against the sun's course tells of a clock that is hours off.
+
+Terrain and clouds take radiation away; nothing brings it at night. So a clock is suspected only where there is much
+more radiation than a clear sky could give at the stamped time, which no shade explains, and where some other offset
+explains it. Which offset is told by the course as a whole: of those that leave next to no radiation unexplained, the
+one under which radiation and a clear sky go together best; terrain that shades one end of the day moves it by half an
+hour or an hour, so that whole hours are preferred.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.physics.sun import clear_sky, sun
+from hypergrid.streams.elements import Readings
+from ingest.quality.temporal import HOUR_NS, Floats
+
+RADIATION: Final = "solar_radiation"
+STEP_NS: Final = 600 * 10**9
+"""Radiation is looked at once in so long [ns]."""
+LEAST_DAYS: Final = 2
+"""Days with radiation that a judgement needs."""
+BRIGHTEST_W_M2: Final = 1600.0
+CLOUD_EDGE: Final = 1.3
+"""What the edges of clouds add to a clear sky at most, for ten minutes."""
+LOW_SUN_W_M2: Final = 60.0
+"""What a tilted sensor, haze and a clock that is minutes off add at most under a low sun [W m-2]."""
+MOST_UNEXPLAINED: Final = 0.02
+"""Share of the radiation above which a clock is suspected."""
+HALF_HOURS: Final = 0.99
+"""What the agreement of a clock that is off by a half counts: few zones are, and shade looks like it."""
+OFFSETS_H: Final = np.arange(-14.0, 14.01, 0.5)
+
+
+@dataclass(frozen=True)
+class ZoneSuspicion:
+    """A station whose clock is off by hours, as its radiation says."""
+
+    station: str
+    shift_h: float
+    """Stamps less the time in UTC [h]: 2 where a clock of the zone +02:00 was read as UTC."""
+    unexplained: float
+    """Share of its radiation that came when the sky is too dark for it."""
+    noon_h: float
+    """Hours from the sun's noon to the middle of the radiation."""
+
+    def describe(self) -> str:
+        """Return it in a sentence."""
+        late = "after" if self.noon_h >= 0.0 else "before"
+        sign = "+" if self.shift_h >= 0.0 else "-"
+        hours, minutes = divmod(round(abs(self.shift_h) * 60), 60)
+        return (
+            f"radiation of station {self.station} peaks {abs(self.noon_h):.1f} h {late} solar noon, and "
+            f"{self.unexplained:.0%} of it comes under too dark a sky: its clock is likely "
+            f"{sign}{hours:02d}:{minutes:02d} from the declared zone; mend the timezone of its feed, or give "
+            f'"{self.station}" = {-self.shift_h:g} under [quality.clock_shift_h]'
+        )
+
+
+class ZoneGuard:
+    """Takes radiation piece by piece, thinned, and tells at the end whose clock is off."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[tuple[NDArray[np.int64], Floats]]] = {}
+
+    def add(self, readings: Readings) -> None:
+        """Take readings of radiation [W m-2], ordered by series, then time."""
+        usable = np.isfinite(readings.value) & (readings.value >= -50.0) & (readings.value <= BRIGHTEST_W_M2)
+        kept = readings.take(usable)
+        cell = kept.time_ns // STEP_NS
+        first = np.r_[True, (np.diff(cell) != 0) | (np.diff(kept.index) != 0)] if len(kept) else np.empty(0, np.bool_)
+        kept = kept.take(first)
+        for number, series in enumerate(kept.series):
+            start, stop = np.searchsorted(kept.index, [number, number + 1]).tolist()
+            if stop > start:
+                part = kept.starts_ns()[start:stop], kept.value[start:stop]
+                self._parts.setdefault(series.station, []).append(part)
+
+    def suspicions(self, positions: Mapping[str, tuple[float, float, float]]) -> list[ZoneSuspicion]:
+        """Return the stations whose clock is off, of those with a position (longitude, latitude, elevation)."""
+        found = []
+        for station, parts in self._parts.items():
+            lon, lat, elevation_m = positions.get(station, (np.nan, np.nan, np.nan))
+            if np.isfinite(lon) and np.isfinite(lat):
+                stamps, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+                place = np.array([lon]), np.array([lat]), np.nan_to_num(np.array([elevation_m]))
+                suspicion = suspect(station, stamps, value, *place)
+                found += [suspicion] if suspicion is not None else []
+        return found
+
+
+def suspect(
+    station: str, stamps_ns: NDArray[np.int64], value: Floats, lon: Floats, lat: Floats, elevation_m: Floats
+) -> ZoneSuspicion | None:
+    """Return what the radiation of a station [W m-2] says of its clock; None: nothing, or too little to say.
+
+    Parameters
+    ----------
+    stamps_ns, value
+        Shape (n,).
+    lon, lat, elevation_m
+        Of the station [degree, m], shape (1,).
+    """
+    bright = np.maximum(value, 0.0)
+    total = float(bright.sum())
+    days = np.unique(stamps_ns[bright > 100.0] // (24 * HOUR_NS))
+    if len(days) < LEAST_DAYS:
+        return None
+    unexplained, agreement = np.empty(len(OFFSETS_H)), np.empty(len(OFFSETS_H))
+    zero = int(np.flatnonzero(OFFSETS_H == 0.0)[0])
+    for number in (zero, *(place for place in range(len(OFFSETS_H)) if place != zero)):
+        clear = _clear(stamps_ns - round(OFFSETS_H[number] * HOUR_NS), lon, lat, elevation_m)
+        beyond = np.maximum(bright - CLOUD_EDGE * clear - LOW_SUN_W_M2, 0.0)
+        unexplained[number] = beyond.sum() / total
+        if number == zero and unexplained[zero] <= MOST_UNEXPLAINED:
+            return None
+        spread = float(np.linalg.norm(clear) * np.linalg.norm(bright))
+        agreement[number] = float(clear @ bright) / spread if spread else 0.0
+        agreement[number] *= 1.0 if OFFSETS_H[number].is_integer() else HALF_HOURS
+    explaining = unexplained <= max(MOST_UNEXPLAINED / 2.0, 1.5 * float(unexplained.min()))
+    if unexplained.min() > unexplained[zero] / 4.0:
+        # No clock explains it: a sensor that is wrong otherwise.
+        return None
+    best = int(np.argmax(np.where(explaining, agreement, -1.0)))
+    return ZoneSuspicion(station, float(OFFSETS_H[best]), float(unexplained[zero]), _noon(stamps_ns, bright, lon))
+
+
+def _clear(stamps_ns: NDArray[np.int64], lon: Floats, lat: Floats, elevation_m: Floats) -> Floats:
+    now = sun(stamps_ns)
+    return clear_sky(now.sine(lon, lat), elevation_m, now.irradiance_w_m2, turbidity=2.0)[:, 0]
+
+
+def _noon(stamps_ns: NDArray[np.int64], bright: Floats, lon: Floats) -> float:
+    """Return how many hours after mean solar noon the middle of the radiation lies, from -12 to 12."""
+    angle = 2.0 * np.pi * ((stamps_ns % (24 * HOUR_NS)) / (24.0 * HOUR_NS) + float(lon[0]) / 360.0 - 0.5)
+    middle = np.arctan2(float(np.sin(angle) @ bright), float(np.cos(angle) @ bright))
+    return float(middle / (2.0 * np.pi) * 24.0)

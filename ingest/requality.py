@@ -1,0 +1,148 @@
+"""Quality of a whole archive once more: other parameters, the same values, other flags, in one commit."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from hypergrid.errors import NotFound
+from hypergrid.flags import MISSING
+from hypergrid.store import Archive, Writer
+from hypergrid.streams.elements import Readings
+from hypergrid.times import Window
+from hypergrid.tokens import token
+from hypergrid.units import Variable
+from ingest.judging import count, places_of, reach_ns
+from ingest.mapping import load
+from ingest.quality.declared import from_json
+from ingest.quality.judge import judge
+from ingest.quality.settings import VariableTests
+from ingest.quality.summary import Summary
+from ingest.quality.zone import RADIATION, ZoneGuard
+from ingest.target import check_same
+
+READINGS_AT_ONCE: Final = 4_000_000
+"""Readings of a variable that are in memory at once, beside those around them."""
+
+
+@dataclass(frozen=True)
+class QualityReport:
+    """What running the tests once more did."""
+
+    archive: str
+    snapshot: str | None
+    """Snapshot that was committed; None where no flag and no parameter changed."""
+    parameters: str
+    """Where the parameters are from."""
+    readings: int
+    changed: int
+    """Readings with another flag, or one that other tests set."""
+    before: Mapping[str, Mapping[str, int]]
+    """By station, counts of flags, tests and gaps."""
+    after: Mapping[str, Mapping[str, int]]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**asdict(self), "warnings": list(self.warnings)}
+
+
+def run_quality(
+    archive_path: str | Path,
+    *,
+    deployment: Path | None = None,
+    variables: tuple[str, ...] = (),
+    now_ns: int,
+    progress: Callable[[str, float], None] = lambda _stage, _done: None,
+) -> QualityReport:
+    """Give all readings of an archive the flags that tests with other parameters set, in one commit.
+
+    Values, stamps and arrivals stay; older snapshots keep the old flags. The parameters are kept with the snapshot
+    (`Archive.quality`), and named in its message.
+
+    Parameters
+    ----------
+    deployment
+        Deployment file with the parameters under `[quality]`; None: those of the archive, and defaults where it has
+        none.
+    variables
+        Only these; empty: all.
+    now_ns
+        The present [ns since 1970 UTC].
+
+    Raises
+    ------
+    hypergrid.errors.InvalidDeployment
+        The deployment file cannot be used.
+    hypergrid.errors.NotFound
+        The archive has no such variable.
+    """
+    archive = Archive.open(archive_path)
+    for name in variables:
+        if name not in archive.variables:
+            unknown = NotFound.among("variable", name, archive.variables)
+            raise unknown
+    if deployment is not None:
+        described = load(deployment)
+        check_same(archive, described)
+        quality, source = described.quality, str(deployment)
+    else:
+        quality, source = from_json(archive.quality), "the archive, and the defaults"
+    chosen = {name: one for name, one in archive.variables.items() if name in (variables or archive.variables)}
+    before, after, guard = Summary(), Summary(), ZoneGuard()
+    readings = changed = 0
+    kept = {**archive.quality, **quality.to_json(chosen)}
+    batch = f"quality {token(kept)} after {archive.snapshot}"
+    message = f"quality of {', '.join(chosen)} by parameters {token(kept)[:12]}"
+    with archive.commit(batch=batch, message=message, now_ns=now_ns) as writer:
+        writer.quality(kept)
+        for name, variable in chosen.items():
+            tests = quality.tests(variable)
+            window = archive.extent(name)
+            for part, done in _parts(archive, name, window):
+                progress(name, done)
+                old, new = _judged(writer, archive, variable, tests, part)
+                count(before, old, tests)
+                count(after, new, tests)
+                if name == RADIATION:
+                    guard.add(new)
+                readings += len(new)
+                other = (old.flag != new.flag) | (old.tests_or_none_set() != new.tests_or_none_set())
+                changed += writer.flags(new.take(other))
+            progress(name, 1.0)
+    places = {key: station.position for key, station in archive.stations.items()}
+    found = guard.suspicions({key: (p.lon, p.lat, p.elevation_m) for key, p in places.items()})
+    warnings = tuple(one.describe() for one in found) if quality.zone_guard else ()
+    return QualityReport(
+        str(archive.path), writer.snapshot, source, readings, changed, before.by_station(), after.by_station(), warnings
+    )
+
+
+def _parts(archive: Archive, name: str, window: Window | None) -> Iterator[tuple[Window, float]]:
+    """Yield the archive's time in pieces, each with the share that was done before."""
+    if window is None:
+        return
+    pieces = max(1, -(-archive.readings(name) // READINGS_AT_ONCE))
+    edges = np.linspace(window.start_ns, window.stop_ns, pieces + 1).astype(np.int64).tolist()
+    edges[-1] = window.stop_ns
+    for place in range(pieces):
+        yield Window(edges[place], edges[place + 1]), place / pieces
+
+
+def _judged(
+    writer: Writer, archive: Archive, variable: Variable, tests: VariableTests, part: Window
+) -> tuple[Readings, Readings]:
+    """Return the readings within a window as they are, and with new flags; judged with those around them."""
+    inside = writer.read(variable.name, window=part)
+    if not len(inside):
+        return inside, inside
+    reach = reach_ns(tests, inside, archive.slice_s)
+    around = Window(part.start_ns - reach, part.stop_ns + reach)
+    context = writer.read(variable.name, window=around)
+    others = {name: writer.read(name, window=around) for name in tests.companions}
+    judged = judge(context, tests, places_of(context.series, archive.stations), others)
+    rows = (context.time_ns >= part.start_ns) & (context.time_ns < part.stop_ns)
+    flag = np.where(context.flag == MISSING, MISSING, judged.flag).astype(np.uint8)
+    return inside, replace(context, flag=flag, tests=judged.tests).take(rows)

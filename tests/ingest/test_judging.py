@@ -1,0 +1,176 @@
+"""Readings that come in pieces have the flags of readings that come together."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hypergrid.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
+from hypergrid.store import Archive
+from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.units import KNOWN_VARIABLES
+from ingest.judging import Inspector, together
+from ingest.quality.declared import Quality
+from ingest.quality.defaults import DEFAULTS
+from ingest.quality.settings import BuddyCheck, FlatLine
+
+STEP_NS = 600 * 10**9
+START_NS = int(np.datetime64("2021-03-01", "ns").astype(np.int64))
+STATIONS = {
+    str(n): Station(str(n), str(n), (Position(None, 7.0 + 0.01 * (n % 3), 46.0 + 0.01 * (n // 3), 1000.0 + 10 * n),))
+    for n in range(8)
+}
+QUALITY = Quality(
+    variables=(
+        (
+            "air_temperature",
+            replace(
+                DEFAULTS["air_temperature"],
+                flat_line=FlatLine(hours=3.0, fail_hours=8.0, readings=6),
+                buddy_check=BuddyCheck(least_spread=1.0, per_m=-0.0065, neighbours=4),
+            ),
+        ),
+    )
+)
+
+
+def _network(seed: int, days: int = 3) -> Readings:
+    """Eight stations every ten minutes, with spikes, flat lines, gaps, one station that is off for hours."""
+    generator = np.random.default_rng(seed)
+    size = days * 144
+    value = 8.0 + 4.0 * np.sin(np.arange(size) / 23.0) + np.round(generator.normal(0.0, 0.2, (8, size)), 2)
+    value[1, generator.integers(0, size, 6)] += 12.0
+    for series, first, length in ((2, 40, 30), (3, 120, 90), (4, size - 25, 25)):
+        value[series, first : first + length] = value[series, first]
+    value[5, 200:260] += 9.0
+    value[6, generator.integers(0, size, 4)] = -200.0
+    value[7, 150:152] = np.nan
+    keep = generator.random((8, size)) > 0.02
+    keep[0, 100:150] = False
+    series, step = np.nonzero(keep)
+    stamps = START_NS + step * STEP_NS
+    chosen = value[series, step]
+    flag = np.where(np.isnan(chosen), MISSING, NOT_EVALUATED).astype(np.uint8)
+    return Readings(
+        tuple(Series("air_temperature", str(n)) for n in range(8)),
+        series.astype(np.int32),
+        stamps,
+        chosen,
+        flag,
+        stamps,
+    )
+
+
+def _archive(folder: Path) -> Archive:
+    variables = [KNOWN_VARIABLES["air_temperature"]]
+    return Archive.create(folder, name="n", slice_s=600, variables=variables, now_ns=0)
+
+
+def _store(archive: Archive, given: Readings, batch: object, quality: Quality = QUALITY) -> Inspector:
+    inspector = Inspector(quality, STATIONS, 600.0)
+    with archive.commit(batch=str(batch), message="", now_ns=1) as writer:
+        inspector.store(writer, KNOWN_VARIABLES["air_temperature"], given, lambda _: None)
+    return inspector
+
+
+def _flags(archive: Archive) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    found = archive.latest().read("air_temperature", tests=True)
+    order = np.lexsort((found.time_ns, [int(found.series[n].station) for n in found.index]))
+    return found.flag[order], found.tests_or_none_set()[order]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[NDArray[np.uint8], NDArray[np.uint16]]:
+    archive = _archive(tmp_path_factory.mktemp("whole") / "a")
+    _store(archive, _network(1), 0)
+    flag, tests = _flags(archive)
+    for test in ("gross_range", "spike", "flat_line", "buddy_check"):
+        assert ((tests >> TESTS.index(test)) & 1).any(), test
+    assert {GOOD, SUSPECT, MISSING} <= set(flag.tolist())
+    return flag, tests
+
+
+@pytest.mark.parametrize("way", ["hours", "stations", "backwards", "at random", "twice"])
+def test_pieces_have_the_flags_of_the_whole(
+    way: str, whole: tuple[NDArray[np.uint8], NDArray[np.uint16]], tmp_path: Path
+) -> None:
+    given = _network(1)
+    hour = (given.time_ns - START_NS) // (7 * 3600 * 10**9)
+    rng = np.random.default_rng(5)
+    parts = {
+        "hours": [given.take(hour == one) for one in np.unique(hour)],
+        "stations": [given.take(given.index == one) for one in range(8)],
+        "backwards": [given.take(hour == one) for one in np.unique(hour)[::-1]],
+        "at random": [given.take(np.sort(rows)) for rows in np.array_split(rng.permutation(len(given)), 6)],
+        "twice": [given.take(hour <= 6), given.take(hour >= 4)],
+    }[way]
+    archive = _archive(tmp_path / "a")
+    for number, part in enumerate(parts):
+        _store(archive, part, number)
+    flag, tests = _flags(archive)
+    np.testing.assert_array_equal(flag, whole[0])
+    np.testing.assert_array_equal(tests, whole[1])
+    assert len(archive.latest().read("air_temperature", superseded=True)) == 0
+
+
+def test_what_comes_later_revises_what_was_there(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a")
+    stamps = START_NS + np.arange(60) * STEP_NS
+    value = np.r_[np.linspace(3.0, 4.0, 20), np.full(40, 4.25)]
+    given = Readings(
+        (Series("air_temperature", "0"),), np.zeros(60, np.int32), stamps, value, np.full(60, 2, np.uint8), stamps
+    )
+    _store(archive, given.take(slice(0, 30)), "first")
+    assert set(archive.latest().read("air_temperature").flag.tolist()) == {GOOD}
+    later = _store(archive, given.take(slice(30, 60)), "second")
+    newest = archive.latest()
+    # The ten readings of the flat line that came first were good as far as one could know.
+    assert later.revised == 10
+    assert newest.read("air_temperature").flag.tolist() == [GOOD] * 20 + [SUSPECT] * 40
+    assert newest.snapshots[0].metadata["flags"] == 10
+    assert newest.snapshots[0].metadata["slices"]["air_temperature"]["first_ns"] == int(stamps[20])
+
+
+def test_a_reading_that_replaces_another_is_judged_in_its_place(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a")
+    stamps = START_NS + np.arange(5) * STEP_NS
+    series, flag = (Series("air_temperature", "0"),), np.full(5, 2, np.uint8)
+    good = np.array([3.0, 3.1, 3.2, 3.3, 3.4])
+    bad = np.array([3.0, 3.1, 15.0, 3.3, 3.4])
+    _store(archive, Readings(series, np.zeros(5, np.int32), stamps, bad, flag, stamps), 1)
+    assert archive.latest().read("air_temperature").flag.tolist() == [1, 1, 4, 1, 1]
+    _store(archive, Readings(series, np.zeros(5, np.int32), stamps, good, flag, stamps), 2)
+    newest = archive.latest()
+    assert newest.read("air_temperature").flag.tolist() == [1] * 5
+    old = newest.read("air_temperature", superseded=True, tests=True)
+    assert (old.value.tolist(), old.flag.tolist()) == ([15.0], [4])
+    assert old.tests_or_none_set().tolist() == [1 << TESTS.index("spike")]
+
+
+def test_without_tests_readings_stay_as_they_come(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a")
+    given = _network(2)
+    inspector = _store(archive, given, 1, Quality(run=False))
+    np.testing.assert_array_equal(archive.latest().read("air_temperature").flag, given.flag)
+    assert inspector.summary.by_station()["7"]["missing"] == int((given.flag[given.index == 7] == MISSING).sum())
+
+
+def test_together_keeps_the_last_of_each_stamp() -> None:
+    def build(rows: list[tuple[str, int, float]]) -> Readings:
+        names = sorted({row[0] for row in rows})
+        stamps, value = np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
+        index = np.array([names.index(row[0]) for row in rows], np.int32)
+        series = tuple(Series("v", name) for name in names)
+        return Readings(series, index, stamps, value, np.full(len(rows), 2, np.uint8), stamps).ordered()
+
+    old = replace(build([("a", 1, 1.0), ("a", 2, 2.0), ("c", 1, 5.0)]), flag=np.array([3, 1, 4], np.uint8))
+    new = build([("a", 1, 1.0), ("a", 2, 9.0), ("b", 1, 4.0), ("b", 1, 4.5), ("c", 3, 6.0)])
+    context, came = together(old, new)
+    names = [context.series[n].station for n in context.index]
+    rows = list(zip(names, context.time_ns.tolist(), context.value.tolist(), context.flag.tolist(), strict=True))
+    assert sorted(rows) == [("a", 1, 1.0, 3), ("a", 2, 9.0, 2), ("b", 1, 4.5, 2), ("c", 1, 5.0, 4), ("c", 3, 6.0, 2)]
+    assert came.repeats.tolist() == [0, -1, -1, -1, -1]
+    assert context.value[came.row].tolist() == [1.0, 9.0, 4.5, 4.5, 6.0]
+    assert sorted(np.array(rows, object)[came.is_new][:, 2].tolist()) == [4.5, 6.0, 9.0]
