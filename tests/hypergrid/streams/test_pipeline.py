@@ -78,7 +78,7 @@ def test_monitored_pipelines_keep_little_and_predict_bounds() -> None:
         for bound, predicted in zip(told.streams, pipeline.predicted_bounds()[name], strict=True):
             assert bound.bound <= predicted
     # What inner streams were made of is forgotten with them.
-    assert all(len(kept.tuples.at) < 400 for kept in pipeline._kept.values())
+    assert all(len(kept.parts.rows) < 400 for kept in pipeline._kept.values())
     # Theorems 3.4.1 and 3.4.2 bound what the last join sees.
     told, predicted = pipeline.joins["results"].statistics(), pipeline.predictions()
     for one, name in zip(told.streams, ("S7", "S8"), strict=True):
@@ -87,13 +87,13 @@ def test_monitored_pipelines_keep_little_and_predict_bounds() -> None:
 
 
 def test_memory_is_shared_and_refused() -> None:
-    with pytest.raises(TooLarge, match="one tuple a stream"):
+    with pytest.raises(TooLarge, match="'results' beside 2 joins that need 280 bytes projects 384 bytes"):
         Pipeline(QUERY_2, allowed_bytes=300)
     load = workload(3, streams=6)
     pipeline = Pipeline(QUERY_2, allowed_bytes=100_000)
     pipeline.push(load.stream, load.key, load.payload)
     allowed = [join.statistics().allowed_bytes or 0 for join in pipeline.joins.values()]
-    assert 99_000 <= sum(allowed) <= 100_000
+    assert 99_000 <= sum(allowed) + pipeline.kept_bytes <= 100_000
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_stages_that_make_no_tree_are_refused(stages: tuple[Stage, ...], words: 
 def test_pushes_that_a_pipeline_refuses() -> None:
     with pytest.raises(InvalidQuery, match="need other_key="):
         Pipeline(QUERY_3).push([0], [1], [0.0])
-    with pytest.raises(InvalidQuery, match="got streams 0 to 3"):
+    with pytest.raises(InvalidQuery, match="streams 0 to 2; got 3"):
         Pipeline(QUERY_1).push([0, 3], [1, 1], [0.0, 0.0])
     with pytest.raises(InvalidQuery, match="one length"):
         Pipeline(QUERY_1).push([0, 1], [1], [0.0, 0.0])
