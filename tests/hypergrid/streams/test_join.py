@@ -1,7 +1,6 @@
 """The join gives what a slow join of all that came gives, by every policy, however arrivals are cut."""
 
 import datetime
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,16 @@ from hypergrid.streams.arrivals import Arrivals
 from hypergrid.streams.generator import Load, Source
 from hypergrid.streams.optimum import optimum
 from hypergrid.streams.parameters import Form
-from tests.hypergrid.streams.workloads import Workload, known, late_of, least_window, pushed, together, workload
+from tests.hypergrid.streams.workloads import (
+    Workload,
+    known,
+    late_of,
+    least_window,
+    multiplicities,
+    pushed,
+    together,
+    workload,
+)
 
 
 def settings(load: Workload) -> dict[str, dict[str, Any]]:
@@ -29,10 +37,6 @@ def settings(load: Workload) -> dict[str, dict[str, Any]]:
         "window": {"policy": "window", "window": least_window(load)},
         "time": {"policy": "window", "window": datetime.timedelta(microseconds=span)},
     }
-
-
-def multiplicities(load: Workload) -> tuple[int, ...]:
-    return tuple(max(Counter(load.keys_of(i)).values()) for i in range(load.streams))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,11 +1,13 @@
 """Under a limit nothing is lost: each strategy gives all results, keeps the limit, or says that it cannot."""
 
+import datetime
 import gc
 import json
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,28 @@ import pytest
 from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.streams import BufferFull, Known, WoJoin
 from hypergrid.streams.loads import disorder_dominated
-from hypergrid.streams.parameters import Description, Policy, Strategy
+from hypergrid.streams.parameters import SPILLING, Description, Policy, Strategy
 from hypergrid.streams.runs import Columns
 from hypergrid.streams.segments import Segments
 from hypergrid.streams.waiting import Waiting
 from hypergrid.testing import stream_oracles
 from hypergrid.testing.stream_loads import small_load
 from tests.hypergrid.streams.spill_process import columns, known_of, small
-from tests.hypergrid.streams.workloads import Workload, known, late_of, pushed, together, workload
+from tests.hypergrid.streams.workloads import (
+    Workload,
+    known,
+    late_of,
+    least_window,
+    multiplicities,
+    pushed,
+    together,
+    workload,
+)
 
 STRATEGIES: tuple[Strategy, ...] = ("msf", "dbf", "hybrid")
 POLICIES: tuple[Policy, ...] = ("progress", "published")
+LARGEST = 16_384
+"""The greatest limit of small loads [bytes], within which most fit without a strategy."""
 
 
 def fresh(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -44,6 +57,23 @@ def limited(join: WoJoin, load: Workload, cuts: int) -> list[Any]:
     return found
 
 
+def ways(load: Workload) -> list[dict[str, Any]]:
+    """Each policy, with parameters known that lose nothing, with each strategy that there is for it."""
+    parameters, last = known(load), int(load.arrival[-1] - load.arrival[0])
+    policies: list[dict[str, Any]] = [
+        {"policy": "progress", "known": parameters},
+        {"policy": "progress", "known": replace(parameters, multiplicity=multiplicities(load))},
+        {"policy": "published", "known": parameters},
+    ]
+    windows: list[dict[str, Any]] = [
+        {"policy": "window", "window": least_window(load)},
+        {"policy": "window", "window": datetime.timedelta(microseconds=last // 1000 + 1)},
+        {"policy": "published", "known": Known(scrambling_factor=parameters.scrambling_factor)},
+    ]
+    plain = [{**one, "strategy": None} for one in policies + windows]
+    return plain + [{**one, "strategy": strategy} for one in policies for strategy in STRATEGIES]
+
+
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=pytest.mark.soak if seed >= 24 else ()) for seed in range(500)]
 )
@@ -52,29 +82,24 @@ def test_each_result_comes_once_under_every_limit_that_admits_it(seed: int, tmp_
     load = Workload(arrivals.streams, arrivals.stream, arrivals.key, arrivals.payload, arrivals.arrival_ns)
     oracle = stream_oracles.join(list(zip(load.stream.tolist(), load.key.tolist(), strict=True)), load.streams)
     wanted = sorted(result.rows for result in oracle)
-    parameters = known(load)
-    for policy in POLICIES:
-        for strategy in STRATEGIES:
-            # Limits from ample to impossible.
-            for allowed in (None, *(int(4096 * 0.6**step) for step in range(7))):
-                folder = None if strategy == "msf" else tmp_path
-                try:
-                    join = WoJoin(
-                        load.streams,
-                        policy=policy,
-                        strategy=strategy,
-                        known=parameters,
-                        allowed_bytes=allowed,
-                        spill_folder=folder,
-                    )
-                    found = limited(join, load, cuts=1 + seed % 7)
-                except TooLarge as error:
-                    refused = (error.projected, error.allowed, allowed)
-                    break
-                assert sorted(map(tuple, together(found)[0].tolist())) == wanted, (policy, strategy, allowed)
-                assert not late_of(found)
-            projected, told, asked = refused
-            assert projected > told == asked
+    admitted = dict.fromkeys((None, *STRATEGIES), 0)
+    for arguments in ways(load):
+        # Limits from ample to impossible.
+        for allowed in (None, *(int(LARGEST * 0.6**step) for step in range(10))):
+            strategy = arguments["strategy"]
+            folder = tmp_path if strategy in SPILLING else None
+            try:
+                join = WoJoin(load.streams, allowed_bytes=allowed, spill_folder=folder, **arguments)
+                found = limited(join, load, cuts=1 + seed % 7)
+            except TooLarge as error:
+                refused = (error.projected, error.allowed, allowed)
+                break
+            assert sorted(map(tuple, together(found)[0].tolist())) == wanted, (arguments, allowed)
+            assert not late_of(found)
+            admitted[strategy] += allowed is not None
+        projected, told, asked = refused
+        assert projected > told == asked
+    assert min(admitted.values()) > 0
     # Joins that were refused have left nothing either.
     del join
     gc.collect()
