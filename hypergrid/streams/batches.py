@@ -41,8 +41,8 @@ def batch_of(
     high = keys if key_high is None else keys_of("key_high", key_high)
     if any(column.shape != (n,) for column in (streams, keys, payloads, arrivals, high)):
         message = (
-            f"a push needs columns of one length; got {streams.shape}, {keys.shape}, {payloads.shape} and "
-            f"{arrivals.shape}"
+            f"a push needs columns of one length; got stream {streams.shape}, key {keys.shape}, payload "
+            f"{payloads.shape}, arrival {arrivals.shape}{'' if key_high is None else f', key_high {high.shape}'}"
         )
         raise InvalidQuery(message)
     if n:

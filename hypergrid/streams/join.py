@@ -245,7 +245,9 @@ class WoJoin:
         whole_batch = (
             numbered if key_high is None else echoed(numbered, whole_numbers("key_high", key_high).astype(np.int64))
         )
-        return self._run(whole_batch) if self._waiting is None else self._through(whole_batch)
+        matches = self._run(whole_batch) if self._waiting is None else self._through(whole_batch)
+        self._check_growth(matches)
+        return matches
 
     def advance(self, clock_ns: int) -> Matches:
         """Let the clock go on without an arrival [ns]: streams may fall asleep, and slices close."""
@@ -430,7 +432,6 @@ class WoJoin:
         if code == LIMIT:
             taken = self._untake(batch, start)
             raise BufferFull(self._who, self._held_bytes(1), float(self._about.allowed_bytes or 0), matches, taken)
-        self._check_growth(matches)
         return matches
 
     def _untake(self, batch: Batch, start: int) -> int:
@@ -482,9 +483,7 @@ class WoJoin:
                 raise BufferFull(
                     self._who, lacking, float(self._about.allowed_bytes or 0), joined_matches(found), taken
                 )
-        matches = joined_matches(found)
-        self._check_growth(matches)
-        return matches
+        return joined_matches(found)
 
     def _piece(self, piece: Batch, found: list[Matches], *, last: bool) -> int:
         """Take a piece of a batch, add to what was found; return the bytes that are needed where these are too many."""

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.streams import lags, state
+from hypergrid.streams.batches import keys_of, whole_numbers
 from hypergrid.streams.fields import (
     COUNT,
     DONE,
@@ -50,6 +51,9 @@ class Monitors:
     """
 
     def __init__(self, streams: int, *, rare: int = RARE) -> None:
+        if streams < 1 or rare < 1:
+            message = f"monitors need at least one stream, and rare= of at least 1; got {streams} and {rare}"
+            raise InvalidQuery(message)
         self._rare = rare
         self._state = state.empty(streams, ranks=RANKS, scattered=True, timed=False, jump=0)
         self._state.seen.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
@@ -61,10 +65,10 @@ class Monitors:
         Raises
         ------
         InvalidQuery
-            Columns of different lengths, or a stream out of range.
+            Columns of different lengths or of no whole numbers, or a stream out of range.
         """
-        streams, keys = np.array(stream, np.int32), np.array(key, np.int64)
-        arrivals = np.array(arrival, np.int64)
+        given = whole_numbers("stream", stream), keys_of("key", key), whole_numbers("arrival", arrival)
+        streams, keys, arrivals = (np.array(column, np.int64) for column in given)
         n = len(self._state.seen.per)
         if not streams.shape == keys.shape == arrivals.shape or streams.ndim != 1:
             message = f"monitors need columns of one length; got {streams.shape}, {keys.shape} and {arrivals.shape}"
@@ -72,13 +76,14 @@ class Monitors:
         if len(streams) and not 0 <= int(streams.min()) <= int(streams.max()) < n:
             message = f"monitors of {n} streams need streams 0 to {n - 1}; got {streams.min()} to {streams.max()}"
             raise InvalidQuery(message)
-        code, start = lags.watch(self._state.seen, streams, keys, arrivals, self._rare, 0)
+        numbers = streams.astype(np.int32)
+        code, start = lags.watch(self._state.seen, numbers, keys, arrivals, self._rare, 0)
         while code != DONE:
             if code == RECORDS_SHORT:
                 state.grow_records(self._state, 2 * self._state.seen.records.shape[1])
             elif code == RANKS_FULL:
                 state.grow_ranks(self._state, 2 * self._state.seen.ranks.shape[1])
-            code, start = lags.watch(self._state.seen, streams, keys, arrivals, self._rare, start)
+            code, start = lags.watch(self._state.seen, numbers, keys, arrivals, self._rare, start)
 
     @property
     def physical_index(self) -> NDArray[np.int64]:
@@ -154,6 +159,9 @@ class DependentMonitor:
     """
 
     def __init__(self, *, slack: int = SLACK) -> None:
+        if slack < 0:
+            message = f"a dependent scrambling factor needs a slack of 0 tuples or more; got {slack}"
+            raise InvalidQuery(message)
         self._slack = slack
         self._state = state.empty(1, ranks=0, scattered=True, timed=False, jump=0)
         self._state.seen.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
@@ -168,7 +176,7 @@ class DependentMonitor:
         InvalidQuery
             Columns of different lengths.
         """
-        one, other = np.array(first, np.int64), np.array(second, np.int64)
+        one, other = (np.array(keys_of(*each), np.int64) for each in (("first", first), ("second", second)))
         if one.shape != other.shape or one.ndim != 1:
             message = (
                 f"a dependent scrambling factor needs two columns of one length; got {one.shape} and {other.shape}"

@@ -98,6 +98,7 @@ class Description:
     spill_folder: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if not 2 <= self.streams <= 1024:
             _refuse(f"2 to 1024 streams; got {self.streams}")
         if self.policy not in POLICIES:
@@ -116,6 +117,23 @@ class Description:
             _refuse(f"rare= of at least 1; got {self.rare!r}")
         self._check_strategy()
         self._check_known()
+
+    def _check_kinds(self) -> None:
+        whole: tuple[tuple[str, object], ...] = (
+            ("streams", self.streams),
+            ("allowed_bytes", self.allowed_bytes),
+            ("jump", self.jump),
+            ("rare", self.rare),
+        )
+        for name, number in whole:
+            if number is not None and not isinstance(number, int | np.integer):
+                _refuse(f"{name}= as a whole number; got {number!r}")
+        window: object = self.window
+        if window is not None and not isinstance(window, int | np.integer | datetime.timedelta):
+            _refuse(f"window= as a whole number of tuples, or a datetime.timedelta; got {window!r}")
+        known: object = self.known
+        if known is not None and not isinstance(known, Known):
+            _refuse(f"known= as Known(…); got {known!r}")
 
     def _check_strategy(self) -> None:
         if self.strategy is not None and self.strategy not in STRATEGIES:

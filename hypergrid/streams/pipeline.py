@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.streams import state
 from hypergrid.streams.batches import batch_of, keys_of, ticks
 from hypergrid.streams.cost import StreamParameters, admit, joined, on_another_key
@@ -174,6 +174,9 @@ class Pipeline:
         idle_s: float | None = None,
     ) -> None:
         self._begin(stages)
+        for name in known or {}:
+            if name not in self._unfed:
+                raise NotFound.among("output of a stage", name, self._unfed)  # noqa: EM101 - a kind, no message
         for stage in self.stages:
             own = (known or {}).get(stage.output)
             self.joins[stage.output] = WoJoin(len(stage.inputs), policy=policy, known=own, window=window, idle_s=idle_s)

@@ -208,7 +208,7 @@ def grow_ranks(state: State, size: int) -> None:
 def packed(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.ndarray]) -> bytes:
     """Return a header and columns as bytes: magic, version, check sum, and all of it compressed."""
     listed = [[name, str(column.dtype), list(column.shape)] for name, column in columns.items()]
-    text = json.dumps({**header, "columns": listed}).encode()
+    text = json.dumps({**header, "columns": listed}, default=int).encode()
     body = b"".join(_packed(column) for column in columns.values())
     content = zlib.compress(len(text).to_bytes(4, "little") + text + body, 1)
     return magic + VERSION.to_bytes(2, "little") + zlib.crc32(content).to_bytes(4, "little") + content

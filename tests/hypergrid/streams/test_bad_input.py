@@ -18,6 +18,12 @@ YEAR_NS = 365 * 86400 * 10**9
     ("arguments", "words"),
     [
         ({"streams": 1}, "2 to 1024 streams; got 1"),
+        ({"streams": 2.5}, "streams= as a whole number; got 2.5"),
+        ({"allowed_bytes": "1 GB"}, "allowed_bytes= as a whole number; got '1 GB'"),
+        ({"policy": "window", "window": 2.5}, "window= as a whole number of tuples, or a datetime.timedelta; got 2.5"),
+        ({"rare": 2.5}, "rare= as a whole number"),
+        ({"known": {"disorder": (1, 2)}}, "known= as Known"),
+        ({"known": Known(multiplicity=(1, 0))}, "multiplicities of 1 or more"),
         ({"policy": "fifo"}, "progress; got 'fifo'"),
         ({"form": "outer"}, "assembling; got 'outer'"),
         ({"policy": "window"}, "window= with policy 'window'"),
@@ -103,6 +109,7 @@ def test_keys_that_never_grow_are_told(policy: Policy, stuck: str) -> None:
     with pytest.raises(KeysDoNotGrow, match=r"stream 0 has brought 100,000 .* or use policy 'window'"):
         join.push(np.zeros(n, np.int32), keys, np.zeros(n))
     assert join.statistics().streams[0].activity == "still"
+    assert len(join.finish()) == 0
     windowed = WoJoin(2, policy="window", window=10)
     windowed.push(np.zeros(n, np.int32), keys, np.zeros(n))
     assert windowed.statistics().held == 10

@@ -186,6 +186,12 @@ def test_what_cannot_be_observed_is_refused() -> None:
         Monitors(2).observe([0, 2], [1, 1], [0, 0])
     with pytest.raises(InvalidQuery, match="one length"):
         Monitors(2).observe([0], [1, 1], [0])
+    with pytest.raises(InvalidQuery, match="key of whole numbers; got 1.5"):
+        Monitors(2).observe([0], [1.5], [0])
+    with pytest.raises(InvalidQuery, match="at least one stream"):
+        Monitors(0)
+    with pytest.raises(InvalidQuery, match="slack of 0 tuples or more; got -1"):
+        DependentMonitor(slack=-1)
     with pytest.raises(InvalidQuery, match="two columns of one length"):
         DependentMonitor().observe([0], [1, 1])
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from hypergrid.errors import InvalidQuery, TooLarge
+from hypergrid.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.streams import BufferFull, KeysDoNotGrow, Known, Matches, Pipeline, Stage
 from hypergrid.streams.parameters import Policy
 from hypergrid.streams.pipeline import QUERY_1, QUERY_2, QUERY_3
@@ -115,6 +115,8 @@ def test_stages_that_make_no_tree_are_refused(stages: tuple[Stage, ...], words: 
 def test_pushes_that_a_pipeline_refuses() -> None:
     with pytest.raises(InvalidQuery, match="need other_key="):
         Pipeline(QUERY_3).push([0], [1], [0.0])
+    with pytest.raises(NotFound, match="unknown output of a stage 'S9'"):
+        Pipeline(QUERY_1, known={"S9": generous(3)})
     with pytest.raises(InvalidQuery, match="streams 0 to 2; got 3"):
         Pipeline(QUERY_1).push([0, 3], [1, 1], [0.0, 0.0])
     with pytest.raises(InvalidQuery, match="one length"):

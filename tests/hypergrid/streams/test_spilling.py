@@ -225,6 +225,11 @@ def test_limits_that_cannot_be_met_are_refused_with_both_numbers() -> None:
     WoJoin(3, policy="published", known=factors, strategy="msf", allowed_bytes=29_000)
 
 
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidQuery, match=r"a folder to write to; .*gone: No such file or directory"):
+        WoJoin(3, strategy="dbf", spill_folder=tmp_path / "gone")
+
+
 def test_a_join_that_is_full_has_lost_nothing() -> None:
     load = small(3)
     for strategy in STRATEGIES:
