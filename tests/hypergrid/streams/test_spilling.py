@@ -23,6 +23,7 @@ from hypergrid.streams.segments import Segments
 from hypergrid.streams.waiting import Waiting
 from hypergrid.testing import stream_oracles
 from hypergrid.testing.stream_loads import small_load
+from tests.bench.resident import peak_above, reset_peak
 from tests.hypergrid.streams.spill_process import columns, known_of, small
 from tests.hypergrid.streams.workloads import (
     Workload,
@@ -41,9 +42,12 @@ LARGEST = 16_384
 """The greatest limit of small loads [bytes], within which most fit without a strategy."""
 
 
+ROOT = Path(__file__).parents[3]
+PROCESS = (sys.executable, "-m", "tests.hypergrid.streams.spill_process")
+
+
 def fresh(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.hypergrid.streams.spill_process", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    return subprocess.run([*PROCESS, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def limited(join: WoJoin, load: Workload, cuts: int) -> list[Any]:
@@ -343,17 +347,30 @@ def test_silent_streams_hold_nothing_once_they_sleep(strategy: Strategy) -> None
 
 
 def measured(strategy: str, needed_mb: int, share: float) -> None:
-    done = fresh("grows", strategy, str(needed_mb), str(share))
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    if told["grown"] is None:
+    """Start a process that joins, and measure it from outside."""
+    command = [*PROCESS, "grows", strategy, str(needed_mb), str(share)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdout.readline()
+        before = reset_peak(running.pid)
+        running.stdin.write("\n")
+        running.stdin.flush()
+        line = running.stdout.readline()
+        assert line, "the process ended before it was through"
+        grown = peak_above(before, running.pid)
+        running.communicate("\n")
+    assert running.returncode == 0
+    told = json.loads(line)
+    if grown is None:
         pytest.skip("this system does not say what a process held at most")
     keys = told["keys"]
     assert (told["count"], told["total"]) == (keys, keys * (keys - 1) // 2)
     assert told["held"] <= told["allowed"]
     # Most of what the join needs was on disk.
     assert told["on_disk"] > 0.9 * needed_mb * 2**20
-    assert told["grown"] <= 1.05 * told["allowed"] + 50 * 2**20, told
+    print(f"{strategy}: grown by {grown / 2**20:.0f} MiB under {told['allowed'] / 2**20:.0f} MiB")
+    assert grown <= 1.05 * told["allowed"] + 50 * 2**20, (grown, told)
 
 
 @pytest.mark.parametrize("strategy", ["dbf", "hybrid"])
