@@ -30,7 +30,7 @@ TITLES = {
     "buffers": "Figures 3.7 to 3.11: tuples of each input of a query's last join, means of {seeds} loads",
     "accuracy": "Share of the results, {seeds} loads",
     "window": "Figure 3.12: tuples held by all joins of a query, and by fixed windows of equal accuracy, {seeds} loads",
-    "strategies": "Figures 3.13 to 3.15: sorted first (msf), waiting on disk (dbf), or both, {seeds} loads",
+    "strategies": "Figures 3.13 to 3.15: a window, sorted first (msf), waiting on disk (dbf), or both, {seeds} loads",
     "table-5.4": "Table 5.4: tuples held by {stations} stations, {slices} slices; settled: after {beginning} of each",
     "speed": "Throughput of push, one core, warm",
 }

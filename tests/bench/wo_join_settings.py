@@ -21,7 +21,7 @@ from tests.bench.wo_join_cases import Floats, Integers, Sizes, plain, pushed
 
 BEGINNING = 64
 """Tuples of each stream that are the beginning: twice as many as a join waits for before it drops anything."""
-ALIKE = "23 alike, SF 20"
+ALIKE = "alike, SF 20"
 """Beside the settings of the thesis: stations of one scrambling factor, of which each waits for all others."""
 SHARE_GOAL = 0.995
 OVER_OPTIMUM = 1.2
