@@ -154,10 +154,15 @@ def slope(states: States, count: Counts, given: Given) -> Floats:
     return np.where(known, products / np.where(known, squares, 1.0), np.nan) * DAYS_IN[given["per"]]
 
 
+_FALL: Final = 1e-9
+"""Part of a counter by which it must fall for a reset."""
+
+
 def increments(values: Floats, at_ns: Counts, group: NDArray[Any], max_gap_ns: int) -> Floats:
     """Return by how much an ever-growing counter grew up to each reading.
 
-    Where it fell it was reset, and what it shows since is what it grew.
+    Where it fell it was reset, and what it shows since is what it grew. One that is interpolated in time may fall by
+    rounding where it stood still: a fall below 1e-9 of what it shows is none.
 
     Parameters
     ----------
@@ -175,7 +180,8 @@ def increments(values: Floats, at_ns: Counts, group: NDArray[Any], max_gap_ns: i
     grown = np.full(len(values), np.nan)
     known = (group[1:] == group[:-1]) & (np.diff(at_ns) <= max_gap_ns)
     step = np.diff(values)
-    grown[1:] = np.where(known, np.where(step < 0, values[1:], step), np.nan)
+    was_reset = step < -_FALL * np.abs(values[:-1])
+    grown[1:] = np.where(known, np.where(was_reset, values[1:], step), np.nan)
     return grown
 
 

@@ -28,7 +28,7 @@ from hypergrid.testing.oracle_aggregates import (
     increments,
     is_enough,
 )
-from hypergrid.testing.oracle_formulas import COUNTED_BY_FIRST, converted, merged
+from hypergrid.testing.oracle_formulas import COUNTED_BY_FIRST, DIVIDING, Undecided, converted, is_rounding, merged
 from hypergrid.testing.oracle_spaces import (
     Covered,
     Place,
@@ -53,6 +53,9 @@ PLACED = ("clear_sky_index", "from_clear_sky_index")
 """Converts that depend on where and when a value is."""
 ON_EQUAL_STATIONS = ("difference", "ratio", "anomaly", "standardised_anomaly", "occurring")
 """Merges that do not look for the stations that their sources have in common."""
+
+CANCELLING = ("variance", "standard_deviation", "trend", "difference", "anomaly", "standardised_anomaly")
+"""Steps whose zeros may be sums of terms that cancel, beside all interpolations."""
 
 
 @dataclass
@@ -522,8 +525,19 @@ def _merge(step: Step, sources: list[Answer]) -> Answer:
         line = []
         for at in zip(*places, strict=True):
             held = list(zip(sources, lines, at, strict=True))
-            value = merged(step.name, *(source.value[i][j] for source, i, j in held))
+            values = [source.value[i][j] for source, i, j in held]
+            if step.name in DIVIDING and is_rounding(values[-1]) and (values[-1] or _is_weighted(step.others[-1])):
+                raise Undecided
+            value = merged(step.name, *values)
             count = min(source.count[i][j] for source, i, j in held[:counting])
             line.append((value, count, min(source.possible[i][j] for source, i, j in held[:counting])))
         result.put(line)
     return result
+
+
+def _is_weighted(question: Question) -> bool:
+    """Return whether its zeros may be sums of terms that cancel."""
+    return any(
+        step.op == "interpolate" or step.name in CANCELLING or any(map(_is_weighted, step.others))
+        for step in question.steps
+    )

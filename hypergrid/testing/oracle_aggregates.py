@@ -134,7 +134,8 @@ def increments(series: Sequence[tuple[int, float]], max_gap_ns: int) -> dict[int
     for number in range(1, len(series)):
         (before, low), (now, value) = series[number - 1], series[number]
         if now - before <= max_gap_ns:
-            found[number] = value - low if value >= low else value
+            # A fall as small as what rounding makes of a standstill is none.
+            found[number] = value - low if value >= low - 1e-9 * abs(low) else value
     return found
 
 

@@ -12,8 +12,17 @@ COUNTED_BY_FIRST = ("anomaly", "standardised_anomaly", "occurring")
 """Merges whose count is that of the first source alone."""
 
 
+DIVIDING = ("ratio", "standardised_anomaly")
+"""Merges that divide by their last source."""
+
+
 class Undecided(Exception):
     """A value lies where rounding decides what is made of it, so that there is no one answer."""
+
+
+def is_rounding(value: float) -> bool:
+    """Return whether a value may be what rounding leaves of nothing."""
+    return abs(value) < ROUNDING
 
 
 def converted(name: str, value: float, given: Mapping[str, Any]) -> float:

@@ -354,6 +354,12 @@ def test_a_counter_that_resets() -> None:
     assert values_of(short, "count") == [2, 3, 0]
 
 
+def test_a_counter_that_falls_by_rounding_was_not_reset() -> None:
+    # What interpolation between two equal readings makes of them.
+    still = hg.base(array([5.3, np.nextafter(5.3, 0.0), 5.3, 5.8], unit="mm"))
+    assert values_of(still.aggregate("rain_accumulation", time="all")) == pytest.approx([0.5])
+
+
 def slow_counter(rows: list[tuple[float, float]], start: float, stop: float, gap: float) -> tuple[float, int]:
     total, count = 0.0, 0
     for (earlier, before), (later, value) in zip(rows, rows[1:], strict=False):
