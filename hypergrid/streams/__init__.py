@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from hypergrid.streams.monitors import DependentMonitor, Monitors
     from hypergrid.streams.parameters import Known
     from hypergrid.streams.pipeline import Pipeline, Stage
+    from hypergrid.streams.sharing import SharedMemory
     from hypergrid.streams.statistics import Statistics, StreamStatistics
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Matches",
     "Monitors",
     "Pipeline",
+    "SharedMemory",
     "SpillFailed",
     "Stage",
     "Statistics",
@@ -36,6 +38,7 @@ _PLACES = {
     "Matches": "matches",
     "Monitors": "monitors",
     "Pipeline": "pipeline",
+    "SharedMemory": "sharing",
     "SpillFailed": "faults",
     "Stage": "pipeline",
     "Statistics": "statistics",

@@ -57,12 +57,16 @@ KNOWN_DISPLACED, KNOWN_DISORDER = 32, 33
 GUARD, TURN, GUARDED = 31, 34, 35
 """The key above which no tuple is displaced further than any of this epoch; the number of tuples at which one more may
 lie above the quantile; the number of tuples until which GUARD holds."""
-COLUMNS = 36
+KNOWN_REPEATED = 36
+"""Multiplicity [tuples] known beforehand, -1 where monitored."""
+COLUMNS = 37
 
 # Columns of an entry …
 AFTER, SIZE, WATCH, TAILS = 0, 1, 2, 3
 """Next entry of the bucket or of the free list; tuples of any stream; the stream whose absence was last seen to prevent
 a result, which is asked first (probe order by last failure); where the last tuples of the streams begin."""
+WHOLE = -1
+"""The size of an entry that is whole: all that may come of its key came, its results are given, its tuples dropped."""
 # … and of a slot.
 NEXT, OWNER, ORDINAL, YOUNGER = 0, 1, 2, 3
 """Next tuple of the ring or of the free list; the entry; the how manieth of its key in its stream, from 0; the next
@@ -74,7 +78,8 @@ LEAST_LINE, NEXT_LINE, LAST_STREAM, PEAK_ALL, TAKEN = 8, 9, 10, 11, 12
 """Least line of all awake streams, the least but one, the stream of the first; peak of tuples held; tuples taken."""
 WRITTEN, LATE_WRITTEN, PENDING, PENDING_DONE, SHIFT = 13, 14, 15, 16, 17
 VISITS, DROPS, ADVANCES, NEEDED, TOP_SWEPT = 18, 19, 20, 21, 22
-CREATED, FIRST_KEY, REACH = 23, 24, 25
+CREATED, FIRST_KEY, REACH, DROPS_WHOLE = 23, 24, 25, 26
+"""DROPS_WHOLE: whether tuples are dropped once their entry is whole."""
 # How the join decides, in the same row: the window in tuples or ns, the silence after which a stream is asleep [ns], of
 # how many tuples one may come later than reckoned with, the key units that a clock may jump (0: judged), and bytes:
 # allowed, of a tuple, of a key.
@@ -104,10 +109,8 @@ class Monitored(NamedTuple):
     """Histograms of disorder: all that is remembered, and this epoch's; shape (n, 2, BUCKETS)."""
     ranks: Ints
     """The greatest keys of each stream in order, shape (n, capacity); capacity 0 where nobody asks for lags."""
-    lags: Floats
-    """From each stream to each other at the last arrival of either [tuples], shape (n, n)."""
-    rates_now: Floats
-    """Rate of each stream at the last arrival [Hz], shape (n,)."""
+    reaches: Floats
+    """What each stream (row) holds for each other (column) beyond its scrambling factor [tuples], shape (n, n)."""
 
 
 class Held(NamedTuple):

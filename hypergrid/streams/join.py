@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.streams import kernel, state
-from hypergrid.streams.batches import batch_of, echoed, nothing, ticks
+from hypergrid.streams.batches import batch_of, echoed, nothing, ticks, whole_numbers
 from hypergrid.streams.cost import admit, buffer_bounds
 from hypergrid.streams.faults import BufferFull, KeysDoNotGrow, SpillFailed
 from hypergrid.streams.fields import (
@@ -46,7 +47,6 @@ from hypergrid.streams.fields import (
 from hypergrid.streams.matches import LATE_ROWS, Matches, enlarged, joined_matches, matches_of, written
 from hypergrid.streams.parameters import (
     RARE,
-    ROW_BYTES,
     SLOT_BYTES,
     SPILLING,
     Description,
@@ -56,7 +56,7 @@ from hypergrid.streams.parameters import (
     Strategy,
 )
 from hypergrid.streams.progress import lowest
-from hypergrid.streams.statistics import STILL_TUPLES, Statistics, as_arrived, lags_of, statistics_of
+from hypergrid.streams.statistics import STILL_TUPLES, Statistics, as_arrived, bounds_of, lags_of, statistics_of
 from hypergrid.streams.table import gather, number_rows
 from hypergrid.streams.waiting import PIECE, Waiting, tell_join
 
@@ -172,11 +172,10 @@ class WoJoin:
         if about.allowed_bytes is None:
             return
         who = f"a join of {about.streams} streams"
-        least = self.least_bytes
-        admit(f"{who} with one tuple each", least, about.allowed_bytes)
-        if about.strategy == "msf" and about.policy == "published" and known.scrambling_factor is not None:
-            least += sum(known.scrambling_factor) * ROW_BYTES
-            admit(f"{who} that sorts {known.scrambling_factor} tuples first", least, about.allowed_bytes)
+        admit(f"{who} with one tuple each", about.one_each_bytes, about.allowed_bytes)
+        if about.sorting_bytes:
+            who_sorts = f"{who} that sorts {known.scrambling_factor} tuples first"
+            admit(who_sorts, self.least_bytes, about.allowed_bytes)
         if about.strategy is not None:
             return
         if about.policy == "published" and known.scrambling_factor is not None and known.lag is not None:
@@ -206,7 +205,7 @@ class WoJoin:
         stream
             Number of each tuple's stream, int32, shape (m,).
         key
-            int64 below 2^61 either way, shape (m,).
+            int64 from -2^61 to below 2^62 - 1, or instants (datetime64), which become ns; shape (m,).
         payload
             float64, shape (m,).
         arrival
@@ -219,7 +218,7 @@ class WoJoin:
         Raises
         ------
         InvalidQuery
-            Columns of different lengths, a stream out of range, a key out of range; nothing was taken.
+            Columns of different lengths or of no whole numbers, a stream or a key out of range; nothing was taken.
         KeysDoNotGrow
             A stream has brought 100,000 tuples without a greater key.
         BufferFull
@@ -243,8 +242,12 @@ class WoJoin:
         if not self._state.rows.any():
             whole[FIRST_KEY] = batch.key[0]
         numbered = batch._replace(row=number_rows(batch.stream, self._state.rows))
-        whole_batch = numbered if key_high is None else echoed(numbered, np.asarray(key_high, np.int64))
-        return self._run(whole_batch) if self._waiting is None else self._through(whole_batch)
+        whole_batch = (
+            numbered if key_high is None else echoed(numbered, whole_numbers("key_high", key_high).astype(np.int64))
+        )
+        matches = self._run(whole_batch) if self._waiting is None else self._through(whole_batch)
+        self._check_growth(matches)
+        return matches
 
     def advance(self, clock_ns: int) -> Matches:
         """Let the clock go on without an arrival [ns]: streams may fall asleep, and slices close."""
@@ -285,6 +288,18 @@ class WoJoin:
         waiting = self._waiting
         return lags_of(self._state if waiting is None else as_arrived(self._state, waiting.monitors), self._known)
 
+    def bounds(self, scrambling_factor: ArrayLike, rate_hz: ArrayLike) -> NDArray[np.float64]:
+        """Return the tuples of each stream that equation 3.8 asks to hold by other parameters than the monitored ones.
+
+        Parameters
+        ----------
+        scrambling_factor, rate_hz
+            Of each stream [tuples], [Hz], shape (n,).
+        """
+        waiting = self._waiting
+        here = self._state if waiting is None else as_arrived(self._state, waiting.monitors)
+        return bounds_of(here, self._known, scrambling_factor, rate_hz)
+
     def allow(self, allowed_bytes: int) -> None:
         """Change the limit of what is held.
 
@@ -293,8 +308,12 @@ class WoJoin:
         TooLarge
             It is below one tuple a stream.
         """
-        self._about = dataclasses.replace(self._about, allowed_bytes=allowed_bytes)
-        self._admit()
+        before, self._about = self._about, dataclasses.replace(self._about, allowed_bytes=allowed_bytes)
+        try:
+            self._admit()
+        except TooLarge:
+            self._about = before
+            raise
         if self._waiting is None:
             self._about.tell(self._state.whole, self._state.seen.per)
         else:
@@ -302,17 +321,42 @@ class WoJoin:
 
     @property
     def least_bytes(self) -> int:
-        """Bytes of one tuple of each stream, below which no limit goes."""
-        return self._about.streams * self._about.slot_bytes + self._about.entry_bytes
+        """Bytes of one tuple of each stream and, with "msf", of the tuples that are known to be sorted at once."""
+        return self._about.one_each_bytes + self._about.sorting_bytes
 
-    def least_row(self, stream: int) -> int | None:
-        """Return the least row of a stream that is held or waits, None where there is nothing of it."""
+    @property
+    def needed_bytes(self) -> float:
+        """Bytes that equation 3.8 asks to hold, as `statistics()` tells them; the least before they are known.
+
+        With a strategy, the least: it makes do with what there is.
+        """
+        asked = self.statistics().bound_bytes
+        return max(asked, self.least_bytes) if asked < math.inf and self._about.strategy is None else self.least_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are held, as `statistics()` tells them."""
+        return self._held_bytes() + (0 if self._waiting is None else self._waiting.memory_bytes)
+
+    @property
+    def tuple_bytes(self) -> int:
+        """Bytes of a tuple that is held with a key of its own."""
+        return self._about.slot_bytes + self._about.entry_bytes
+
+    @property
+    def brought(self) -> NDArray[np.int64]:
+        """How many tuples of each stream were taken: the rows of the next ones, shape (n,)."""
+        return self._state.rows.copy()
+
+    def least_rows(self) -> list[int | None]:
+        """Return the least row of each stream that is held or waits, None where there is nothing of it."""
         held = self._state.held
         slots, owners = gather(held.heads, held.links, int(self._state.whole[HELD_ALL]))
-        mine = slots[owners == stream]
-        rows = [int(held.rows[mine].min())] if len(mine) else []
-        rows += [] if self._waiting is None else [run.oldest for run in self._waiting.queues[stream].runs]
-        return min(rows, default=None)
+        least = np.full(self.streams, CEILING)
+        np.minimum.at(least, owners, held.rows[slots])
+        for stream, queue in enumerate([] if self._waiting is None else self._waiting.queues):
+            least[stream] = min([int(least[stream]), *(run.oldest for run in queue.runs)])
+        return [None if row == CEILING else row for row in least.tolist()]
 
     def snapshot(self) -> bytes:
         """Return all that the join remembers; `resume` goes on from it, equal to the last bit.
@@ -388,7 +432,6 @@ class WoJoin:
         if code == LIMIT:
             taken = self._untake(batch, start)
             raise BufferFull(self._who, self._held_bytes(1), float(self._about.allowed_bytes or 0), matches, taken)
-        self._check_growth(matches)
         return matches
 
     def _untake(self, batch: Batch, start: int) -> int:
@@ -440,9 +483,7 @@ class WoJoin:
                 raise BufferFull(
                     self._who, lacking, float(self._about.allowed_bytes or 0), joined_matches(found), taken
                 )
-        matches = joined_matches(found)
-        self._check_growth(matches)
-        return matches
+        return joined_matches(found)
 
     def _piece(self, piece: Batch, found: list[Matches], *, last: bool) -> int:
         """Take a piece of a batch, add to what was found; return the bytes that are needed where these are too many."""

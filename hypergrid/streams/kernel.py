@@ -21,6 +21,7 @@ from hypergrid.streams.fields import (
     DEADLINE,
     DONE,
     DROPS,
+    DROPS_WHOLE,
     ENTRIES,
     ENTRIES_FULL,
     ENTRY_BYTES,
@@ -64,6 +65,7 @@ from hypergrid.streams.fields import (
     RETUNE,
     SHIFT,
     SHORT,
+    SIZE,
     SLOT_BYTES,
     SLOTS_FULL,
     SWEPT,
@@ -74,6 +76,7 @@ from hypergrid.streams.fields import (
     VISITS,
     WARM,
     WATCH,
+    WHOLE,
     WINDOW,
     WINDOW_COUNT,
     WINDOW_TIME,
@@ -88,7 +91,7 @@ from hypergrid.streams.fields import (
     Written,
 )
 from hypergrid.streams.lags import bound_all, make_room, rank_in
-from hypergrid.streams.observe import observe, scrambling
+from hypergrid.streams.observe import multiplicity, observe, scrambling
 from hypergrid.streams.progress import advance, astray, doze, line_of, lowest
 from hypergrid.streams.table import drop_chain, drop_oldest, enter, find, free, insert, sweep
 
@@ -107,6 +110,35 @@ def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
             return False
         asked = asked - 1 if asked > 0 else n - 1
     return True
+
+
+@compiled_within
+def brought(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
+    """Return how many tuples a stream has brought of an entry's key."""
+    tail = heads[entry, TAILS + stream]
+    return int(links[tail, ORDINAL] + 1) if tail != NONE else 0
+
+
+@compiled_within
+def is_whole(heads: Narrow, links: Narrow, per: Ints, entry: int, stream: int) -> bool:
+    """Tell whether each stream has brought a key as often as it brings any, with one more tuple of a stream.
+
+    Nothing is believed of a stream that begins.
+    """
+    for other in range(len(per)):
+        count = brought(heads, links, entry, other) + (other == stream)
+        if count < multiplicity(per, other) or per[other, LINE] == FLOOR:
+            return False
+    return True
+
+
+@compiled_within
+def drop_whole(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int) -> None:
+    """Drop all tuples of an entry, which stays until its key is passed, so that what comes nevertheless is told."""
+    for stream in range(len(per)):
+        if heads[entry, TAILS + stream] != NONE:
+            drop_chain(heads, links, whole, per, entry, stream)
+    heads[entry, SIZE] = WHOLE
 
 
 @compiled_within
@@ -362,7 +394,7 @@ def run(
 ) -> tuple[int, int]:
     """Take the tuples of a batch from `start` on; return a code, and the first tuple that was not taken."""
     # Arrays by names of their own: to take one from a record counts references, which costs more than the loop.
-    per, records, rates, spread, ranks, lags, rates_now = seen
+    per, records, rates, spread, ranks, reaches = seen
     buckets, keys, heads, links, rows, payloads, arrivals, pending = held
     known_rate, known_lag = known
     batch_stream, batch_row, batch_key, batch_payload, batch_arrival = batch
@@ -407,6 +439,10 @@ def run(
             note_late(whole, per, late, late_payload, stream, row, key, payload, QUARANTINED)
             continue
         is_late = sweeping and missed_some(whole, per, stream, key)
+        stays = queued or key >= max(whole[SWEPT_ALL], per[stream, SWEPT])
+        if entry != NONE and heads[entry, SIZE] == WHOLE:
+            is_late, stays = True, False
+            per[stream, REPEATED] = max(per[stream, REPEATED], multiplicity(per, stream) + 1)
         if not echo:
             per[stream, AWAY] = FLOOR
             if key > whole[GREATEST_ALL]:
@@ -428,9 +464,13 @@ def run(
                 keys, heads, links, rows, payloads, whole, out_rows, out_payloads, out_key, out_at,
                 entry, stream, row, payload, product,
             )  # fmt: skip
+            if whole[DROPS_WHOLE] and stays and is_whole(heads, links, per, entry, stream):
+                per[stream, REPEATED] = max(per[stream, REPEATED], brought(heads, links, entry, stream) + 1)
+                drop_whole(heads, links, whole, per, entry)
+                stays = False
         if is_late:
             note_late(whole, per, late, late_payload, stream, row, key, payload, CLOSED)
-        if queued or key >= max(whole[SWEPT_ALL], per[stream, SWEPT]):
+        if stays:
             if entry == NONE:
                 entry = np.int64(enter(buckets, keys, heads, whole, key))
             if queued and policy == WINDOW_TIME:
@@ -458,7 +498,7 @@ def run(
             while per[stream, HELD] > window:
                 drop_oldest(buckets, keys, heads, links, whole, per, stream)
         elif policy == PUBLISHED:
-            bound_all(per, rates, ranks, lags, rates_now, known_rate, known_lag, stream, clock)
+            bound_all(per, rates, ranks, reaches, known_rate, known_lag, stream, clock)
             for other in range(len(per)):
                 while per[other, HELD] > per[other, BOUND]:
                     drop_oldest(buckets, keys, heads, links, whole, per, other)
@@ -468,7 +508,7 @@ def run(
 @compiled
 def pass_time(seen: Monitored, held: Held, whole: Ints, clock: int) -> None:
     """Let the clock go on without an arrival: streams may fall asleep, windows end."""
-    per, records, _, _, _, _, _ = seen
+    per, records, _, _, _, _ = seen
     buckets, keys, heads, links, _, _, arrivals, pending = held
     clock = max(whole[CLOCK], clock)
     whole[CLOCK] = clock

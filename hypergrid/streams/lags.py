@@ -17,6 +17,7 @@ from hypergrid.streams.fields import (
     CEILING,
     COUNT,
     DONE,
+    FLOOR,
     GREATEST,
     KNOWN_DISPLACED,
     RANKED,
@@ -50,15 +51,29 @@ def place_of(per: Ints, ranks: Ints, stream: int, key: int) -> int:
 
 
 @compiled
+def passed(per: Ints, ranks: Ints, stream: int, factor: int) -> int:
+    """Return the key that all but so many tuples of a stream have passed, FLOOR where no more came.
+
+    It is that of s'_j in equation 3.7: with the scrambling factor for `factor`, all to come have greater keys
+    (definition 3.2.2), so that its rank is known.
+    """
+    place = per[stream, COUNT] - factor - per[stream, BELOW] - 1
+    if per[stream, COUNT] <= factor:
+        return FLOOR
+    return int(ranks[stream, max(place, 0)])
+
+
+@compiled
 def make_room(per: Ints, ranks: Ints, stream: int) -> bool:
-    """Drop the least keys of a full list; False where more than half of it is still needed."""
-    needed = CEILING
+    """Drop the least keys of a full list; False where more than three quarters of it are still needed."""
+    size = per[stream, RANKED]
+    # Twice as many as the factor, since it may grow.
+    drop = size - 2 * scrambling(per, stream) - MARGIN
     for other in range(len(per)):
         if other != stream:
-            needed = min(needed, per[other, GREATEST])
-    size = per[stream, RANKED]
-    drop = place_of(per, ranks, stream, needed) - MARGIN
-    if drop < size // 2 and size > 4 * MARGIN or drop < 1:
+            needed = passed(per, ranks, other, scrambling(per, other))
+            drop = min(drop, place_of(per, ranks, stream, needed) - MARGIN)
+    if drop < size // 4:
         return False
     for place in range(size - drop):
         ranks[stream, place] = ranks[stream, place + drop]
@@ -121,40 +136,77 @@ def lag_of(
 
 
 @compiled
+def awaited(per: Ints, ranks: Ints, stream: int, other: int, factor: int) -> int:
+    """Return the tuples of a stream so far beyond the key that all but `factor` tuples of the other have passed.
+
+    With S_i, S_j and k_j it is the sum of the last two terms of equation 3.7: the lag at tau', when s'_j arrived, which
+    is known by now, and what came of S_i since then, counted. That is r_i k_j / r_j, with the rates from tau' on. Where
+    S_i has not come to that key it is negative: the tuples that it lacks, by the mean distance of its keys.
+    """
+    key, ranked = passed(per, ranks, other, factor), per[stream, RANKED]
+    lacking = key - per[stream, GREATEST]
+    if lacking <= 0 or ranked < WARM:
+        return int(per[stream, COUNT] - greatest_index(per, ranks, stream, key))
+    come = ranks[stream, ranked - 1] - ranks[stream, 0]
+    return -int(lacking * (ranked - 1) / come) if come > 0 else 0
+
+
+@compiled
+def reach_of(
+    per: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, stream: int, other: int, clock: int
+) -> float:
+    """Return what equation 3.7 asks to hold of a stream for another beyond its own scrambling factor [tuples]."""
+    known, factor = lag[stream, other], scrambling(per, other)
+    if known == known:
+        during = factor * ratio_of(per, rates, rate, stream, other, clock) if factor > 0 else 0.0
+        return float(during + known)
+    return np.float64(awaited(per, ranks, stream, other, factor))
+
+
+@compiled
+def lag_all(per: Ints, rates: Ints, ranks: Ints, rate: Floats, lag: Floats, clock: int, found: Floats) -> None:
+    """Write the lag from each stream to each other, shape (n, n)."""
+    for i in range(len(per)):
+        for j in range(len(per)):
+            if i != j:
+                found[i, j] = lag_of(per, rates, ranks, rate, lag, i, j, clock)
+
+
+@compiled
+def await_all(per: Ints, ranks: Ints, factors: Ints, ratios: Floats, reaches: Floats) -> None:
+    """Write what each stream has beyond the key that all but some tuples of each other have passed, shape (n, n).
+
+    What lies further back than is remembered is reckoned by the ratios of the rates, shape (n, n).
+    """
+    for i in range(len(per)):
+        for j in range(len(per)):
+            reach: float = awaited(per, ranks, i, j, factors[j])
+            forgotten = min(factors[j], per[j, COUNT]) + 1 - per[j, RANKED]
+            if forgotten > 0 and per[j, COUNT] > factors[j]:
+                reach += forgotten * ratios[i, j]
+            reaches[i, j] = reach
+
+
+@compiled
 def bound_all(
-    per: Ints,
-    rates: Ints,
-    ranks: Ints,
-    lags: Floats,
-    rates_now: Floats,
-    rate: Floats,
-    lag: Floats,
-    stream: int,
-    clock: int,
+    per: Ints, rates: Ints, ranks: Ints, reaches: Floats, rate: Floats, lag: Floats, stream: int, clock: int
 ) -> None:
     """Bring the bounds of all streams up to date after an arrival of one (equations 3.7 and 3.8).
 
-    Lags change between that stream and the others only, so that the others' are kept in `lags`.
+    What changes lies between that stream and the others only, so that the others' is kept in `reaches`.
     """
     n = len(per)
-    for other in range(n):
-        rates_now[other] = rate_of(per, rates, rate, other, clock)
-        if other != stream:
-            lags[stream, other] = lag_of(per, rates, ranks, rate, lag, stream, other, clock)
-            lags[other, stream] = lag_of(per, rates, ranks, rate, lag, other, stream, clock)
     is_unknown = False
-    for i in range(n):
-        is_unknown |= per[i, COUNT] < WARM and per[i, KNOWN_DISPLACED] < 0 and not per[i, ASLEEP]
+    for other in range(n):
+        is_unknown |= per[other, COUNT] < WARM and per[other, KNOWN_DISPLACED] < 0 and not per[other, ASLEEP]
+        if other != stream:
+            reaches[stream, other] = reach_of(per, rates, ranks, rate, lag, stream, other, clock)
+            reaches[other, stream] = reach_of(per, rates, ranks, rate, lag, other, stream, clock)
     for i in range(n):
         most = -np.inf
         for j in range(n):
             if j != i and not per[j, ASLEEP]:
-                delay: float = scrambling(per, j)
-                if delay > 0.0:
-                    ratio = rates_now[i] / rates_now[j]
-                    # 1 where either is unknown.
-                    delay *= ratio if ratio == ratio else 1.0
-                most = max(most, delay + lags[i, j])
+                most = max(most, reaches[i, j])
         # At least one, also where all others sleep.
         bound = max(1.0, np.ceil(scrambling(per, i) + most - 1e-9))
         per[i, BOUND] = CEILING if is_unknown else int(bound)
@@ -163,7 +215,7 @@ def bound_all(
 @compiled
 def watch(seen: Monitored, stream: Narrow, key: Ints, arrival: Ints, rare: int, start: int) -> tuple[int, int]:
     """Observe tuples without joining them; return a code, and the first tuple that was not taken."""
-    per, records, rates, spread, ranks, _, _ = seen
+    per, records, rates, spread, ranks, _ = seen
     for t in range(start, len(stream)):
         i: Any = np.int64(stream[t])
         if per[i, SHORT]:
@@ -183,7 +235,7 @@ def sort_along(
 
     `waiting` holds both keys of what waits, shape (capacity, 2), between the two `ends`.
     """
-    per, records, rates, spread, _, _, _ = seen
+    per, records, rates, spread, _, _ = seen
     for t in range(start, len(first_key)):
         if per[0, SHORT]:
             return RECORDS_SHORT, t

@@ -4,24 +4,26 @@ All are brought up to date at every arrival and tell of the last one to two epoc
 that they fall as well as rise; rates are those of the last 128 tuples.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.streams import lags, state
+from hypergrid.streams.batches import keys_of, whole_numbers
 from hypergrid.streams.fields import (
     COUNT,
     DONE,
     KNOWN_DISPLACED,
+    KNOWN_REPEATED,
     LAST,
-    QUANTILE,
     RANKS_FULL,
     RECORDS_SHORT,
-    REPEATED,
-    REPEATED_BEFORE,
     Known,
 )
-from hypergrid.streams.observe import rate_of, scrambling, upper_of
+from hypergrid.streams.observe import disorder_of, multiplicity, rate_of, scrambling
 from hypergrid.streams.parameters import RARE
 
 RANKS = 4096
@@ -49,9 +51,12 @@ class Monitors:
     """
 
     def __init__(self, streams: int, *, rare: int = RARE) -> None:
+        if streams < 1 or rare < 1:
+            message = f"monitors need at least one stream, and rare= of at least 1; got {streams} and {rare}"
+            raise InvalidQuery(message)
         self._rare = rare
         self._state = state.empty(streams, ranks=RANKS, scattered=True, timed=False, jump=0)
-        self._state.seen.per[:, KNOWN_DISPLACED] = -1
+        self._state.seen.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
         self._known = Known(np.full(streams, np.nan), np.full((streams, streams), np.nan))
 
     def observe(self, stream: ArrayLike, key: ArrayLike, arrival: ArrayLike) -> None:
@@ -60,10 +65,10 @@ class Monitors:
         Raises
         ------
         InvalidQuery
-            Columns of different lengths, or a stream out of range.
+            Columns of different lengths or of no whole numbers, or a stream out of range.
         """
-        streams, keys = np.array(stream, np.int32), np.array(key, np.int64)
-        arrivals = np.array(arrival, np.int64)
+        given = whole_numbers("stream", stream), keys_of("key", key), whole_numbers("arrival", arrival)
+        streams, keys, arrivals = (np.array(column, np.int64) for column in given)
         n = len(self._state.seen.per)
         if not streams.shape == keys.shape == arrivals.shape or streams.ndim != 1:
             message = f"monitors need columns of one length; got {streams.shape}, {keys.shape} and {arrivals.shape}"
@@ -71,13 +76,14 @@ class Monitors:
         if len(streams) and not 0 <= int(streams.min()) <= int(streams.max()) < n:
             message = f"monitors of {n} streams need streams 0 to {n - 1}; got {streams.min()} to {streams.max()}"
             raise InvalidQuery(message)
-        code, start = lags.watch(self._state.seen, streams, keys, arrivals, self._rare, 0)
+        numbers = streams.astype(np.int32)
+        code, start = lags.watch(self._state.seen, numbers, keys, arrivals, self._rare, 0)
         while code != DONE:
             if code == RECORDS_SHORT:
                 state.grow_records(self._state, 2 * self._state.seen.records.shape[1])
             elif code == RANKS_FULL:
                 state.grow_ranks(self._state, 2 * self._state.seen.ranks.shape[1])
-            code, start = lags.watch(self._state.seen, streams, keys, arrivals, self._rare, start)
+            code, start = lags.watch(self._state.seen, numbers, keys, arrivals, self._rare, start)
 
     @property
     def physical_index(self) -> NDArray[np.int64]:
@@ -94,13 +100,13 @@ class Monitors:
     def multiplicity(self) -> NDArray[np.int64]:
         """The most tuples with one key, shape (n,)."""
         per = self._state.seen.per
-        most: NDArray[np.int64] = np.maximum(per[:, REPEATED], per[:, REPEATED_BEFORE])
-        return most
+        return np.array([multiplicity(per, stream) for stream in range(len(per))], np.int64)
 
     @property
     def disorder(self) -> NDArray[np.int64]:
         """Quantile of how far keys lie below the greatest before them [key units], to 1/32; shape (n,)."""
-        return np.array([upper_of(bucket) for bucket in self._state.seen.per[:, QUANTILE].tolist()], np.int64)
+        per = self._state.seen.per
+        return np.array([max(0, disorder_of(per, stream)) for stream in range(len(per))], np.int64)
 
     def rate_hz(self, clock_ns: int | None = None) -> NDArray[np.float64]:
         """Return the rate of each stream until an instant, by default its last arrival [Hz]; NaN before two tuples."""
@@ -119,10 +125,7 @@ class Monitors:
         seen, n = self._state.seen, len(self._state.seen.per)
         found = np.zeros((n, n))
         clock, known = int(seen.per[:, LAST].max()), self._known
-        for i in range(n):
-            for j in range(n):
-                if i != j:
-                    found[i, j] = lags.lag_of(seen.per, seen.rates, seen.ranks, known.rate, known.lag, i, j, clock)
+        lags.lag_all(seen.per, seen.rates, seen.ranks, known.rate, known.lag, clock, found)
         return found
 
     def virtual_index(self, stream: int, key: int) -> tuple[int, int]:
@@ -156,9 +159,12 @@ class DependentMonitor:
     """
 
     def __init__(self, *, slack: int = SLACK) -> None:
+        if slack < 0:
+            message = f"a dependent scrambling factor needs a slack of 0 tuples or more; got {slack}"
+            raise InvalidQuery(message)
         self._slack = slack
         self._state = state.empty(1, ranks=0, scattered=True, timed=False, jump=0)
-        self._state.seen.per[:, KNOWN_DISPLACED] = -1
+        self._state.seen.per[:, [KNOWN_DISPLACED, KNOWN_REPEATED]] = -1
         self._waiting = np.zeros((4 * slack + 4, 2), np.int64)
         self._ends = np.zeros(2, np.int64)
 
@@ -170,13 +176,26 @@ class DependentMonitor:
         InvalidQuery
             Columns of different lengths.
         """
-        one, other = np.array(first, np.int64), np.array(second, np.int64)
+        one, other = (np.array(keys_of(*each), np.int64) for each in (("first", first), ("second", second)))
         if one.shape != other.shape or one.ndim != 1:
             message = (
                 f"a dependent scrambling factor needs two columns of one length; got {one.shape} and {other.shape}"
             )
             raise InvalidQuery(message)
         _sort_along(self._state, self._waiting, self._ends, one, other, self._slack)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return all that it remembers, as columns of a snapshot."""
+        here = self._state
+        names = ("per", "records", "rates", "spread")
+        return {"waiting": self._waiting, "ends": self._ends, **{name: getattr(here.seen, name) for name in names}}
+
+    def restore(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Be as `columns` told."""
+        own = dict(columns)
+        self._waiting, self._ends = own.pop("waiting"), own.pop("ends")
+        self._slack = len(self._waiting) // 4 - 1
+        self._state.seen = self._state.seen._replace(**own)
 
     @property
     def scrambling_factor(self) -> int:

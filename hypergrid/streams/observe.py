@@ -25,6 +25,7 @@ from hypergrid.streams.fields import (
     GUARD,
     GUARDED,
     KNOWN_DISPLACED,
+    KNOWN_REPEATED,
     LAST,
     LEFT,
     QUANTILE,
@@ -58,6 +59,12 @@ def upper_of(bucket: int) -> int:
         return bucket
     shift = (bucket >> FINE) - 1
     return (((bucket & ((1 << FINE) - 1)) + (1 << FINE) + 1) << shift) - 1
+
+
+@compiled_within
+def disorder_of(per: Ints, stream: int) -> int:
+    """Return the quantile of disorder; -1 where all but a few tuples were greater than any before."""
+    return upper_of(per[stream, QUANTILE]) - 1
 
 
 @compiled_within
@@ -174,7 +181,8 @@ def observe(
     disorder = per[stream, GREATEST] - key
     per[stream, STILL] += 1
     per[stream, WORST] = max(per[stream, WORST], disorder)
-    bucket = bucket_of(disorder)
+    # Bucket 0 is of those that were greater than any before.
+    bucket = bucket_of(disorder + 1)
     spread[stream, 0, bucket] += 1
     spread[stream, 1, bucket] += 1
     if bucket > per[stream, QUANTILE]:
@@ -202,6 +210,14 @@ def scrambling(per: Ints, stream: int) -> int:
     if per[stream, KNOWN_DISPLACED] >= 0:
         return int(per[stream, KNOWN_DISPLACED])
     return int(max(per[stream, DISPLACED], per[stream, DISPLACED_BEFORE]))
+
+
+@compiled_within
+def multiplicity(per: Ints, stream: int) -> int:
+    """Return the multiplicity [tuples]: the known one, or the greatest of one to two epochs."""
+    if per[stream, KNOWN_REPEATED] >= 0:
+        return int(per[stream, KNOWN_REPEATED])
+    return int(max(per[stream, REPEATED], per[stream, REPEATED_BEFORE]))
 
 
 @compiled

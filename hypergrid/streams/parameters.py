@@ -12,12 +12,14 @@ from hypergrid.streams.fields import (
     ALLOWED,
     ASSEMBLING,
     CEILING,
+    DROPS_WHOLE,
     FORM,
     IDLE,
     INNER,
     JUMP,
     KNOWN_DISORDER,
     KNOWN_DISPLACED,
+    KNOWN_REPEATED,
     POLICY,
     PROGRESS,
     PUBLISHED,
@@ -74,6 +76,9 @@ class Known:
     """Greatest lag from each stream (row) to each other (column) [tuples], for policy "published"."""
     disorder: tuple[int, ...] | None = None
     """How far a key of each stream may lie below the greatest before it [key units], for policy "progress"."""
+    multiplicity: tuple[int, ...] | None = None
+    """The most tuples of one key in each stream, for policy "progress": a key that all streams have brought so often is
+    dropped at once. Where the disorder is known and this is not, no key is, so that nothing can be lost."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Description:
     spill_folder: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if not 2 <= self.streams <= 1024:
             _refuse(f"2 to 1024 streams; got {self.streams}")
         if self.policy not in POLICIES:
@@ -112,6 +118,23 @@ class Description:
         self._check_strategy()
         self._check_known()
 
+    def _check_kinds(self) -> None:
+        whole: tuple[tuple[str, object], ...] = (
+            ("streams", self.streams),
+            ("allowed_bytes", self.allowed_bytes),
+            ("jump", self.jump),
+            ("rare", self.rare),
+        )
+        for name, number in whole:
+            if number is not None and not isinstance(number, int | np.integer):
+                _refuse(f"{name}= as a whole number; got {number!r}")
+        window: object = self.window
+        if window is not None and not isinstance(window, int | np.integer | datetime.timedelta):
+            _refuse(f"window= as a whole number of tuples, or a datetime.timedelta; got {window!r}")
+        known: object = self.known
+        if known is not None and not isinstance(known, Known):
+            _refuse(f"known= as Known(…); got {known!r}")
+
     def _check_strategy(self) -> None:
         if self.strategy is not None and self.strategy not in STRATEGIES:
             _refuse(f"a strategy among {', '.join(STRATEGIES)}, or None; got {self.strategy!r}")
@@ -130,6 +153,7 @@ class Description:
             ("rate_hz", known.rate_hz),
             ("lag", known.lag),
             ("disorder", known.disorder),
+            ("multiplicity", known.multiplicity),
         )
         for name, column in columns:
             if column is not None and len(column) != n:
@@ -139,6 +163,8 @@ class Description:
         numbers = [*(known.scrambling_factor or ()), *(known.disorder or ())]
         if any(number < 0 for number in numbers) or any(not rate > 0 for rate in known.rate_hz or ()):
             _refuse("known scrambling factors and disorder of 0 or more, and rates above 0")
+        if min(known.multiplicity or (1,)) < 1:
+            _refuse(f"known multiplicities of 1 or more; got {known.multiplicity}")
 
     @property
     def window_number(self) -> int:
@@ -164,6 +190,17 @@ class Description:
         """Bytes of a key of which a tuple is held."""
         return ENTRY_BYTES + 4 * self.streams
 
+    @property
+    def one_each_bytes(self) -> int:
+        """Bytes of one tuple of each stream, with one key."""
+        return self.streams * self.slot_bytes + self.entry_bytes
+
+    @property
+    def sorting_bytes(self) -> int:
+        """Bytes of the tuples that wait to be sorted with "msf", by known scrambling factors; 0 where they are not."""
+        factors = self.known.scrambling_factor if self.known and self.strategy == "msf" else None
+        return 0 if factors is None or self.policy != "published" else sum(factors) * ROW_BYTES
+
     def tell(self, whole: Ints, per: Ints) -> None:
         """Write it into a state."""
         known = self.known or Known()
@@ -174,6 +211,9 @@ class Description:
         whole[SLOT_BYTES_AT], whole[ENTRY_BYTES_AT] = self.slot_bytes, self.entry_bytes
         per[:, KNOWN_DISPLACED] = -1 if known.scrambling_factor is None else known.scrambling_factor
         per[:, KNOWN_DISORDER] = -1 if known.disorder is None else known.disorder
+        per[:, KNOWN_REPEATED] = -1 if known.multiplicity is None else known.multiplicity
+        believed = known.disorder is None or known.multiplicity is not None
+        whole[DROPS_WHOLE] = self.policy == "progress" and self.form == "inner" and believed
 
     def known_arrays(self) -> KnownArrays:
         """Return what is known beforehand of rates and lags."""

@@ -32,7 +32,6 @@ from hypergrid.streams.fields import (
     POLICY,
     PROGRESS,
     PUBLISHED,
-    QUANTILE,
     REACH,
     REACHED,
     RETURNS,
@@ -45,7 +44,7 @@ from hypergrid.streams.fields import (
     Floats,
     Ints,
 )
-from hypergrid.streams.observe import scrambling, upper_of
+from hypergrid.streams.observe import disorder_of, scrambling
 
 ADVANCES_JUDGED = 64
 """Steps of the greatest key that must be known before a jump can be told."""
@@ -68,7 +67,7 @@ def line_of(per: Ints, whole: Ints, records: Ints, stream: int, clock: int) -> i
         known = per[stream, KNOWN_DISORDER]
         if known >= 0:
             return int(per[stream, GREATEST] - known)
-        disorder, come = upper_of(per[stream, QUANTILE]), per[stream, GREATEST] - records[stream, 0, 1]
+        disorder, come = disorder_of(per, stream), per[stream, GREATEST] - records[stream, 0, 1]
         # As long as the first tuple is remembered: a stream shows no more disorder than it has come.
         growing = per[stream, FIRST_RECORD] == 0 and come < SHOWN * disorder
         return FLOOR if growing or per[stream, COUNT] < WARM else int(per[stream, GREATEST] - disorder)

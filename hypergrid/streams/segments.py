@@ -40,7 +40,13 @@ class Segments:
 
     def __init__(self, parent: str | os.PathLike[str] | None, seconds: Callable[[], float] = time.perf_counter) -> None:
         self._seconds = seconds
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        except OSError as error:
+            message = (
+                f"a join that spills needs a folder to write to; {parent or tempfile.gettempdir()}: {error.strerror}"
+            )
+            raise InvalidQuery(message) from error
         owner = os.open(self.folder / f"{OWNER}.new", os.O_CREAT | os.O_RDWR)
         fcntl.flock(owner, fcntl.LOCK_EX)
         (self.folder / f"{OWNER}.new").rename(self.folder / OWNER)

@@ -51,6 +51,7 @@ from hypergrid.streams.fields import (
     TAILS,
     TOP_SWEPT,
     VISITS,
+    WHOLE,
     Floats,
     Held,
     Ints,
@@ -59,7 +60,7 @@ from hypergrid.streams.fields import (
 from hypergrid.streams.table import gather, hold_again, link_all
 
 MAGIC = b"HyperGrid join\x00"
-VERSION = 1
+VERSION = 2
 RECORDS = 1024
 """Running maxima of a stream that are remembered at first."""
 SLOTS, KEYS = 1024, 512
@@ -97,8 +98,7 @@ def monitored(streams: int, ranks: int) -> Monitored:
         rates=np.zeros((streams, RATED), np.int64),
         spread=np.zeros((streams, 2, BUCKETS), np.int32),
         ranks=np.zeros((streams, ranks), np.int64),
-        lags=np.zeros((streams, streams)),
-        rates_now=np.zeros(streams),
+        reaches=np.zeros((streams, streams)),
     )
 
 
@@ -174,7 +174,7 @@ def grow_entries(state: State, size: int) -> None:
 def retune(state: State) -> None:
     """Cut the buckets anew, so that a bucket spans about one key."""
     whole, held = state.whole, state.held
-    keys = np.sort(held.keys[held.heads[:, SIZE] > 0])
+    keys = np.sort(held.keys[held.heads[:, SIZE] != 0])
     if len(keys) > 16:
         spacing = float(np.median(np.diff(keys)))
     else:
@@ -205,8 +205,17 @@ def grow_ranks(state: State, size: int) -> None:
     state.seen = seen._replace(ranks=ranks)
 
 
+def packed(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.ndarray]) -> bytes:
+    """Return a header and columns as bytes: magic, version, check sum, and all of it compressed."""
+    listed = [[name, str(column.dtype), list(column.shape)] for name, column in columns.items()]
+    text = json.dumps({**header, "columns": listed}, default=int).encode()
+    body = b"".join(_packed(column) for column in columns.values())
+    content = zlib.compress(len(text).to_bytes(4, "little") + text + body, 1)
+    return magic + VERSION.to_bytes(2, "little") + zlib.crc32(content).to_bytes(4, "little") + content
+
+
 def to_bytes(state: State, description: dict[str, object], more: Mapping[str, np.ndarray] = NOTHING) -> bytes:
-    """Return a state as bytes: magic, version, and compressed columns of what is held and what monitors remember.
+    """Return a state as bytes: columns of what is held and of what monitors remember.
 
     `more` are further columns, which `columns_of` returns.
     """
@@ -232,12 +241,13 @@ def to_bytes(state: State, description: dict[str, object], more: Mapping[str, np
         "marks": np.ravel_multi_index(marks, seen.spread.shape),
         "spread": seen.spread[marks],
         "ranks": np.concatenate([seen.ranks[stream, : seen.per[stream, RANKED]] for stream in range(streams)]),
-        "lags": seen.lags,
+        "reaches": seen.reaches,
         "owner": owners,
         "row": held.rows[slots],
         "key": held.keys[held.links[slots, OWNER]],
         "payload": held.payloads[slots],
         "ordinal": held.links[slots, ORDINAL],
+        "whole_keys": held.keys[held.heads[:, SIZE] == WHOLE],
         "arrival": held.arrivals[slots] if len(held.arrivals) > 1 else np.zeros(0, np.int64),
         **more,
     }
@@ -246,12 +256,8 @@ def to_bytes(state: State, description: dict[str, object], more: Mapping[str, np
         "queued": queued,
         "records": seen.records.shape[1],
         "ranks": seen.ranks.shape[1],
-        "columns": [[name, str(column.dtype), list(column.shape)] for name, column in columns.items()],
     }
-    text = json.dumps(header).encode()
-    body = b"".join(_packed(column) for column in columns.values())
-    packed = zlib.compress(len(text).to_bytes(4, "little") + text + body, 1)
-    return MAGIC + VERSION.to_bytes(2, "little") + zlib.crc32(packed).to_bytes(4, "little") + packed
+    return packed(MAGIC, header, columns)
 
 
 def _packed(column: np.ndarray) -> bytes:
@@ -277,28 +283,28 @@ def _unrolled(seen: Monitored, stream: int) -> Ints:
     return ring
 
 
-def header_of(data: bytes) -> tuple[dict[str, object], bytes]:
-    """Return what `to_bytes` was given, and its columns as they are.
+def header_of(data: bytes, magic: bytes = MAGIC, who: str = "a join") -> tuple[dict[str, object], bytes]:
+    """Return the header that `packed` was given, and its columns as they are.
 
     Raises
     ------
     InvalidQuery
-        The bytes are no state of a join, were damaged, or are of another version.
+        The bytes are of something else, were damaged, or are of another version.
     """
-    what = "a join can be resumed only from the bytes of its snapshot"
-    size = len(MAGIC)
-    if data[:size] != MAGIC:
+    what = f"{who} can be resumed only from the bytes of its snapshot"
+    size = len(magic)
+    if data[:size] != magic:
         message = f"{what}; got {len(data)} bytes that begin with {data[:size]!r}"
         raise InvalidQuery(message)
     version = int.from_bytes(data[size : size + 2], "little")
     if version != VERSION:
         message = f"{what} of version {VERSION}; got version {version}: resume it by the release that made it"
         raise InvalidQuery(message)
-    packed = data[size + 6 :]
-    if zlib.crc32(packed) != int.from_bytes(data[size + 2 : size + 6], "little"):
+    content = data[size + 6 :]
+    if zlib.crc32(content) != int.from_bytes(data[size + 2 : size + 6], "little"):
         message = f"{what}, whole and unchanged; their check sum differs: take an earlier snapshot"
         raise InvalidQuery(message)
-    plain = zlib.decompress(packed)
+    plain = zlib.decompress(content)
     length = int.from_bytes(plain[:4], "little")
     return json.loads(plain[4 : 4 + length]), plain[4 + length :]
 
@@ -328,7 +334,7 @@ def from_columns(header: dict[str, object], columns: dict[str, np.ndarray]) -> S
         records[stream, places & (records.shape[1] - 1)] = ring
     for stream, keys in enumerate(np.split(columns["ranks"], np.cumsum(per[:, RANKED])[:-1])):
         state.seen.ranks[stream, : len(keys)] = keys
-    state.seen = state.seen._replace(records=records, rates=columns["rates"], lags=columns["lags"])
+    state.seen = state.seen._replace(records=records, rates=columns["rates"], reaches=columns["reaches"])
     state.rows, state.steps = columns["rows"], columns["steps"]
     state.whole[SHIFT] = whole[SHIFT]
     _hold_again(state, columns, queued=queued)
@@ -345,10 +351,10 @@ def _hold_again(state: State, columns: dict[str, np.ndarray], *, queued: bool) -
     count = len(columns["row"])
     if count >= SLOTS:
         grow_slots(state, count + 1)
-    keys = len(np.unique(columns["key"]))
+    keys = len(np.unique(columns["key"])) + len(columns["whole_keys"])
     if keys >= KEYS:
         grow_entries(state, keys + 1)
     hold_again(
         *state.held[:7], state.whole, state.seen.per, queued,
-        *(columns[name] for name in ("owner", "key", "row", "payload", "ordinal", "arrival")),
+        *(columns[name] for name in ("owner", "key", "row", "payload", "ordinal", "arrival", "whole_keys")),
     )  # fmt: skip

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from hypergrid.streams.cost import buffer_bounds
 from hypergrid.streams.fields import (
     ASLEEP,
     CLOCK,
@@ -18,19 +18,19 @@ from hypergrid.streams.fields import (
     HELD,
     HELD_ALL,
     KNOWN_DISORDER,
+    KNOWN_DISPLACED,
     LATE,
     PEAK,
     PEAK_ALL,
-    QUANTILE,
     REPEATED,
-    REPEATED_BEFORE,
     SLOT_BYTES,
     STILL,
     TAKEN,
+    WARM,
     Known,
 )
-from hypergrid.streams.lags import lag_of
-from hypergrid.streams.observe import rate_of, scrambling, upper_of
+from hypergrid.streams.lags import await_all, lag_all
+from hypergrid.streams.observe import disorder_of, multiplicity, rate_of, scrambling
 from hypergrid.streams.parameters import ROW_BYTES
 from hypergrid.streams.state import State
 
@@ -108,41 +108,84 @@ class Disk:
     """Time spent with the disk so far [s]."""
 
 
-def lags_of(state: State, known: Known) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return the lag from each stream (row) to each other (column) [tuples].
+def lags_of(state: State, known: Known) -> NDArray[np.float64]:
+    """Return the lag from each stream (row) to each other (column) [tuples], 0 on the diagonal.
 
     Where no sorted keys are kept (policies other than "published"), it is the distance of the greatest keys, by the
     mean distance of the stream's keys among the running maxima that are remembered.
     """
-    per, n = state.seen.per, len(state.seen.per)
+    per, seen, n = state.seen.per, state.seen, len(state.seen.per)
     lags = np.zeros((n, n))
-    clock = int(state.whole[CLOCK])
-    exact = state.seen.ranks.shape[1] > 0
-    spacing = np.array([_spacing(state, stream) for stream in range(n)])
-    for stream in range(n):
-        for other in range(n):
-            told = known.lag[stream, other]
-            if stream == other:
-                continue
-            if exact or not np.isnan(told):
-                lags[stream, other] = lag_of(
-                    per, state.seen.rates, state.seen.ranks, known.rate, known.lag, stream, other, clock
-                )
-            elif per[stream, COUNT] and per[other, COUNT]:
-                lags[stream, other] = (per[stream, GREATEST] - per[other, GREATEST]) / spacing[stream]
-            else:
-                lags[stream, other] = per[stream, COUNT]
+    if seen.ranks.shape[1]:
+        lag_all(per, seen.rates, seen.ranks, known.rate, known.lag, int(state.whole[CLOCK]), lags)
+        return lags
+    came, greatest = per[:, COUNT], per[:, GREATEST]
+    apart = (greatest[:, None] - greatest[None, :]) / _spacings(state)[:, None]
+    lags = np.where((came[:, None] > 0) & (came[None, :] > 0), apart, came[:, None])
+    lags = np.where(np.isnan(known.lag), lags, known.lag)
+    np.fill_diagonal(lags, 0.0)
     return lags
 
 
-def _spacing(state: State, stream: int) -> float:
-    """Return the mean key units from one tuple of a stream to the next, at least 1e-9."""
+def bounds_of(state: State, known: Known, factors: ArrayLike, rates: ArrayLike) -> NDArray[np.float64]:
+    """Return the tuples of each stream that equations 3.7 and 3.8 ask to hold, shape (n,); inf before they are known.
+
+    The lag is that at tau' of equation 3.7, and what came since then is counted, where sorted keys are kept (policy
+    "published"); else both are told by the distance of keys. What lies further back than is remembered is reckoned by
+    the rates, as is all where lags are known.
+
+    Parameters
+    ----------
+    factors, rates
+        Scrambling factor [tuples] and rate [Hz] of each stream, shape (n,).
+    """
+    per, ranks, n = state.seen.per, state.seen.ranks, len(state.seen.per)
+    k, r = np.asarray(factors, np.float64), np.asarray(rates, np.float64)
+    awake, whole_k = per[:, ASLEEP] == 0, np.ceil(k).astype(np.int64)
+    if np.any(awake & (per[:, COUNT] < WARM) & (per[:, KNOWN_DISPLACED] < 0)):
+        return np.full(n, np.inf)
+    with np.errstate(invalid="ignore"):
+        ratios = np.nan_to_num(r[:, None] / r[None, :], nan=1.0)
+    reaches = np.empty((n, n))
+    if ranks.shape[1]:
+        await_all(per, ranks, whole_k, ratios, reaches)
+    else:
+        passed, forgotten = (
+            np.array([_passed(state, stream, int(k)) for stream, k in enumerate(whole_k)]).reshape(n, 2).T
+        )
+        reaches = (per[:, GREATEST, None] - passed[None, :]) / _spacings(state)[:, None] + forgotten[None, :] * ratios
+        reaches = np.where((per[:, COUNT] <= whole_k)[None, :], per[:, COUNT, None], reaches)
+    reaches = np.where(np.isnan(known.lag), reaches, k[None, :] * ratios + known.lag)
+    reaches[:, ~awake] = -np.inf
+    np.fill_diagonal(reaches, -np.inf)
+    bounds: NDArray[np.float64] = np.maximum(1.0, np.ceil(k + reaches.max(axis=1) - 1e-9))
+    return bounds
+
+
+def _records(state: State, stream: int) -> NDArray[np.int64]:
+    """Return the running maxima of a stream that are remembered: number, key and arrival [ns] of each."""
     first, end = state.seen.per[stream, [FIRST_RECORD, END_RECORD]]
-    if end - first < 2:
-        return 1.0
-    mask = state.seen.records.shape[1] - 1
-    start, stop = state.seen.records[stream, first & mask], state.seen.records[stream, (end - 1) & mask]
-    return max(float(stop[1] - start[1]) / float(stop[0] - start[0]), 1e-9)
+    ring: NDArray[np.int64] = state.seen.records[stream, np.arange(first, end) & (state.seen.records.shape[1] - 1)]
+    return ring
+
+
+def _passed(state: State, stream: int, factor: int) -> tuple[int, int]:
+    """Return the greatest key of more than so many tuples ago, and how many tuples before those remembered it lies."""
+    ring, before = _records(state, stream), int(state.seen.per[stream, COUNT]) - factor
+    if not len(ring) or before < 1:
+        return 0, 0
+    place = max(0, int(np.searchsorted(ring[:, 0], before, side="right")) - 1)
+    return int(ring[place, 1]), max(0, int(ring[0, 0]) - before)
+
+
+def _spacings(state: State) -> NDArray[np.float64]:
+    """Return the mean key units from one tuple of each stream to the next, at least 1e-9, shape (n,)."""
+    spacings = np.ones(len(state.seen.per))
+    for stream in range(len(spacings)):
+        ring = _records(state, stream)
+        if len(ring) > 1:
+            spacings[stream] = max((ring[-1, 1] - ring[0, 1]) / (ring[-1, 0] - ring[0, 0]), 1e-9)
+    return spacings
 
 
 def statistics_of(
@@ -162,16 +205,16 @@ def statistics_of(
     rates = np.array([rate_of(per, state.seen.rates, known.rate, stream, clock) for stream in range(n)])
     lags = lags_of(state, known)
     others = ~np.eye(n, dtype=bool)
-    bounds = buffer_bounds(factors, rates, lags)
+    bounds = bounds_of(state, known, factors, rates)
     slot_bytes, entry_bytes = int(whole[SLOT_BYTES]), int(whole[ENTRY_BYTES])
     held_bytes = int(whole[HELD_ALL]) * slot_bytes + int(whole[ENTRIES]) * entry_bytes
     streams = tuple(
         StreamStatistics(
             scrambling_factor=int(factors[i]),
-            multiplicity=int(max(per[i, REPEATED], per[i, REPEATED_BEFORE])),
+            multiplicity=multiplicity(per, i),
             rate_hz=float(rates[i]),
             lag=float(lags[i][others[i]].max()),
-            disorder=int(per[i, KNOWN_DISORDER] if per[i, KNOWN_DISORDER] >= 0 else upper_of(per[i, QUANTILE])),
+            disorder=int(per[i, KNOWN_DISORDER] if per[i, KNOWN_DISORDER] >= 0 else max(0, disorder_of(per, i))),
             arrived=int(per[i, COUNT]),
             late=int(per[i, LATE]),
             held=int(per[i, HELD]),

@@ -30,6 +30,7 @@ from hypergrid.streams.fields import (
     TAILS,
     VISITS,
     WATCH,
+    WHOLE,
     YOUNGER,
     Floats,
     Ints,
@@ -155,6 +156,7 @@ def unlink(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, entry: int) 
 @compiled_within
 def free(heads: Narrow, whole: Ints, entry: int) -> None:
     """Give back an entry that is empty and in no bucket."""
+    heads[entry, SIZE] = 0
     heads[entry, AFTER] = whole[FREE_ENTRY]
     whole[FREE_ENTRY] = entry
     whole[ENTRIES] -= 1
@@ -250,7 +252,7 @@ def link_all(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints) -> None:
     for bucket in range(len(buckets)):
         buckets[bucket] = NONE
     for entry in range(len(heads)):
-        if heads[entry, SIZE] > 0:
+        if heads[entry, SIZE] != 0:
             bucket = bucket_at(buckets, whole[SHIFT], keys[entry])
             heads[entry, AFTER] = buckets[bucket]
             buckets[bucket] = entry
@@ -262,7 +264,7 @@ def gather(heads: Narrow, links: Narrow, count: int) -> tuple[Ints, Ints]:
     slots, owners = np.empty(count, np.int64), np.empty(count, np.int64)
     place = 0
     for entry in range(len(heads)):
-        if heads[entry, SIZE] == 0:
+        if heads[entry, SIZE] <= 0:
             continue
         for stream in range(heads.shape[1] - TAILS):
             tail = np.int64(heads[entry, TAILS + stream])
@@ -296,8 +298,12 @@ def hold_again(
     payload: Floats,
     ordinal: Narrow,
     arrival: Ints,
+    whole_keys: Ints,
 ) -> None:
-    """Insert tuples as they were held, in order of arrival within each stream; arrivals may be none."""
+    """Insert tuples as they were held, in order of arrival within each stream, and keys that are whole.
+
+    Arrivals may be none.
+    """
     for number in range(len(row)):
         entry = find(buckets, keys, heads, whole, key[number])
         if entry == NONE:
@@ -307,6 +313,8 @@ def hold_again(
         links[slot, ORDINAL] = ordinal[number]
         if len(arrival):
             arrivals[slot] = arrival[number]
+    for key_of_whole in whole_keys:
+        heads[enter(buckets, keys, heads, whole, key_of_whole), SIZE] = WHOLE
 
 
 @compiled_maker

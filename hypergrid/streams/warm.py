@@ -2,6 +2,7 @@
 
 from hypergrid.streams.join import WoJoin
 from hypergrid.streams.monitors import DependentMonitor, Monitors
+from hypergrid.streams.parameters import Known
 
 
 def warm() -> None:
@@ -11,13 +12,15 @@ def warm() -> None:
     join.advance(10**12)
     join = WoJoin.resume(join.snapshot())
     join.push([0, 1], [5, 5], [0.0, 0.0])
-    join.least_row(0)
+    join.least_rows()
     join.finish()
     join.lags()
     sorting = WoJoin(2, strategy="msf", idle_s=1.0)
     sorting.push([0, 1, 0], [1, 1, 2], [0.0, 0.0, 0.0])
     sorting.advance(10**12)
-    WoJoin(2, policy="published").lags()
+    published = WoJoin(2, policy="published", known=Known(scrambling_factor=(0, 0)))
+    published.push([0, 1], [1, 1], [0.0, 0.0])
+    published.statistics()
     monitors = Monitors(2)
     monitors.observe([0, 1], [1, 1], [0, 0])
     monitors.virtual_index(0, 1)

@@ -30,8 +30,8 @@ TITLES = {
     "buffers": "Figures 3.7 to 3.11: tuples of each input of a query's last join, means of {seeds} loads",
     "accuracy": "Share of the results, {seeds} loads",
     "window": "Figure 3.12: tuples held by all joins of a query, and by fixed windows of equal accuracy, {seeds} loads",
-    "strategies": "Figures 3.13 to 3.15: sorted first (msf), waiting on disk (dbf), or both, {seeds} loads",
-    "table-5.4": "Table 5.4: tuples held by {stations} stations, {slices} slices, after the first {beginning} of each",
+    "strategies": "Figures 3.13 to 3.15: a window, sorted first (msf), waiting on disk (dbf), or both, {seeds} loads",
+    "table-5.4": "Table 5.4: tuples held by {stations} stations, {slices} slices; settled: after {beginning} of each",
     "speed": "Throughput of push, one core, warm",
 }
 
@@ -40,7 +40,7 @@ CASES = (*PARTS, "all")
 
 SHOWN = {
     "table-5.4": (
-        "setting", "lag", "policy", "optimum", "held", "goal", "met", "share", "window", "saving", "thesis",
+        "setting", "lag", "policy", "optimum", "held", "settled", "goal", "met", "share", "window", "saving", "thesis",
         "waits [s]", "slice waits [s]", "push [us]",
     ),
 }  # fmt: skip

@@ -3,23 +3,28 @@
 from pathlib import Path
 
 
-def reset_peak() -> int | None:
+def reset_peak(process: int | str = "self") -> int | None:
     """Return the resident memory now [bytes], and let the system count its peak anew; None where it does not say.
 
     `ru_maxrss` would not do: a child inherits its parent's.
+
+    Parameters
+    ----------
+    process
+        Which: its number, or "self".
     """
     try:
-        Path("/proc/self/clear_refs").write_text("5")
-        return _status("VmRSS")
+        Path(f"/proc/{process}/clear_refs").write_text("5")
+        return _status("VmRSS", process)
     except OSError:
         return None
 
 
-def peak_above(before: int | None) -> int | None:
+def peak_above(before: int | None, process: int | str = "self") -> int | None:
     """Return by how much the peak since `reset_peak` is above what that returned [bytes]."""
-    return None if before is None else _status("VmHWM") - before
+    return None if before is None else _status("VmHWM", process) - before
 
 
-def _status(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
+def _status(field: str, process: int | str) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))

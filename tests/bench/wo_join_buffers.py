@@ -8,7 +8,6 @@ import numpy as np
 
 from hypergrid.streams import Pipeline
 from hypergrid.streams.arrivals import Arrivals
-from hypergrid.streams.cost import buffer_bounds
 from hypergrid.streams.optimum import needed_each, optimum
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import (
@@ -76,24 +75,24 @@ def course(number: Number, seed: int, sizes: Sizes) -> Course:
 def known_bounds(arrivals: Arrivals, starts: Floats) -> Floats:
     """Return what equation 3.8 asks to hold at the end of each second with full knowledge, shape (streams, m).
 
-    Scrambling factors are those of the whole, rates those of the phase of the load, lags those of the moment.
+    Scrambling factors are those of the whole, lags those at tau' of equation 3.7, as many tuples of the other
+    stream ago as its factor says; what arrived since then is r_i k_j / r_j with the true rates from then on.
     """
     n, ends = arrivals.streams, np.searchsorted(arrivals.arrival_ns, (starts + 1) * 1e9) - 1
-    true = parameters(arrivals)
-    moment = np.zeros((len(starts), n, n))
+    factors = parameters(arrivals).scrambling_factor
+    places = [np.flatnonzero(arrivals.stream == stream) for stream in range(n)]
+    come = np.stack([np.searchsorted(own, ends, side="right") for own in places])
+    reaches = np.full((n, n, len(starts)), -np.inf)
     for one in range(n):
         for other in range(n):
-            if one != other:
-                moment[:, one, other] = lags(arrivals, one, other)[ends]
-    rates = np.full((len(starts), n), np.nan)
-    at_s = arrivals.arrival_ns / 1e9
-    for start, stop in PHASES.values():
-        inside, within = (at_s >= start) & (at_s < stop), (starts >= start) & (starts < stop)
-        lasts = min(stop, float(at_s[-1])) - start
-        if within.any() and lasts > 0:
-            rates[within] = np.bincount(arrivals.stream[inside], minlength=n) / lasts
-    rates = np.where(rates > 0, rates, np.nan)
-    return np.stack([buffer_bounds(true.scrambling_factor, r, lag) for r, lag in zip(rates, moment, strict=True)]).T
+            if one == other:
+                continue
+            before = come[other] - factors[other]
+            then = places[other][np.maximum(before, 1) - 1]
+            at_then = np.searchsorted(places[one], then, side="right")
+            lag = lags(arrivals, one, other)[then] - at_then
+            reaches[one, other] = come[one] + np.where(before > 0, lag, 0)
+    return np.asarray(np.maximum(1, factors[:, None] + reaches.max(axis=1)), np.float64)
 
 
 def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:

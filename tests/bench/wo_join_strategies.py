@@ -1,4 +1,7 @@
-"""Figures 3.13 to 3.15: memory and latency where streams are sorted first, wait on disk, or both, and where not."""
+"""Figures 3.13 to 3.15: memory and latency where streams are sorted first, wait on disk, or both, and where not.
+
+Beside them the thesis's W-Join, whose window is just large enough for as many results as the join without a strategy.
+"""
 
 import inspect
 import time
@@ -9,13 +12,17 @@ import numpy as np
 
 from hypergrid.streams import WoJoin
 from hypergrid.streams.arrivals import Arrivals
+from hypergrid.streams.fixed_window import smallest_window
 from hypergrid.streams.optimum import count_results
 from tests.bench.kriging_figures import Tell
 from tests.bench.wo_join_cases import Number, Sizes, inputs, mean, plain, pushed, query_arrivals, seconds
 from tests.bench.wo_join_settings import instants_of, waited_s
 
 Strategy = Literal["msf", "dbf", "hybrid"]
-STRATEGIES: tuple[Strategy | None, ...] = (None, "msf", "dbf", "hybrid")
+WINDOW = "window"
+STRATEGIES: tuple[Strategy | Literal["window"] | None, ...] = (None, "window", "msf", "dbf", "hybrid")
+S3 = 2
+"""The stream of query 1 of which figure 3.13 tells."""
 NUMBERS: tuple[Number, ...] = (1, 2, 3)
 LEAST_SHARE = 0.992
 """The thesis's least accuracy with monitored parameters."""
@@ -28,7 +35,8 @@ def spills() -> bool:
 
 def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
     """Return what the joins of each query hold in memory and on disk, and how long results wait, by strategy."""
-    rows = []
+    rows: list[dict[str, Any]] = []
+    courses: dict[str, Any] = {}
     for strategy in STRATEGIES:
         # Loops that are not compiled yet are compiled here, and not where pushes are timed.
         followed(query_arrivals(1, 0, replace(sizes, until_s=2.0)), strategy)
@@ -37,6 +45,8 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
         fed = [inputs(number, query_arrivals(number, seed, sizes)) for seed in range(sizes.seeds)]
         for strategy in STRATEGIES:
             each = [[followed(one, strategy) for one in joins.values()] for joins in fed]
+            if number == 1:
+                courses[strategy or "none"] = plain(each[0][0]["course"])
             # Memory is that of all joins of a query together, latency that of its last.
             held = [sum(join["held_bytes"] for join in joins) for joins in each]
             spilled = [sum(join["spilled"] for join in joins) for joins in each]
@@ -58,13 +68,25 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
                 }
             )
     tell("strategies", 1.0)
-    return {"rows": rows, "seeds": sizes.seeds}
+    return {"rows": rows, "courses": {"S3": courses}, "seeds": sizes.seeds}
 
 
-def followed(arrivals: Arrivals, strategy: Strategy | None) -> dict[str, Any]:
-    """Push a load second by second; return means of what is held, how long results waited, and their share."""
-    join = WoJoin(arrivals.streams, strategy=strategy)
-    held, spilled, waited, taken_s = [], [], [], 0.0
+def made(arrivals: Arrivals, strategy: Strategy | Literal["window"] | None) -> WoJoin:
+    """Return the join that is followed."""
+    if strategy != WINDOW:
+        return WoJoin(arrivals.streams, strategy=strategy)
+    share = len(pushed(WoJoin(arrivals.streams), arrivals)) / count_results(arrivals)
+    window = int(smallest_window(arrivals, share).sizes.max())
+    return WoJoin(arrivals.streams, policy="window", window=window)
+
+
+def followed(arrivals: Arrivals, strategy: Strategy | Literal["window"] | None) -> dict[str, Any]:
+    """Push a load second by second; return means of what is held, how long results waited, and their share.
+
+    The course is that of the tuples of the third stream, or of the last of two, in memory.
+    """
+    join, shown = made(arrivals, strategy), min(S3, arrivals.streams - 1)
+    held, spilled, waited, course, taken_s = [], [], [], [], 0.0
     instants, found = instants_of(arrivals), 0
     for _, part in seconds(arrivals):
         begun = time.perf_counter()
@@ -73,6 +95,7 @@ def followed(arrivals: Arrivals, strategy: Strategy | None) -> dict[str, Any]:
         told = join.statistics()
         held.append(told.held_bytes)
         spilled.append(sum(one.spilled for one in told.streams))
+        course.append(told.streams[shown].held + told.streams[shown].waiting)
         waited.append(waited_s(matches, arrivals, instants))
         found += len(matches)
     # What waits when the streams end waited for nobody.
@@ -83,6 +106,7 @@ def followed(arrivals: Arrivals, strategy: Strategy | None) -> dict[str, Any]:
     return {
         "held_bytes": mean(held),
         "spilled": mean(spilled),
+        "course": course,
         "waited_s": [float(every.mean()), *np.quantile(every, [0.5, 0.99]).tolist()],
         "push_us": taken_s * 1e6 / len(arrivals),
         "share": found / count_results(arrivals),

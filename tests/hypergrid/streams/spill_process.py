@@ -13,7 +13,6 @@ import numpy as np
 from hypergrid.streams import Known, SpillFailed, WoJoin
 from hypergrid.streams.loads import lag_dominated
 from hypergrid.streams.parameters import Strategy
-from tests.bench.resident import peak_above, reset_peak
 from tests.hypergrid.streams.workloads import Workload, workload
 
 IN_ORDER = Known(disorder=(0, 0, 0))
@@ -68,7 +67,7 @@ def has_a_full_disk(folder: str) -> None:
 
 
 def grows(strategy: Strategy, needed_mb: int, share: float) -> None:
-    """Tell by how much the process grows while it joins streams of which the last lags far behind."""
+    """Join streams of which the last lags far behind; who measures from outside is waited for, before and after."""
     allowed = int(needed_mb * 2**20 * share)
     load = lag_dominated(needed_mb * 2**20)
     warm = WoJoin(3, strategy=strategy)
@@ -76,7 +75,7 @@ def grows(strategy: Strategy, needed_mb: int, share: float) -> None:
     warm.finish()
     chunks = load.chunks()
     chunk = next(chunks, None)
-    before = reset_peak()
+    be_measured()
     join = WoJoin(3, known=IN_ORDER, strategy=strategy, allowed_bytes=allowed)
     # Each key has one result: their number and the sum of their keys tell that each came once.
     count = total = held = on_disk = 0
@@ -90,7 +89,6 @@ def grows(strategy: Strategy, needed_mb: int, share: float) -> None:
     count, total = count + len(matches), total + int(matches.key.sum())
     tell(
         {
-            "grown": peak_above(before),
             "allowed": allowed,
             "held": held,
             "on_disk": on_disk,
@@ -99,6 +97,14 @@ def grows(strategy: Strategy, needed_mb: int, share: float) -> None:
             "total": total,
         }
     )
+    be_measured()
+
+
+def be_measured() -> None:
+    """End a line, and wait for one."""
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
 
 
 def tell(what: dict[str, Any]) -> None:

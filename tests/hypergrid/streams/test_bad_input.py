@@ -18,6 +18,12 @@ YEAR_NS = 365 * 86400 * 10**9
     ("arguments", "words"),
     [
         ({"streams": 1}, "2 to 1024 streams; got 1"),
+        ({"streams": 2.5}, "streams= as a whole number; got 2.5"),
+        ({"allowed_bytes": "1 GB"}, "allowed_bytes= as a whole number; got '1 GB'"),
+        ({"policy": "window", "window": 2.5}, "window= as a whole number of tuples, or a datetime.timedelta; got 2.5"),
+        ({"rare": 2.5}, "rare= as a whole number"),
+        ({"known": {"disorder": (1, 2)}}, "known= as Known"),
+        ({"known": Known(multiplicity=(1, 0))}, "multiplicities of 1 or more"),
         ({"policy": "fifo"}, "progress; got 'fifo'"),
         ({"form": "outer"}, "assembling; got 'outer'"),
         ({"policy": "window"}, "window= with policy 'window'"),
@@ -44,7 +50,18 @@ def test_arguments_that_do_not_go_together(arguments: dict[str, Any], words: str
         (([0, 2], [1, 1], [0.0, 0.0]), "streams 0 to 1; got 2"),
         (([-1, 0], [1, 1], [0.0, 0.0]), "streams 0 to 1; got -1"),
         (([0, 1], [1], [0.0, 0.0]), "columns of one length"),
-        (([0], [2**62], [0.0]), r"within 2\^61"),
+        (([0], [2**62], [0.0]), r"key from -\d+ \(-2\^61\) to \d+ \(2\^62 - 2\); got 4611686018427387904"),
+        (([0], [-(2**62)], [0.0]), r"key from -\d+ \(-2\^61\)"),
+        (([0], np.array([2**63], np.uint64), [0.0]), r"key of whole numbers within 2\^62"),
+        (([2**32], [1], [0.0]), "streams 0 to 1; got 4294967296"),
+        (([0.5], [1], [0.0]), "stream of whole numbers; got 0.5"),
+        (([0], [1.25], [0.0]), "key of whole numbers; got 1.25"),
+        (([0], [np.nan], [0.0]), "key of whole numbers; got nan"),
+        (([0], [1e300], [0.0]), r"key of whole numbers; got 1e\+300"),
+        (([0], ["one"], [0.0]), "key of whole numbers; got values of type <U3"),
+        (([0], [1], ["warm"]), "payload of numbers; got values of type <U4"),
+        (([0], [np.datetime64("NaT", "ns")], [0.0]), r"key from .*; got -9223372036854775808"),
+        ((0, 1, 0.0), "columns of one length"),
         (([0], [1], [0.0], [5]), "with every push, or with none"),
     ],
 )
@@ -56,6 +73,17 @@ def test_a_push_that_is_refused_changes_nothing(columns: Columns, words: str) ->
         join.push(*columns)
     assert join.snapshot() == before
     assert join.push([1], [1], [2.0]).rows.tolist() == [[0, 0]]
+
+
+def test_whole_numbers_of_any_type_and_instants_are_keys() -> None:
+    instant = np.datetime64("2030-01-01T00:00:01", "s")
+    join = WoJoin(2)
+    join.push(np.array([0], np.int8), np.array([instant]), np.array([1], np.int8))
+    matches = join.push(np.array([1.0]), [int(instant.astype(np.int64)) * 10**9], [2])
+    assert matches.payloads.tolist() == [[1.0, 2.0]]
+    assert matches.key.tolist() == [1_893_456_001 * 10**9]
+    with pytest.raises(InvalidQuery, match="the year 2116"):
+        WoJoin(2).push([0], [1], [1.0], [2**62])
 
 
 def test_uncertain_keys_need_to_be_few_and_upwards() -> None:
@@ -81,6 +109,7 @@ def test_keys_that_never_grow_are_told(policy: Policy, stuck: str) -> None:
     with pytest.raises(KeysDoNotGrow, match=r"stream 0 has brought 100,000 .* or use policy 'window'"):
         join.push(np.zeros(n, np.int32), keys, np.zeros(n))
     assert join.statistics().streams[0].activity == "still"
+    assert len(join.finish()) == 0
     windowed = WoJoin(2, policy="window", window=10)
     windowed.push(np.zeros(n, np.int32), keys, np.zeros(n))
     assert windowed.statistics().held == 10
@@ -145,7 +174,7 @@ def test_a_clock_that_is_wrong_for_good_is_a_stream_that_sleeps(years: int) -> N
         matches = join.push(stream, bad, np.zeros(9000), key)
         assert len(matches.late) == 1999
         assert np.all(matches.late.stream == 2)
-        assert len(matches) == (1001 if form == "inner" else 2999)
+        assert len(matches) == (1001 if form == "inner" else 3000)
         assert join.statistics().held < 20
         assert [one.activity for one in join.statistics().streams] == ["awake", "awake", "asleep"]
 
@@ -158,6 +187,9 @@ def test_limits() -> None:
         WoJoin(2, policy="published", known=known, allowed_bytes=50_000)
     WoJoin(2, policy="published", known=known, allowed_bytes=150_000)
     join = WoJoin(2, allowed_bytes=7200)
+    with pytest.raises(TooLarge, match=r"one tuple each projects 104 .* 100 allowed"):
+        join.allow(100)
+    assert join.statistics().allowed_bytes == 7200
     with pytest.raises(BufferFull, match="7,272 bytes to be held, above the 7,200 allowed") as raised:
         join.push([1] + [0] * 150, [0] + list(range(150)), np.zeros(151))
     assert raised.value.taken == 101

@@ -1,22 +1,39 @@
 """The join gives what a slow join of all that came gives, by every policy, however arrivals are cut."""
 
 import datetime
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hypergrid.streams import WoJoin
+from hypergrid.streams import Known, WoJoin
+from hypergrid.streams.arrivals import Arrivals
 from hypergrid.streams.generator import Load, Source
+from hypergrid.streams.optimum import optimum
 from hypergrid.streams.parameters import Form
-from tests.hypergrid.streams.workloads import Workload, known, late_of, least_window, pushed, together, workload
+from tests.hypergrid.streams.workloads import (
+    Workload,
+    known,
+    late_of,
+    least_window,
+    multiplicities,
+    pushed,
+    together,
+    workload,
+)
 
 
 def settings(load: Workload) -> dict[str, dict[str, Any]]:
     span = int(load.arrival[-1] - load.arrival[0]) // 1000 + 1000
     return {
         "progress": {"policy": "progress", "known": known(load)},
+        "whole": {"policy": "progress", "known": replace(known(load), multiplicity=multiplicities(load))},
         "published": {"policy": "published", "known": known(load)},
+        "monitored lag": {
+            "policy": "published",
+            "known": Known(scrambling_factor=known(load).scrambling_factor),
+        },
         "window": {"policy": "window", "window": least_window(load)},
         "time": {"policy": "window", "window": datetime.timedelta(microseconds=span)},
     }
@@ -130,6 +147,63 @@ def test_monitored_parameters_lose_little_and_tell_what() -> None:
         assert join.statistics().held_peak < 1500
 
 
+def test_keys_that_all_have_brought_are_dropped_at_once() -> None:
+    rng = np.random.default_rng(1)
+    keys = np.repeat(np.arange(3000), 23)
+    order = np.argsort(keys + np.tile(rng.uniform(0, 1, 23), 3000) + rng.uniform(0, 20, len(keys)), kind="stable")
+    stream, key = np.tile(np.arange(23), 3000)[order], keys[order]
+    arrivals = Arrivals(23, stream.astype(np.int32), key, np.zeros(len(key)), np.arange(len(key)))
+    held = {}
+    for policy in ("progress", "published"):
+        join, found, course = WoJoin(23, policy=policy), 0, []
+        for start in range(0, len(key), 97):
+            part = slice(start, start + 97)
+            found += len(join.push(stream[part], key[part], arrivals.payload[part]))
+            course.append(join.statistics().held)
+        assert found >= 0.995 * 3000
+        held[policy] = np.mean(course)
+    best = optimum(arrivals)
+    # Less than whoever drops the oldest first can do, and no less than anybody can.
+    assert best.mean_in_any_order.sum() < held["progress"] < best.mean.sum() < held["published"]
+
+
+def test_what_comes_for_a_key_that_was_dropped_is_told() -> None:
+    # Keys come two by two in the wrong order, so that no stream has passed its last two.
+    stream, key = np.tile([0, 1], 200), np.repeat(np.arange(200) ^ 1, 2)
+    join = WoJoin(2)
+    assert len(join.push(stream, key, np.zeros(400))) == 200
+    told = join.statistics()
+    assert told.held == 0
+    assert told.held_bytes == 2 * 40
+    join = WoJoin.resume(join.snapshot())
+    matches = join.push([0], [198], [7.0])
+    assert len(matches) == 0
+    late = matches.late
+    assert (late.stream.tolist(), late.row.tolist(), late.payload.tolist()) == ([0], [200], [7.0])
+    # From now on keys of stream 0 may come twice, and so wait for it.
+    assert join.statistics().streams[0].multiplicity == 2
+    assert len(join.push([0, 1, 0, 0], [201, 201, 201, 200], np.arange(4.0))) == 2
+
+
+def test_known_disorder_without_multiplicity_drops_nothing_early() -> None:
+    stream, key = np.tile([0, 1], 100), np.repeat(np.arange(100), 2)
+    join = WoJoin(2, known=Known(disorder=(50, 50)))
+    assert len(join.push([*stream, 0, 1], [*key, 70, 70], np.zeros(202))) == 103
+    join = WoJoin(2, known=Known(disorder=(50, 50), multiplicity=(2, 1)))
+    matches = join.push([*stream, 0, 1], [*key, 70, 70], np.zeros(202))
+    assert len(matches) == 101
+    assert (matches.late.stream.tolist(), matches.late.key.tolist()) == ([1], [70])
+
+
+def test_slices_of_streams_in_order_close_with_their_last_tuple() -> None:
+    stream, key = np.tile([0, 1, 2], 100), np.repeat(np.arange(100), 3)
+    join = WoJoin(3, form="assembling")
+    join.push(stream[:150], key[:150], np.zeros(150))
+    for start in range(150, 300, 3):
+        assert [len(join.push([i], [key[start]], [0.0])) for i in range(3)] == [0, 0, 1]
+    assert join.statistics().held == 0
+
+
 def test_uncertain_readings_hold_every_slice_they_may_fall_into() -> None:
     exact = known(Workload(2, np.array([0, 1]), np.array([1, 1]), *[np.zeros(2)] * 2))
     join = WoJoin(2, form="assembling", known=exact)
@@ -153,14 +227,14 @@ def test_silent_streams_hold_nothing_once_they_sleep() -> None:
     assert told.held == 800
     join = WoJoin(n, form="assembling", idle_s=30.0)
     matches = join.push(stream, key, np.zeros(800), arrival)
-    assert matches.key.tolist() == list(range(399))
+    assert matches.key.tolist() == list(range(400))
     assert np.all(matches.rows[:, 2] == -1)
     assert join.statistics().streams[2].activity == "asleep"
     # It wakes: what it brings of closed slices is late, what is open it takes part in.
-    matches = join.push([2, 2], [100, 399], [7.0, 8.0], [400 * 10**9] * 2)
+    matches = join.push([2, 2], [100, 400], [7.0, 8.0], [400 * 10**9] * 2)
     assert matches.late.key.tolist() == [100]
     assert join.statistics().streams[2].activity == "awake"
-    assert join.finish().rows.tolist() == [[399, 399, 1]]
+    assert join.finish().rows.tolist() == [[-1, -1, 1]]
 
 
 def test_time_alone_closes_slices_when_all_are_silent() -> None:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.streams import DependentMonitor, Monitors, WoJoin, compiled, kernel, lags, table
+from hypergrid.streams import DependentMonitor, Known, Monitors, WoJoin, compiled, kernel, lags, table
 from hypergrid.streams.fields import BUCKETS, EPOCH
 from hypergrid.streams.observe import bucket_of, upper_of
 from hypergrid.streams.warm import warm
+from hypergrid.testing import stream_oracles
 from tests.hypergrid.streams.workloads import disorder, lag_over_time, scrambling_factor, workload
 
 
@@ -62,6 +63,39 @@ def test_lags_of_leading_streams_are_those_of_full_knowledge_where_in_order(seed
             elif len(ends[i]) and len(ends[j]):
                 assert found[i, j] <= 0
     assert leading > 50
+
+
+@pytest.mark.parametrize("seed", range(40, 52))
+def test_the_bound_takes_the_lag_of_full_knowledge_at_tau(seed: int) -> None:
+    load = workload(seed, streams=3)
+    keys = [load.keys_of(i) for i in range(3)]
+    factors = [scrambling_factor(own) for own in keys]
+    join = WoJoin(3, policy="published", known=Known(scrambling_factor=tuple(factors)))
+    came, history, compared = np.zeros(3, np.int64), [], 0
+    for place in range(len(load.key)):
+        one = slice(place, place + 1)
+        join.push(load.stream[one], load.key[one], load.payload[one], load.arrival[one])
+        came[load.stream[place]] += 1
+        history.append(came.copy())
+        greatest = [max(keys[i][: came[i]], default=0) for i in range(3)]
+        for i, told in enumerate(join.statistics().streams):
+            # What streams lack that are behind, nobody knows.
+            if greatest[i] < max(greatest):
+                continue
+            reaches = []
+            for j in {0, 1, 2} - {i}:
+                before = int(came[j]) - factors[j]
+                reach = int(came[i])
+                if before > 0:
+                    # tau' is when the tuple came that is so many places before the last of S_j (equation 3.7).
+                    then = next(past for past in history if past[j] == before)
+                    reach += stream_oracles.lag(keys[i], keys[j], int(then[i]), before) - int(then[i])
+                    compared += 1
+                reaches.append(reach)
+            # Tuples of S_i yet to come may belong below, of which nobody knows.
+            most = factors[i] + max(reaches)
+            assert max(1, most) <= told.bound <= max(1, most + factors[i])
+    assert compared > 100
 
 
 def test_rates_rise_and_fall() -> None:
@@ -152,13 +186,28 @@ def test_what_cannot_be_observed_is_refused() -> None:
         Monitors(2).observe([0, 2], [1, 1], [0, 0])
     with pytest.raises(InvalidQuery, match="one length"):
         Monitors(2).observe([0], [1, 1], [0])
+    with pytest.raises(InvalidQuery, match="key of whole numbers; got 1.5"):
+        Monitors(2).observe([0], [1.5], [0])
+    with pytest.raises(InvalidQuery, match="at least one stream"):
+        Monitors(0)
+    with pytest.raises(InvalidQuery, match="slack of 0 tuples or more; got -1"):
+        DependentMonitor(slack=-1)
     with pytest.raises(InvalidQuery, match="two columns of one length"):
         DependentMonitor().observe([0], [1, 1])
 
 
 def test_warming_compiles_all_that_is_called() -> None:
     warm()
-    functions = (kernel.run, kernel.pass_time, kernel.close, lags.watch, lags.sort_along, lags.lag_of, table.gather)
+    functions = (
+        kernel.run,
+        kernel.pass_time,
+        kernel.close,
+        lags.watch,
+        lags.sort_along,
+        lags.lag_all,
+        lags.await_all,
+        table.gather,
+    )
     before = [len(function.signatures) for function in functions]  # type: ignore[attr-defined]
     for policy in ("progress", "published"):
         for form in ("inner", "assembling"):

@@ -1,11 +1,13 @@
 """Under a limit nothing is lost: each strategy gives all results, keeps the limit, or says that it cannot."""
 
+import datetime
 import gc
 import json
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +17,37 @@ import pytest
 from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.streams import BufferFull, Known, WoJoin
 from hypergrid.streams.loads import disorder_dominated
-from hypergrid.streams.parameters import Description, Policy, Strategy
+from hypergrid.streams.parameters import SPILLING, Description, Policy, Strategy
 from hypergrid.streams.runs import Columns
 from hypergrid.streams.segments import Segments
 from hypergrid.streams.waiting import Waiting
 from hypergrid.testing import stream_oracles
 from hypergrid.testing.stream_loads import small_load
+from tests.bench.resident import peak_above, reset_peak
 from tests.hypergrid.streams.spill_process import columns, known_of, small
-from tests.hypergrid.streams.workloads import Workload, known, late_of, pushed, together, workload
+from tests.hypergrid.streams.workloads import (
+    Workload,
+    known,
+    late_of,
+    least_window,
+    multiplicities,
+    pushed,
+    together,
+    workload,
+)
 
 STRATEGIES: tuple[Strategy, ...] = ("msf", "dbf", "hybrid")
 POLICIES: tuple[Policy, ...] = ("progress", "published")
+LARGEST = 16_384
+"""The greatest limit of small loads [bytes], within which most fit without a strategy."""
+
+
+ROOT = Path(__file__).parents[3]
+PROCESS = (sys.executable, "-m", "tests.hypergrid.streams.spill_process")
 
 
 def fresh(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.hypergrid.streams.spill_process", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    return subprocess.run([*PROCESS, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def limited(join: WoJoin, load: Workload, cuts: int) -> list[Any]:
@@ -44,6 +61,23 @@ def limited(join: WoJoin, load: Workload, cuts: int) -> list[Any]:
     return found
 
 
+def ways(load: Workload) -> list[dict[str, Any]]:
+    """Each policy, with parameters known that lose nothing, with each strategy that there is for it."""
+    parameters, last = known(load), int(load.arrival[-1] - load.arrival[0])
+    policies: list[dict[str, Any]] = [
+        {"policy": "progress", "known": parameters},
+        {"policy": "progress", "known": replace(parameters, multiplicity=multiplicities(load))},
+        {"policy": "published", "known": parameters},
+    ]
+    windows: list[dict[str, Any]] = [
+        {"policy": "window", "window": least_window(load)},
+        {"policy": "window", "window": datetime.timedelta(microseconds=last // 1000 + 1)},
+        {"policy": "published", "known": Known(scrambling_factor=parameters.scrambling_factor)},
+    ]
+    plain = [{**one, "strategy": None} for one in policies + windows]
+    return plain + [{**one, "strategy": strategy} for one in policies for strategy in STRATEGIES]
+
+
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=pytest.mark.soak if seed >= 24 else ()) for seed in range(500)]
 )
@@ -52,29 +86,24 @@ def test_each_result_comes_once_under_every_limit_that_admits_it(seed: int, tmp_
     load = Workload(arrivals.streams, arrivals.stream, arrivals.key, arrivals.payload, arrivals.arrival_ns)
     oracle = stream_oracles.join(list(zip(load.stream.tolist(), load.key.tolist(), strict=True)), load.streams)
     wanted = sorted(result.rows for result in oracle)
-    parameters = known(load)
-    for policy in POLICIES:
-        for strategy in STRATEGIES:
-            # Limits from ample to impossible.
-            for allowed in (None, *(int(4096 * 0.6**step) for step in range(7))):
-                folder = None if strategy == "msf" else tmp_path
-                try:
-                    join = WoJoin(
-                        load.streams,
-                        policy=policy,
-                        strategy=strategy,
-                        known=parameters,
-                        allowed_bytes=allowed,
-                        spill_folder=folder,
-                    )
-                    found = limited(join, load, cuts=1 + seed % 7)
-                except TooLarge as error:
-                    refused = (error.projected, error.allowed, allowed)
-                    break
-                assert sorted(map(tuple, together(found)[0].tolist())) == wanted, (policy, strategy, allowed)
-                assert not late_of(found)
-            projected, told, asked = refused
-            assert projected > told == asked
+    admitted = dict.fromkeys((None, *STRATEGIES), 0)
+    for arguments in ways(load):
+        # Limits from ample to impossible.
+        for allowed in (None, *(int(LARGEST * 0.6**step) for step in range(10))):
+            strategy = arguments["strategy"]
+            folder = tmp_path if strategy in SPILLING else None
+            try:
+                join = WoJoin(load.streams, allowed_bytes=allowed, spill_folder=folder, **arguments)
+                found = limited(join, load, cuts=1 + seed % 7)
+            except TooLarge as error:
+                refused = (error.projected, error.allowed, allowed)
+                break
+            assert sorted(map(tuple, together(found)[0].tolist())) == wanted, (arguments, allowed)
+            assert not late_of(found)
+            admitted[strategy] += allowed is not None
+        projected, told, asked = refused
+        assert projected > told == asked
+    assert min(admitted.values()) > 0
     # Joins that were refused have left nothing either.
     del join
     gc.collect()
@@ -200,6 +229,11 @@ def test_limits_that_cannot_be_met_are_refused_with_both_numbers() -> None:
     WoJoin(3, policy="published", known=factors, strategy="msf", allowed_bytes=29_000)
 
 
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidQuery, match=r"a folder to write to; .*gone: No such file or directory"):
+        WoJoin(3, strategy="dbf", spill_folder=tmp_path / "gone")
+
+
 def test_a_join_that_is_full_has_lost_nothing() -> None:
     load = small(3)
     for strategy in STRATEGIES:
@@ -313,17 +347,30 @@ def test_silent_streams_hold_nothing_once_they_sleep(strategy: Strategy) -> None
 
 
 def measured(strategy: str, needed_mb: int, share: float) -> None:
-    done = fresh("grows", strategy, str(needed_mb), str(share))
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    if told["grown"] is None:
+    """Start a process that joins, and measure it from outside."""
+    command = [*PROCESS, "grows", strategy, str(needed_mb), str(share)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdout.readline()
+        before = reset_peak(running.pid)
+        running.stdin.write("\n")
+        running.stdin.flush()
+        line = running.stdout.readline()
+        assert line, "the process ended before it was through"
+        grown = peak_above(before, running.pid)
+        running.communicate("\n")
+    assert running.returncode == 0
+    told = json.loads(line)
+    if grown is None:
         pytest.skip("this system does not say what a process held at most")
     keys = told["keys"]
     assert (told["count"], told["total"]) == (keys, keys * (keys - 1) // 2)
     assert told["held"] <= told["allowed"]
     # Most of what the join needs was on disk.
     assert told["on_disk"] > 0.9 * needed_mb * 2**20
-    assert told["grown"] <= 1.05 * told["allowed"] + 50 * 2**20, told
+    print(f"{strategy}: grown by {grown / 2**20:.0f} MiB under {told['allowed'] / 2**20:.0f} MiB")
+    assert grown <= 1.05 * told["allowed"] + 50 * 2**20, (grown, told)
 
 
 @pytest.mark.parametrize("strategy", ["dbf", "hybrid"])

@@ -1,7 +1,7 @@
 """Random workloads, and what is to come of them, by slow and obvious means."""
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +70,10 @@ def scrambling_factor(keys: list[int]) -> int:
 
 def disorder(keys: list[int]) -> int:
     return max((max(keys[: j + 1]) - key for j, key in enumerate(keys)), default=0)
+
+
+def multiplicities(load: Workload) -> tuple[int, ...]:
+    return tuple(max(Counter(load.keys_of(i)).values(), default=1) for i in range(load.streams))
 
 
 def lag_over_time(load: Workload, i: int, j: int) -> list[int]:
