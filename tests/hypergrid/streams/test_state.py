@@ -63,7 +63,7 @@ def test_other_bytes_are_refused() -> None:
     with pytest.raises(InvalidQuery, match="begin with b'hello'"):
         WoJoin.resume(b"hello")
     newer = kept[: len(MAGIC)] + b"\x09\x00" + kept[len(MAGIC) + 2 :]
-    with pytest.raises(InvalidQuery, match="version 1; got version 9"):
+    with pytest.raises(InvalidQuery, match="version 2; got version 9"):
         WoJoin.resume(newer)
     for damaged in (kept[:-1], kept[:-9] + b"x" + kept[-8:]):
         with pytest.raises(InvalidQuery, match="check sum"):
