@@ -6,7 +6,10 @@ from hypergrid.machine_code import Compiled, compile_into, kept_in
 
 HERE = Path(__file__).parent
 SOURCES = (
-    *(HERE / f"{name}.py" for name in ("compiled", "fields", "gate", "kernel", "lags", "observe", "progress", "table")),
+    *(
+        HERE / f"{name}.py"
+        for name in ("compiled", "fields", "gate", "hints", "kernel", "lags", "observe", "progress", "table")
+    ),
     HERE.parent / "machine_code.py",
 )
 """What compiled functions are made of: their files, and those that their constants and records come from."""

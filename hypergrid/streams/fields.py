@@ -31,8 +31,8 @@ BUCKETS = 1920
 """Buckets of that histogram, up to a disorder of 2^62."""
 
 # Columns of `per`: what the monitors know of a stream …
-COUNT, GREATEST, LAST, LEFT = 0, 1, 2, 3
-"""Tuples so far (the physical index of the last), greatest key, last arrival [ns], tuples left in this epoch."""
+COUNT, GREATEST, LAST = 0, 1, 2
+"""Tuples so far (the physical index of the last), greatest key, last arrival [ns]."""
 DISPLACED, DISPLACED_BEFORE, REPEATED, REPEATED_BEFORE, WORST, WORST_BEFORE = 4, 5, 6, 7, 8, 9
 """Greatest displacement [tuples], repetition [tuples] and disorder [key units], of this epoch and the one before."""
 FIRST_RECORD, END_RECORD, SHORT = 10, 11, 12
@@ -78,7 +78,7 @@ LEAST_LINE, NEXT_LINE, LAST_STREAM, PEAK_ALL, TAKEN = 8, 9, 10, 11, 12
 """Least line of all awake streams, the least but one, the stream of the first; peak of tuples held; tuples taken."""
 WRITTEN, LATE_WRITTEN, PENDING, PENDING_DONE, SHIFT = 13, 14, 15, 16, 17
 VISITS, DROPS, ADVANCES, NEEDED, TOP_SWEPT = 18, 19, 20, 21, 22
-CREATED, FIRST_KEY, REACH, DROPS_WHOLE = 23, 24, 25, 26
+CREATED, FIRST_KEY, REACH, MOVED, DROPS_WHOLE = 23, 24, 25, 26, 27
 """DROPS_WHOLE: whether tuples are dropped once their entry is whole."""
 # How the join decides, in the same row: the window in tuples or ns, the silence after which a stream is asleep [ns], of
 # how many tuples one may come later than reckoned with, the key units that a clock may jump (0: judged), and bytes:

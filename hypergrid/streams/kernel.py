@@ -15,8 +15,10 @@ from hypergrid.streams.fields import (
     ASSEMBLING,
     AWAY,
     BOUND,
+    BUCKETS,
     CLOCK,
     CLOSED,
+    COLUMNS,
     COUNT,
     DEADLINE,
     DONE,
@@ -43,6 +45,7 @@ from hypergrid.streams.fields import (
     LEAST_LINE,
     LIMIT,
     LINE,
+    MOVED,
     NEEDED,
     NEXT,
     NEXT_LINE,
@@ -59,6 +62,7 @@ from hypergrid.streams.fields import (
     RANKED,
     RANKS_FULL,
     RARE,
+    RATED,
     REACH,
     RECORDS_SHORT,
     REPEATED,
@@ -90,11 +94,14 @@ from hypergrid.streams.fields import (
     Narrow,
     Written,
 )
+from hypergrid.streams.hints import assume, index, unlikely
 from hypergrid.streams.lags import bound_all, make_room, rank_in
 from hypergrid.streams.observe import multiplicity, observe, scrambling
 from hypergrid.streams.progress import advance, astray, doze, line_of, lowest
-from hypergrid.streams.table import drop_chain, drop_oldest, enter, find, free, insert, sweep
+from hypergrid.streams.table import drop_chain, drop_chains, drop_oldest, enter, find, free, insert, sweep
 
+AT_ONCE = 64
+"""Tuples after which room is looked for again, at the latest: buckets are cut anew in time."""
 VISITS_ALLOWED = 65536
 """Buckets that sweeps may visit in vain before buckets are cut anew."""
 
@@ -102,10 +109,14 @@ VISITS_ALLOWED = 65536
 @compiled_within
 def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
     """Tell whether all other streams have a tuple in the entry; the one whose absence was seen last is asked first."""
-    n = heads.shape[1] - TAILS
-    asked = heads[entry, WATCH]
+    n, entry = index(heads.shape[1] - TAILS), index(entry)
+    # Most often there are too few tuples at all, and nobody needs to be asked.
+    if heads[entry, SIZE] < n - 1:
+        return False
+    asked = index(heads[entry, WATCH])
     for _ in range(n):
-        if asked != stream and heads[entry, TAILS + asked] == NONE:
+        # One branch for both is foretold better than two.
+        if (asked != stream) & (heads[entry, TAILS + asked] == NONE):
             heads[entry, WATCH] = asked
             return False
         asked = asked - 1 if asked > 0 else n - 1
@@ -135,31 +146,59 @@ def is_whole(heads: Narrow, links: Narrow, per: Ints, entry: int, stream: int) -
 @compiled_within
 def drop_whole(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int) -> None:
     """Drop all tuples of an entry, which stays until its key is passed, so that what comes nevertheless is told."""
-    for stream in range(len(per)):
-        if heads[entry, TAILS + stream] != NONE:
-            drop_chain(heads, links, whole, per, entry, stream)
+    drop_chains(heads, links, whole, per, entry)
     heads[entry, SIZE] = WHOLE
 
 
 @compiled_within
 def combinations(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
     """Return how many results a tuple of a stream has in a complete entry."""
-    product = 1
-    for other in range(heads.shape[1] - TAILS):
+    product, n = 1, heads.shape[1] - TAILS
+    if heads[entry, SIZE] == n - 1:
+        return 1
+    for other in range(n):
         if other != stream:
-            tail = heads[entry, TAILS + other]
-            slot = links[tail, NEXT]
+            tail = index(heads[entry, TAILS + other])
+            slot = index(links[tail, NEXT])
             size = 1
             while slot != tail:
                 size += 1
-                slot = links[slot, NEXT]
+                slot = index(links[slot, NEXT])
             product *= size
     return product
 
 
 @compiled_within
+def write_only(
+    heads: Narrow,
+    rows: Ints,
+    payloads: Floats,
+    whole: Ints,
+    out_rows: Ints,
+    out_payloads: Floats,
+    out_key: Ints,
+    out_at: Ints,
+    entry: int,
+    stream: int,
+    row: int,
+    payload: float,
+    key: int,
+) -> None:
+    """Write the only combination of a tuple, in whose complete entry each other stream has one."""
+    place, entry = index(whole[WRITTEN]), index(entry)
+    # The tuple is put where it will be held. Then all streams are alike, and no branch is to be foretold.
+    own = index(whole[FREE_SLOT])
+    rows[own], payloads[own] = row, payload
+    for other in range(heads.shape[1] - TAILS):
+        slot = index(own if other == stream else heads[entry, TAILS + other])
+        out_rows[place, other] = rows[slot]
+        out_payloads[place, other] = payloads[slot]
+    out_key[place], out_at[place] = key, whole[TAKEN] - 1
+    whole[WRITTEN] = place + 1
+
+
+@compiled
 def write_combinations(
-    keys: Ints,
     heads: Narrow,
     links: Narrow,
     rows: Ints,
@@ -173,28 +212,23 @@ def write_combinations(
     stream: int,
     row: int,
     payload: float,
+    key: int,
     product: int,
 ) -> None:
     """Write each combination of a tuple with those of the other streams in its entry, the last stream fastest."""
     n = heads.shape[1] - TAILS
-    first = whole[WRITTEN]
-    key = keys[entry]
+    first = index(whole[WRITTEN])
     for place in range(first, first + product):
         out_rows[place, stream] = row
         out_payloads[place, stream] = payload
-        out_key[place] = key
-        out_at[place] = whole[TAKEN] - 1
+        out_key[place], out_at[place] = key, whole[TAKEN] - 1
+    whole[WRITTEN] = first + product
     repeat = 1
     for other in range(n - 1, -1, -1):
         if other == stream:
             continue
-        tail = heads[entry, TAILS + other]
-        slot = links[tail, NEXT]
-        if slot == tail:
-            for place in range(first, first + product):
-                out_rows[place, other] = rows[slot]
-                out_payloads[place, other] = payloads[slot]
-            continue
+        tail = index(heads[entry, TAILS + other])
+        slot = index(links[tail, NEXT])
         size = links[tail, ORDINAL] - links[slot, ORDINAL] + 1
         place = first
         while place < first + product:
@@ -202,9 +236,8 @@ def write_combinations(
                 out_rows[place, other] = rows[slot]
                 out_payloads[place, other] = payloads[slot]
                 place += 1
-            slot = links[slot, NEXT]
+            slot = index(links[slot, NEXT])
         repeat *= size
-    whole[WRITTEN] = first + product
 
 
 @compiled
@@ -226,7 +259,7 @@ def write_closed(
 
     A slice is as many rows as its most frequent stream has tuples; the r-th has the r-th tuple of each stream.
     """
-    n = heads.shape[1] - TAILS
+    n = index(heads.shape[1] - TAILS)
     while whole[PENDING_DONE] < whole[PENDING]:
         entry = pending[whole[PENDING_DONE]]
         height = 0
@@ -234,7 +267,7 @@ def write_closed(
             tail = heads[entry, TAILS + stream]
             if tail != NONE:
                 height = max(height, links[tail, ORDINAL] + 1)
-        first = whole[WRITTEN]
+        first = index(whole[WRITTEN])
         if first + height > len(out_rows):
             whole[NEEDED] = height
             return False
@@ -253,7 +286,7 @@ def write_closed(
                     out_payloads[place, stream] = payloads[slot]
                     if slot == tail:
                         break
-                    slot = links[slot, NEXT]
+                    slot = index(links[slot, NEXT])
                     place += 1
                 drop_chain(heads, links, whole, per, entry, stream)
         free(heads, whole, entry)
@@ -270,6 +303,7 @@ def close(
     """Take the slices with keys below `stop` out of the table, for `write_closed`."""
     size = sweep(buckets, keys, heads, links, pending, whole, per, whole[SWEPT_ALL], stop, NONE, 0)
     whole[SWEPT_ALL] = stop
+    whole[TOP_SWEPT] = max(whole[TOP_SWEPT], stop)
     whole[PENDING], whole[PENDING_DONE] = size, 0
     # Most often there is one. They are few, but for the last ones (heap sort, in place).
     for root in range(size // 2 - 1, -1, -1):
@@ -301,6 +335,7 @@ def drop_passed(
     A tuple of stream i is of no more use below the least line of the other streams: below the least of all, or, for the
     stream that has the least itself, below the least but one.
     """
+    whole[MOVED] = 0
     least = whole[LEAST_LINE]
     if whole[FORM] == ASSEMBLING:
         if least > whole[SWEPT_ALL]:
@@ -309,9 +344,11 @@ def drop_passed(
     if least > whole[SWEPT_ALL]:
         sweep(buckets, keys, heads, links, pending, whole, per, whole[SWEPT_ALL], least, NONE, -1)
         whole[SWEPT_ALL] = least
+        whole[TOP_SWEPT] = max(whole[TOP_SWEPT], least)
     last = whole[LAST_STREAM]
     if last == NONE:
         return
+    last = index(last)
     following = whole[NEXT_LINE]
     if following > per[last, SWEPT] and following > whole[SWEPT_ALL]:
         sweep(
@@ -336,7 +373,7 @@ def missed_some(whole: Ints, per: Ints, stream: int, key: int) -> bool:
     """Tell whether tuples that the key would have met were dropped on purpose before."""
     if key < whole[SWEPT_ALL]:
         return True
-    if whole[FORM] == INNER and key < whole[TOP_SWEPT]:
+    if whole[FORM] == INNER:
         for other in range(len(per)):
             if other != stream and key < per[other, SWEPT]:
                 return True
@@ -388,6 +425,18 @@ def lacks_room(per: Ints, whole: Ints, ranks: Ints, late: Ints, stream: int) -> 
     return DONE
 
 
+@compiled_within
+def sure_room(keys: Ints, rows: Ints, ranks: Ints, late: Ints, whole: Ints) -> int:
+    """Return for how many tuples there is room, whatever they bring, so that it need not be asked for each."""
+    if ranks.shape[1]:
+        return 1
+    held, entries = whole[HELD_ALL], whole[ENTRIES]
+    taken = held * whole[SLOT_BYTES] + entries * whole[ENTRY_BYTES]
+    allowed = (whole[ALLOWED] - taken) // (whole[SLOT_BYTES] + whole[ENTRY_BYTES])
+    room = min(allowed, len(rows) - held, len(keys) - entries, len(late) - whole[LATE_WRITTEN])
+    return int(max(1, min(room, AT_ONCE)))
+
+
 @compiled
 def run(
     seen: Monitored, held: Held, known: Known, whole: Ints, steps: Floats, batch: Batch, out: Written, start: int
@@ -403,80 +452,98 @@ def run(
     # Buckets follow the keys' order where tuples are dropped by key.
     sweeping = whole[SHIFT] >= 0
     queued = not sweeping
+    counting = queued and policy == PUBLISHED
     judging = policy == PROGRESS or policy == PUBLISHED
+    timed = queued and policy == WINDOW_TIME
     if not write_closed(
         keys, heads, links, rows, payloads, pending, whole, per, out_rows, out_payloads, out_key, out_at
     ):
         return OUTPUT_FULL, start
-    for t in range(start, len(batch_stream)):
-        stream: Any = np.int64(batch_stream[t])
-        code = lacks_room(per, whole, ranks, late, stream)
-        if code != DONE:
-            return code, t
+    sure, clock = 0, whole[CLOCK]
+    assume(per.shape[1] == COLUMNS and records.shape[2] == 3 and links.shape[1] == 4 and late.shape[1] == 4)
+    assume(rates.shape[1] == RATED and spread.shape[1] == 2 and spread.shape[2] == BUCKETS)
+    for turn in range(start, len(batch_stream)):
+        t: Any = index(turn)
+        stream: Any = index(batch_stream[t])
+        if unlikely(sure == 0 or per[stream, SHORT] != 0):
+            code = lacks_room(per, whole, ranks, late, stream)
+            if code != DONE:
+                return code, t
+            sure = sure_room(keys, rows, ranks, late, whole)
+        sure -= 1
         row: Any = batch_row[t]
         key, payload = batch_key[t], batch_payload[t]
         echo = row < 0
-        if echo:
+        if unlikely(echo):
             row = ~row
-        clock = max(whole[CLOCK], batch_arrival[t])
-        whole[CLOCK] = clock
-        if queued and policy == WINDOW_TIME:
+        if batch_arrival[t] > clock:
+            clock = batch_arrival[t]
+            whole[CLOCK] = clock
+        if unlikely(timed):
             expire(buckets, keys, heads, links, arrivals, whole, per, clock - window)
         entry: Any = np.int64(find(buckets, keys, heads, whole, key))
         product = 0
         if form == INNER and entry != NONE and is_complete(heads, entry, stream):
             product = combinations(heads, links, entry, stream)
-            if whole[WRITTEN] + product > len(out_rows):
+            if unlikely(whole[WRITTEN] + product > len(out_rows)):
                 whole[NEEDED] = product
                 return OUTPUT_FULL, t
         whole[TAKEN] += 1
         if (
             judging
-            and (key > whole[GREATEST_ALL] + whole[REACH] or key < per[stream, GREATEST] - whole[REACH])
+            and unlikely(key > whole[GREATEST_ALL] + whole[REACH] or key < per[stream, GREATEST] - whole[REACH])
             and whole[GREATEST_ALL] > FLOOR
             and astray(per, whole, stream, key, whole[JUMP])
         ):
             note_late(whole, per, late, late_payload, stream, row, key, payload, QUARANTINED)
             continue
-        is_late = sweeping and missed_some(whole, per, stream, key)
-        stays = queued or key >= max(whole[SWEPT_ALL], per[stream, SWEPT])
-        if entry != NONE and heads[entry, SIZE] == WHOLE:
-            is_late, stays = True, False
+        is_late, is_held, is_moved = False, True, False
+        if key < whole[TOP_SWEPT]:
+            is_late = missed_some(whole, per, stream, key)
+            is_held = key >= max(whole[SWEPT_ALL], per[stream, SWEPT])
+        if unlikely(entry != NONE and heads[entry, SIZE] == WHOLE):
+            is_late, is_held = True, False
             per[stream, REPEATED] = max(per[stream, REPEATED], multiplicity(per, stream) + 1)
         if not echo:
             per[stream, AWAY] = FLOOR
             if key > whole[GREATEST_ALL]:
                 advance(whole, steps, key, whole[JUMP])
-            reckoned = scrambling(per, stream)
-            displacement = observe(per, records, rates, spread, stream, key, clock, whole[RARE])
-            if queued and policy == PUBLISHED and displacement > reckoned and per[stream, COUNT] > WARM:
+            reckoned = scrambling(per, stream) if counting else 0
+            displacement, is_moved = observe(per, records, rates, spread, stream, key, clock, whole[RARE])
+            if unlikely(counting) and displacement > reckoned and per[stream, COUNT] > WARM:
                 is_late = True
-            if ranks.shape[1]:
+            if unlikely(ranks.shape[1] > 0):
                 rank_in(per, ranks, stream, key)
-            if per[stream, ASLEEP]:
+            if unlikely(per[stream, ASLEEP] != 0):
                 per[stream, ASLEEP] = 0
                 lowest(per, whole)
                 whole[DEADLINE] = min(whole[DEADLINE], clock + whole[IDLE])
-            if clock > whole[DEADLINE]:
+            if unlikely(clock > whole[DEADLINE]):
                 doze(per, whole, whole[IDLE], clock)
         if product:
-            write_combinations(
-                keys, heads, links, rows, payloads, whole, out_rows, out_payloads, out_key, out_at,
-                entry, stream, row, payload, product,
-            )  # fmt: skip
-            if whole[DROPS_WHOLE] and stays and is_whole(heads, links, per, entry, stream):
+            if product == 1:
+                write_only(
+                    heads, rows, payloads, whole, out_rows, out_payloads, out_key, out_at,
+                    entry, stream, row, payload, key,
+                )  # fmt: skip
+            else:
+                write_combinations(
+                    heads, links, rows, payloads, whole, out_rows, out_payloads, out_key, out_at,
+                    entry, stream, row, payload, key, product,
+                )  # fmt: skip
+            if whole[DROPS_WHOLE] and is_held and is_whole(heads, links, per, entry, stream):
                 per[stream, REPEATED] = max(per[stream, REPEATED], brought(heads, links, entry, stream) + 1)
                 drop_whole(heads, links, whole, per, entry)
-                stays = False
-        if is_late:
+                is_held = False
+        if unlikely(is_late):
             note_late(whole, per, late, late_payload, stream, row, key, payload, CLOSED)
-        if stays:
+        if is_held:
             if entry == NONE:
                 entry = np.int64(enter(buckets, keys, heads, whole, key))
-            if queued and policy == WINDOW_TIME:
+            if unlikely(timed):
                 arrivals[whole[FREE_SLOT]] = clock
             repeated = insert(heads, links, rows, payloads, whole, per, entry, stream, row, payload, queued) + 1
-            if repeated > per[stream, REPEATED]:
+            if unlikely(repeated > per[stream, REPEATED]):
                 per[stream, REPEATED] = repeated
         if sweeping:
             if policy == WINDOW_TIME:
@@ -484,13 +551,17 @@ def run(
                     per[other, LINE] = line_of(per, whole, records, other, clock)
                 lowest(per, whole)
             else:
-                line, before = line_of(per, whole, records, stream, clock), per[stream, LINE]
-                if line != before:
-                    per[stream, LINE] = line
-                    if min(line, before) <= whole[NEXT_LINE] or stream == whole[LAST_STREAM]:
-                        lowest(per, whole)
-            drop_passed(buckets, keys, heads, links, pending, whole, per)
-            if whole[PENDING] and not write_closed(
+                before = per[stream, LINE]
+                # Most tuples are not the greatest of their stream, and move no line.
+                if is_moved or before == FLOOR or policy != PROGRESS:
+                    line = line_of(per, whole, records, stream, clock)
+                    if line != before:
+                        per[stream, LINE] = line
+                        if min(line, before) <= whole[NEXT_LINE] or stream == whole[LAST_STREAM]:
+                            lowest(per, whole)
+            if whole[MOVED]:
+                drop_passed(buckets, keys, heads, links, pending, whole, per)
+            if unlikely(whole[PENDING] > 0) and not write_closed(
                 keys, heads, links, rows, payloads, pending, whole, per, out_rows, out_payloads, out_key, out_at
             ):
                 return OUTPUT_FULL, t + 1

@@ -27,7 +27,6 @@ from hypergrid.streams.fields import (
     KNOWN_DISPLACED,
     KNOWN_REPEATED,
     LAST,
-    LEFT,
     QUANTILE,
     RATED,
     REPEATED,
@@ -41,6 +40,7 @@ from hypergrid.streams.fields import (
     Ints,
     Narrow,
 )
+from hypergrid.streams.hints import index, unlikely
 
 
 @compiled_within
@@ -70,7 +70,7 @@ def disorder_of(per: Ints, stream: int) -> int:
 @compiled_within
 def first_as_great(per: Ints, records: Ints, stream: int, key: int) -> int:
     """Return the place of the first running maximum of at least the key, which there must be."""
-    mask = records.shape[1] - 1
+    mask = index(records.shape[1] - 1)
     first, high = per[stream, FIRST_RECORD], per[stream, END_RECORD] - 1
     step = 1
     # From the newest backwards: what is out of order is seldom far out.
@@ -96,11 +96,17 @@ def set_guard(per: Ints, records: Ints, stream: int) -> None:
     A tuple is, where the running maximum of more than the greatest displacement ago is as great as its key. That
     maximum only grows, so the one of some arrivals on serves until then, and hardly any tuple needs a search.
     """
-    mask = records.shape[1] - 1
+    mask = index(records.shape[1] - 1)
     first, low, high = per[stream, FIRST_RECORD], per[stream, FIRST_RECORD], per[stream, END_RECORD] - 1
     displaced = per[stream, DISPLACED]
     per[stream, GUARDED] = per[stream, COUNT] + displaced // 4
     before = per[stream, GUARDED] - displaced
+    # From the newest backwards: it is seldom far.
+    step = 1
+    while high - step > low and records[stream, (high - step) & mask, 0] >= before:
+        high -= step
+        step *= 2
+    low = max(low, high - step)
     while low < high:
         middle = (low + high + 1) >> 1
         if records[stream, middle & mask, 0] < before:
@@ -124,7 +130,6 @@ def turn_epoch(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
         total += spread[stream, 0, bucket]
     per[stream, COUNTED], per[stream, ABOVE], per[stream, QUANTILE] = total, 0, BUCKETS - 1
     settle(per, spread, stream, rare)
-    per[stream, LEFT] = EPOCH
     per[stream, GUARDED] = 0
 
 
@@ -146,24 +151,26 @@ def settle(per: Ints, spread: Narrow, stream: int, rare: int) -> None:
 @compiled_within
 def observe(
     per: Ints, records: Ints, rates: Ints, spread: Narrow, stream: int, key: int, arrival: int, rare: int
-) -> int:
-    """Take note of an arrival; return its displacement [tuples] where none in this epoch was greater, else 0.
+) -> tuple[int, bool]:
+    """Take note of an arrival; return its displacement, and whether greatest key or quantile may have moved.
+
+    The displacement [tuples] is told where none in this epoch was greater; else it is 0.
 
     Parameters
     ----------
     rare
         Of this many tuples, one may lie above the quantile of disorder.
     """
-    if per[stream, LEFT] == 0:
-        turn_epoch(per, spread, stream, rare)
-    per[stream, LEFT] -= 1
     count = per[stream, COUNT] + 1
+    is_moved = unlikely(count & (EPOCH - 1) == 1 and count > EPOCH)
+    if is_moved:
+        turn_epoch(per, spread, stream, rare)
     per[stream, COUNT] = count
     per[stream, LAST] = arrival
     rates[stream, count & (RATED - 1)] = arrival
     per[stream, COUNTED] += 1
-    mask = records.shape[1] - 1
-    if per[stream, END_RECORD] == per[stream, FIRST_RECORD] or key > per[stream, GREATEST]:
+    mask = index(records.shape[1] - 1)
+    if key > per[stream, GREATEST]:
         end = per[stream, END_RECORD]
         records[stream, end & mask, 0] = count
         records[stream, end & mask, 1] = key
@@ -175,33 +182,34 @@ def observe(
         per[stream, STILL] = 0
         spread[stream, 0, 0] += 1
         spread[stream, 1, 0] += 1
-        if per[stream, COUNTED] >= per[stream, TURN]:
+        if unlikely(per[stream, COUNTED] >= per[stream, TURN]):
             settle(per, spread, stream, rare)
-        return 0
+        return 0, True
     disorder = per[stream, GREATEST] - key
     per[stream, STILL] += 1
-    per[stream, WORST] = max(per[stream, WORST], disorder)
+    if disorder > per[stream, WORST]:
+        per[stream, WORST] = disorder
     # Bucket 0 is of those that were greater than any before.
-    bucket = bucket_of(disorder + 1)
+    bucket = index(bucket_of(disorder + 1))
     spread[stream, 0, bucket] += 1
     spread[stream, 1, bucket] += 1
-    if bucket > per[stream, QUANTILE]:
-        per[stream, ABOVE] += 1
+    is_above = bucket > per[stream, QUANTILE]
+    if unlikely(is_above or per[stream, COUNTED] >= per[stream, TURN]):
+        per[stream, ABOVE] += is_above
         settle(per, spread, stream, rare)
-    elif per[stream, COUNTED] >= per[stream, TURN]:
-        settle(per, spread, stream, rare)
-    if count > per[stream, GUARDED]:
+        is_moved = True
+    if unlikely(count > per[stream, GUARDED]):
         set_guard(per, records, stream)
-    if key > per[stream, GUARD]:
-        return 0
+    if not unlikely(key <= per[stream, GUARD]):
+        return 0, is_moved
     place = first_as_great(per, records, stream, key)
     if place == per[stream, FIRST_RECORD] and place > 0 and per[stream, END_RECORD] - place == records.shape[1]:
         per[stream, SHORT] = 1
     displacement = count - records[stream, place & mask, 0]
     if displacement <= per[stream, DISPLACED]:
-        return 0
+        return 0, is_moved
     per[stream, DISPLACED] = displacement
-    return int(displacement)
+    return displacement, is_moved
 
 
 @compiled_within

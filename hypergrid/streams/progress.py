@@ -27,6 +27,7 @@ from hypergrid.streams.fields import (
     LAST_STREAM,
     LEAST_LINE,
     LINE,
+    MOVED,
     NEXT_LINE,
     NONE,
     POLICY,
@@ -104,6 +105,7 @@ def lowest(per: Ints, whole: Ints) -> None:
             elif line < following:
                 following = line
     beyond = whole[GREATEST_ALL] + 1
+    whole[MOVED] = 1
     whole[LEAST_LINE], whole[NEXT_LINE], whole[LAST_STREAM] = min(least, beyond), min(following, beyond), which
 
 

@@ -19,7 +19,6 @@ from hypergrid.streams.fields import (
     DROPS,
     END_RECORD,
     ENTRIES,
-    EPOCH,
     FIRST_KEY,
     FIRST_RECORD,
     FLOOR,
@@ -30,7 +29,6 @@ from hypergrid.streams.fields import (
     HELD_ALL,
     LAST_STREAM,
     LEAST_LINE,
-    LEFT,
     LINE,
     NEWEST,
     NEXT,
@@ -91,7 +89,6 @@ def monitored(streams: int, ranks: int) -> Monitored:
     per = np.zeros((streams, COLUMNS), np.int64)
     per[:, [GREATEST, LINE, SWEPT, AWAY]] = FLOOR
     per[:, [OLDEST, NEWEST]] = NONE
-    per[:, LEFT] = EPOCH
     return Monitored(
         per=per,
         records=np.zeros((streams, RECORDS, 3), np.int64),
@@ -165,6 +162,7 @@ def grow_entries(state: State, size: int) -> None:
         **{name: _longer(getattr(held, name), size) for name in names},
         buckets=np.full(1 << (2 * size - 1).bit_length(), NONE, np.int32),
     )
+    state.held.heads[before:, TAILS:] = NONE
     state.held.heads[before:, AFTER] = np.arange(before + 1, size + 1)
     state.held.heads[size - 1, AFTER] = state.whole[FREE_ENTRY]
     state.whole[FREE_ENTRY] = before

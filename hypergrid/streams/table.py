@@ -36,6 +36,7 @@ from hypergrid.streams.fields import (
     Ints,
     Narrow,
 )
+from hypergrid.streams.hints import index
 
 SCATTER = -7046029254386353131
 """2^64 over the golden ratio (Knuth's multiplicative hashing)."""
@@ -52,26 +53,24 @@ def bucket_at(buckets: Narrow, shift: int, key: int) -> int:
 @compiled_within
 def find(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, key: int) -> int:
     """Return the entry of a key, or NONE."""
-    entry = buckets[bucket_at(buckets, whole[SHIFT], key)]
-    while entry != NONE and keys[entry] != key:
-        entry = heads[entry, AFTER]
+    entry = buckets[index(bucket_at(buckets, whole[SHIFT], key))]
+    while entry != NONE and keys[index(entry)] != key:
+        entry = heads[index(entry), AFTER]
     return int(entry)
 
 
 @compiled_within
 def enter(buckets: Narrow, keys: Ints, heads: Narrow, whole: Ints, key: int) -> int:
-    """Return a new entry for a key that has none; there must be a free one."""
-    entry = whole[FREE_ENTRY]
+    """Return a new entry for a key that has none; there must be a free one, and of no stream is there a tuple in it."""
+    entry = index(whole[FREE_ENTRY])
     whole[FREE_ENTRY] = heads[entry, AFTER]
-    bucket = bucket_at(buckets, whole[SHIFT], key)
+    bucket = index(bucket_at(buckets, whole[SHIFT], key))
     keys[entry] = key
     heads[entry, AFTER] = buckets[bucket]
     buckets[bucket] = entry
     heads[entry, SIZE] = 0
     # Asked first at the first arrival of any other stream: the last one.
     heads[entry, WATCH] = heads.shape[1] - TAILS - 1
-    for tail in range(TAILS, heads.shape[1]):
-        heads[entry, tail] = NONE
     whole[ENTRIES] += 1
     whole[CREATED] += 1
     return int(entry)
@@ -92,7 +91,7 @@ def insert(
     queued: int,
 ) -> int:
     """Put a tuple behind those of its stream in an entry, return how many these were; there must be a free slot."""
-    slot = whole[FREE_SLOT]
+    slot = index(whole[FREE_SLOT])
     whole[FREE_SLOT] = links[slot, NEXT]
     rows[slot] = row
     payloads[slot] = payload
@@ -102,16 +101,19 @@ def insert(
     if tail == NONE:
         links[slot, NEXT] = slot
     else:
+        tail = index(tail)
         links[slot, NEXT] = links[tail, NEXT]
         links[tail, NEXT] = slot
         ordinal = links[tail, ORDINAL] + 1
     links[slot, ORDINAL] = ordinal
     heads[entry, TAILS + stream] = slot
     heads[entry, SIZE] += 1
-    whole[HELD_ALL] += 1
-    whole[PEAK_ALL] = max(whole[PEAK_ALL], whole[HELD_ALL])
-    per[stream, HELD] += 1
-    per[stream, PEAK] = max(per[stream, PEAK], per[stream, HELD])
+    held, held_all = per[stream, HELD] + 1, whole[HELD_ALL] + 1
+    per[stream, HELD], whole[HELD_ALL] = held, held_all
+    if held > per[stream, PEAK]:
+        per[stream, PEAK] = held
+    if held_all > whole[PEAK_ALL]:
+        whole[PEAK_ALL] = held_all
     if queued:
         links[slot, YOUNGER] = NONE
         if per[stream, NEWEST] == NONE:
@@ -126,18 +128,33 @@ def insert(
 def drop_chain(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int, stream: int) -> None:
     """Drop all tuples of one stream from an entry, which may be left empty."""
     tail = heads[entry, TAILS + stream]
-    head = links[tail, NEXT]
-    dropped = 1
-    slot = head
-    while slot != tail:
-        dropped += 1
-        slot = links[slot, NEXT]
+    tail = index(tail)
+    head = index(links[tail, NEXT])
+    dropped = links[tail, ORDINAL] - links[head, ORDINAL] + 1
     links[tail, NEXT] = whole[FREE_SLOT]
     whole[FREE_SLOT] = head
     heads[entry, TAILS + stream] = NONE
     heads[entry, SIZE] -= dropped
     per[stream, HELD] -= dropped
     whole[HELD_ALL] -= dropped
+
+
+@compiled_within
+def drop_chains(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int) -> None:
+    """Drop all tuples from an entry."""
+    free_slot = whole[FREE_SLOT]
+    for stream in range(heads.shape[1] - TAILS):
+        tail = heads[entry, TAILS + stream]
+        if tail != NONE:
+            tail = index(tail)
+            head = index(links[tail, NEXT])
+            links[tail, NEXT] = free_slot
+            free_slot = head
+            per[stream, HELD] -= links[tail, ORDINAL] - links[head, ORDINAL] + 1
+            heads[entry, TAILS + stream] = NONE
+    whole[FREE_SLOT] = free_slot
+    whole[HELD_ALL] -= heads[entry, SIZE]
+    heads[entry, SIZE] = 0
 
 
 @compiled
@@ -210,11 +227,12 @@ def sweep(
     if start <= FLOOR or last - first >= size:
         first = last - size + 1
     for number in range(first, last + 1):
-        bucket = number & (size - 1)
+        bucket = index(number & (size - 1))
         before = NONE
         entry = buckets[bucket]
         whole[VISITS] += 1
         while entry != NONE:
+            entry = index(entry)
             after = heads[entry, AFTER]
             gone = False
             if keys[entry] < stop:
@@ -224,10 +242,8 @@ def sweep(
                         gone = heads[entry, SIZE] == 0
                 else:
                     gone = True
-                    if closing < 0:
-                        for each in range(len(per)):
-                            if heads[entry, TAILS + each] != NONE:
-                                drop_chain(heads, links, whole, per, entry, each)
+                    if closing < 0 and heads[entry, SIZE] > 0:
+                        drop_chains(heads, links, whole, per, entry)
             if gone:
                 whole[DROPS] += 1
                 if before == NONE:

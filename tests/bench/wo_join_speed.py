@@ -1,5 +1,6 @@
 """Throughput of `push` on one core, warm, beside joins of the same data at rest and beside Spark's join of streams."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypergrid.streams.optimum import count_results
 from tests.bench import wo_join_spark
 from tests.bench.kriging_figures import Figure, Tell, Timings, faster, interleaved
 from tests.bench.wo_join_cases import Sizes, mean, plain, pushed
-from tests.bench.wo_join_peers import PEERS, columns, installed
+from tests.bench.wo_join_peers import PARALLEL, PEERS, columns, cores_here, installed
+
+Work = Callable[[int], object]
 
 FACTOR = 60
 """Scrambling factor of each stream [tuples]."""
@@ -70,20 +73,29 @@ def _rate(name: str, tuples: int, seconds: list[float], goal: float) -> Figure:
 
 
 def _beside(arrivals: Arrivals, pairs: int, tell: Tell) -> tuple[list[Figure], list[dict[str, Any]]]:
-    """Compare with peers that join all at once what lies there."""
-    tables, name = columns(arrivals), f"{arrivals.streams}-way"
-    found = {peer: join(tables) for peer, join in installed().items()}
-    works = {"push": lambda _: through(arrivals)}
-    works |= {peer: lambda _, join=join: join(tables) for peer, join in installed().items()}  # type: ignore[misc]
-    times: Timings = interleaved(works, pairs, tell=tell, stage=f"{name}, at rest", warm_up=True)
-    figures = [
-        faster(f"{name} of {len(arrivals):,} tuples, {peer} at rest", times["push"], times[peer]) for peer in found
-    ]
+    """Compare with peers that join all at once what lies there: on one core, and where they can on all."""
+    tables, name, cores = columns(arrivals), f"{arrivals.streams}-way", cores_here()
+    ours: dict[str, Work] = {"push": lambda _: through(arrivals)}
+    peers = {peer: make(tables, 1) for peer, make in installed().items()}
+    found = {peer: join() for peer, join in peers.items()}
+    works = ours | {peer: lambda _, join=join: join() for peer, join in peers.items()}  # type: ignore[misc]
+    times = interleaved(works, pairs, tell=tell, stage=f"{name}, at rest", warm_up=True)
+    figures = [_at_rest(arrivals, peer, "one core", times) for peer in peers]
+    wide = {peer: make(tables, cores) for peer, make in installed().items() if peer in PARALLEL and cores > 1}
+    if wide:
+        works = ours | {peer: lambda _, join=join: join() for peer, join in wide.items()}  # type: ignore[misc]
+        times = interleaved(works, pairs, tell=tell, stage=f"{name}, at rest on {cores} cores", warm_up=True)
+        figures += [_at_rest(arrivals, peer, f"{cores} cores", times) for peer in wide]
     results, mine = count_results(arrivals), through(arrivals)
     return figures, [
         {"name": f"{name}, {peer}", "here": mine, "there": count, "of": results, "met": count == results}
         for peer, count in found.items()
     ] + [_near(f"{name}, join of streams", mine, mine, results)]
+
+
+def _at_rest(arrivals: Arrivals, peer: str, where: str, times: Timings) -> Figure:
+    name = f"{arrivals.streams}-way of {len(arrivals):,} tuples, {peer} at rest on {where}"
+    return faster(name, times["push"], times[peer])
 
 
 def _near(name: str, mine: int, its: int, results: int) -> dict[str, Any]:
