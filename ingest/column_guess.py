@@ -7,8 +7,7 @@ from typing import Final
 
 from hypergrid.streams.elements import Statistic
 from hypergrid.units import Variable, convert
-from ingest.parsers.column_names import variable_name
-from ingest.parsers.told import COMMON, statistic_of, unit_of
+from ingest.parsers.told import COMMON, statistic_of, unit_of, variable_name
 
 OTHERS: Final = {
     variable.name: variable

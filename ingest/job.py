@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from hypergrid.errors import HyperGridError, NotFound, Rejected
 from hypergrid.store import Archive, Reject
+from hypergrid.streams.elements import Station
 from hypergrid.tokens import token
 from ingest.arrivals import read_arrivals
 from ingest.mapping import Deployment, default_deployment, load, variable_name
@@ -132,7 +133,7 @@ def ingest(
                 "zone); their readings stay as they are: ingest the files into a new archive to read them this way"
             )
         if not plan.files:
-            return _report(run, plan, found, None, Totals(), (), "", None)
+            return _report(run, plan, found, {}, None, Totals(), (), "", None)
         described = with_told(described, plan, variables=archive.variables, stations=archive.stations)
         chosen = engine if engine != "auto" else "spark" if plan.size_bytes >= SPARK_FROM_BYTES else "inprocess"
         return _ingest_new(run, plan, found, described, archive, chosen)
@@ -208,7 +209,7 @@ def _ingest_new(
         totals, snapshot = _commit(run, stock, archive, batch, rejects)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return _report(run, plan, found, stock, totals, rejects, engine, snapshot)
+    return _report(run, plan, found, archive.stations, stock, totals, rejects, engine, snapshot)
 
 
 def _keep_aside(path: Path, folder: Path) -> str:
@@ -276,6 +277,7 @@ def _report(
     run: _Run,
     plan: Plan,
     found: Found,
+    known: Mapping[str, Station],
     stock: Stock | None,
     totals: Totals,
     rejects: Sequence[Reject],
@@ -286,13 +288,13 @@ def _report(
     by_kind = kinds(rejects)
     far: dict[str, float] = {}
     if stock is not None:
-        described = {station.id: station for station in stock.deployment.stations}
-        nowhere = sorted(set(stations) - set(described))
-        if nowhere and stock.deployment.declared:
-            run.warn(f"stations that the deployment does not know have no position: {', '.join(nowhere)}")
-        elsewhere = [name for name in stations if name in described and not is_placed(described[name])]
-        if elsewhere:
-            run.warn(f"stations without a position cannot be interpolated: {', '.join(elsewhere)}")
+        described = {**known, **{station.id: station for station in stock.deployment.stations}}
+        unknown = sorted(set(stations) - set(described)) if stock.deployment.declared else []
+        if unknown:
+            run.warn(f"stations that the deployment does not know have no position: {', '.join(unknown)}")
+        nowhere = [name for name in stations if name not in unknown and not is_placed(described.get(name))]
+        if nowhere:
+            run.warn(f"positions of stations are missing; they cannot be interpolated: {', '.join(nowhere)}")
         far = far_off(described.values())
         if far:
             listed = ", ".join(f"{name} ({away_m / 1000:.0f} km)" for name, away_m in far.items())

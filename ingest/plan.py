@@ -66,6 +66,7 @@ def make_plan(
     layouts: dict[int, Layout] = {}
     chunks: list[Chunk] = []
     unreadable: list[Reject] = []
+    telling: list[tuple[str, Layout]] = []
     elsewhere = 0
     for count, file in enumerate(found.files):
         progress(count / len(found.files))
@@ -78,6 +79,8 @@ def make_plan(
         attempt = (sha256, mapping[file.feed])
         if sha256 in read or attempt in tried:
             elsewhere += attempt not in tried
+            if sha256 not in read:
+                telling += _telling(file, feeds[file.feed])
             continue
         tried.add(attempt)
         file = replace(file, sha256=sha256)
@@ -93,8 +96,30 @@ def make_plan(
         except Unreadable as error:
             unreadable.append(Reject(file.name, 0, "", "", str(error)))
     for feed in deployment.feeds:
-        _check_columns(feed, [layouts[place] for place in layouts if files[place].feed == feed.name])
+        mine = [place for place in layouts if files[place].feed == feed.name]
+        others = [layout for name, layout in telling if name == feed.name]
+        layouts |= _linked(feed, {place: layouts[place] for place in mine}, others)
+        _check_columns(feed, [layouts[place] for place in mine])
+    chunks = [replace(chunk, layout=layouts[chunk.file]) for chunk in chunks]
     return Plan(tuple(files), len(found.files) - len(files), tuple(chunks), layouts, tuple(unreadable), elsewhere)
+
+
+def _telling(file: SourceFile, feed: Feed) -> list[tuple[str, Layout]]:
+    """Return the layout of a known file without readings, if it may tell of the columns of others."""
+    form = FORMATS[feed.format]
+    if not isinstance(form, DocumentFormat) or form.link is None:
+        return []
+    try:
+        return [(feed.name, layout_of(file, feed))]
+    except Unreadable:
+        return []
+
+
+def _linked(feed: Feed, layouts: Mapping[int, Layout], telling: list[Layout]) -> dict[int, Layout]:
+    form = FORMATS[feed.format]
+    if not isinstance(form, DocumentFormat) or form.link is None or not layouts:
+        return dict(layouts)
+    return dict(zip(layouts, form.link([*layouts.values(), *telling]), strict=False))
 
 
 def _check_columns(feed: Feed, layouts: list[Layout]) -> None:
@@ -144,8 +169,13 @@ def _is_unended(file: SourceFile) -> bool:
 
 
 def _default_warnings(plan: Plan, deployment: Deployment) -> list[str]:
-    silent = {place: layout for place, layout in plan.layouts.items() if not layout.told.stations}
-    named = [plan.files[p].name for p, one in silent.items() if one.options.station_column not in one.header]
+    named = [
+        plan.files[place].name
+        for place, layout in plan.layouts.items()
+        if layout.wanted
+        and layout.options.station_column not in layout.header
+        and layout.station not in {station.id for station in layout.told.stations}
+    ]
     columns = sorted(
         {
             name
@@ -158,11 +188,10 @@ def _default_warnings(plan: Plan, deployment: Deployment) -> list[str]:
     kept = [deployment.variable(feed.column(name).variable) for name in columns]
     taken = [f"{variable.name} as {variable.unit}" for variable in kept if variable.unit != UNKNOWN_UNIT]
     as_kept = f" ({', '.join(taken)}, which the archive keeps)" if taken else ""
-    found = ["no deployment.toml was found: times without a zone were taken as UTC"]
+    zoned = all(layout.told.zone for layout in plan.layouts.values())
+    found = ["no deployment.toml was found" + ("" if zoned else ": times without a zone were taken as UTC")]
     if columns:
         found.append(f"units are unknown and values were taken as they are: {', '.join(columns)}{as_kept}")
-    if silent:
-        found.append("positions of the stations are missing; they cannot be interpolated")
     return [*found, f"the station was taken from the file's name: {_some(named)}"] if named else found
 
 

@@ -4,7 +4,7 @@ To add a format, write a module with a `layout` and a `parse` function (see `ing
 the table at the module's end, and import it here.
 """
 
-from ingest.parsers import csv, sensorscope
+from ingest.parsers import climaps, csv, messages, netcdf, parquet, sensorscope, sensorthings, smet, toa5
 from ingest.parsers.table import (
     FORMATS,
     BadRow,
@@ -26,7 +26,14 @@ __all__ = [
     "Parsed",
     "ReadOptions",
     "Unreadable",
+    "climaps",
     "csv",
+    "messages",
+    "netcdf",
+    "parquet",
     "recognise",
     "sensorscope",
+    "sensorthings",
+    "smet",
+    "toa5",
 ]

@@ -44,8 +44,6 @@ LONG_VALUE: Final = (
     "reading",
 )
 LONG_UNIT: Final = ("unit", "units", "uom", "unitofmeasurement", "einheit", "unite", "resultunit")
-VARIABLE_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
-"""What a variable's name is like."""
 _BRACKETS: Final = re.compile(r"[\[(].*?[\])]")
 _OTHER: Final = re.compile(r"[^a-z0-9]+")
 _STATISTICS: Final = frozenset("avg ave mean max min tot total sum smp sample std stdev ts rn inst counts".split())
@@ -103,17 +101,3 @@ def says_a_unit(cell: str) -> bool:
     if not text or text.lower() in _STATISTICS or text in ("-", "--", "UTC", "n/a", "yyyy-mm-dd HH:MM"):
         return True
     return not text[0].isdigit() and text[0] not in "+-." and unit_of(text) is not None
-
-
-def variable_name(column: str) -> str:
-    """Return a column's name as a variable's: letters, digits and underscores.
-
-    Examples
-    --------
-    >>> variable_name("Temp (air)")
-    'temp_air'
-    """
-    if VARIABLE_NAME.match(column):
-        return column
-    plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_").lower()
-    return plain if plain[:1].isalpha() else f"v_{plain}"

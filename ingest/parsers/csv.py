@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidUnit
 from hypergrid.units import convert
 from ingest.parsers import clock, fields
-from ingest.parsers.column_names import variable_name
 from ingest.parsers.encoding import UTF8, to_utf8
 from ingest.parsers.head import Head, read_head
 from ingest.parsers.lines import Lines, read_lines, single_blanks
 from ingest.parsers.patterns import EPOCHS, ISO
 from ingest.parsers.table import BLANKS, FORMATS, VALUE, Format, Layout, Parsed, ReadOptions, Unreadable
 from ingest.parsers.time_forms import SHARE, AmbiguousDates, fits
-from ingest.parsers.told import Told, column_of, unit_of
+from ingest.parsers.told import Told, column_of, unit_of, variable_name
 
 QARTOD: Final = (("1", 1), ("2", 2), ("3", 3), ("4", 4), ("9", 9))
 """What a column of flags holds where the deployment does not say: the flags themselves."""

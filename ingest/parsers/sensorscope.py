@@ -30,7 +30,7 @@ COLUMNS: Final = (
 """Columns of numbers, in file order after the epoch."""
 
 _UNITS: Final = ("degC", "degC", "W m-2", "%", "%", "kPa", "mm", "m s-1", "degree")
-TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)})
+TOLD: Final = Told({name: column_of(name, unit) for name, unit in zip(COLUMNS, _UNITS, strict=True)}, zone="UTC")
 """The format fixes the units."""
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"

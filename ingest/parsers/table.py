@@ -1,6 +1,6 @@
 """The table of formats, and the records that every parser takes and gives."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -198,7 +198,8 @@ class DocumentFormat:
 
     `layout(path, options)` reads what the file tells; `cut(path, layout, chunk_bytes)` returns the bounds of pieces
     that are about so large [bytes] when parsed (numbers of rows, say, from the first to behind the last);
-    `parse(path, layout, start, stop)` parses one. The first two raise `Unreadable` for a file that has no such form.
+    `parse(path, layout, start, stop)` parses one. All raise `Unreadable` for what has no such form: the first two cost
+    the file, the last one its piece.
     """
 
     name: str
@@ -207,6 +208,8 @@ class DocumentFormat:
     parse: Callable[[Path, Layout, int, int], Parsed]
     sniff: Callable[[bytes, str], str | None] = _says_nothing
     columns: None = None
+    link: Callable[[Sequence[Layout]], list[Layout]] | None = None
+    """Where files of a feed tell of one another's columns: returns all layouts, each with what the others tell."""
 
 
 FORMATS: Final = Registry[Format | DocumentFormat]("format")

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -14,6 +13,8 @@ from hypergrid.streams.elements import Position, Stamp, Station, Statistic
 from hypergrid.times import SECOND_NS
 from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert
 
+VARIABLE_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+"""Names of variables."""
 UNKNOWN: Final = "unknown"
 PURE: Final = "dimensionless"
 """Unit of a ratio that is kept in another unit: "1" means for an archive that no unit is known."""
@@ -29,6 +30,7 @@ COMMON: Final = {
             Variable("longwave_radiation", "W m-2", "surface_downwelling_longwave_flux_in_air", "Longwave radiation"),
             Variable("wind_gust", "m s-1", "wind_speed_of_gust", "Wind gust"),
             Variable("dew_point_temperature", "degC", "dew_point_temperature", "Dew point"),
+            Variable("ground_surface_temperature", "degC", None, "Temperature at the ground's surface, below snow"),
             Variable("soil_temperature", "degC", "soil_temperature", "Soil temperature"),
         )
     },
@@ -65,6 +67,20 @@ _WORDS: Final[Mapping[str, Statistic]] = {
     **dict.fromkeys(("tot", "total", "sum", "totalised"), "total"),
     **dict.fromkeys(("smp", "sample", "point", "instantaneous"), "sample"),
 }
+_USUAL: Final = (
+    (r"air_?t(emp(erature)?)?(c|f|_c|_f)?|t_?air|ta|temp(erature)?|air temperature", "air_temperature"),
+    (r"(relative_?)?hum(idity)?|rh", "relative_humidity"),
+    (r"(baro|air_?p|bp|press|p$|pa$|atmos).*", "air_pressure"),
+    (r"(slr|sol|solar|global|glob|sw|pyr|iswr|ghi).*", "solar_radiation"),
+    (r"rain.*|precip.*|psum|prcp", "precipitation"),
+    (r"ws|wind_?s(peed)?(_ms)?|wspd|windspeed|vw", "wind_speed"),
+    (r"wd|wind_?d(ir(ection)?)?|wdir|dw", "wind_direction"),
+    (r"(vwc|soil_?(m|w)).*", "soil_moisture"),
+    (r"soil_?t(emp)?.*", "soil_temperature"),
+    (r"dew_?p(oint)?.*|td", "dew_point_temperature"),
+    (r"snow_?(h|d).*|hs", "snow_height"),
+)
+"""What loggers call what `COMMON` has; the unit decides with it."""
 _PART: Final = re.compile(r"^([A-Za-zµΩ°%]+)(-?\d+)?$")
 
 
@@ -93,14 +109,13 @@ class Told:
     first_ns: int | None = None
     """First instant of the file [ns since 1970 UTC]: from then on a station stands where the file tells, if it stood
     elsewhere before."""
+    zone: str | None = None
+    """Zone of its times, where it tells one."""
     notes: tuple[str, ...] = ()
     """What a user should know of the file."""
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return Told, (dict(self.columns), self.stations, self.first_ns, self.notes)
 
-
-NOTHING: Final = Told(MappingProxyType({}))
+NOTHING: Final = Told()
 
 
 def station_at(
@@ -112,6 +127,20 @@ def station_at(
     if not -1e4 <= elevation_m <= 1e5:
         elevation_m = float("nan")
     return Station(station, name or station, (Position(None, float(lon), float(lat), float(elevation_m)),))
+
+
+def variable_name(column: str) -> str:
+    """Return a column's name as a variable's: letters, digits and underscores.
+
+    Examples
+    --------
+    >>> variable_name("Temp (air)")
+    'temp_air'
+    """
+    if VARIABLE_NAME.match(column):
+        return column
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_").lower()
+    return plain if plain[:1].isalpha() else f"v_{plain}"
 
 
 def unit_of(text: str | None) -> str | None:
@@ -150,6 +179,17 @@ def _with_powers(text: str) -> str:
     return " ".join(words)
 
 
+def usual_variable(name: str) -> str | None:
+    """Return the variable of `COMMON` that a logger's name is likely to mean, None where it is not known.
+
+    Examples
+    --------
+    >>> usual_variable("AirTC"), usual_variable("Batt")
+    ('air_temperature', None)
+    """
+    return next((variable for pattern, variable in _USUAL if re.fullmatch(pattern, name.strip().lower())), None)
+
+
 def statistic_of(text: str) -> Statistic | None:
     """Return the statistic that a word names ("Avg", "maximum"), None where it names none."""
     return _WORDS.get(text.strip().lower())
@@ -172,13 +212,17 @@ def column_of(
     Parameters
     ----------
     name
-        A name for queries: letters, digits and underscores.
+        As the file has it, or any other of which a name for queries is made.
     unit
         As the file writes it.
+    standard_name
+        Of CF; what cannot be one counts as none.
     rest
         Further fields of `ToldColumn`.
     """
     given = unit_of(unit)
+    name = variable_name(name)
+    standard_name = standard_name if re.fullmatch(r"[a-z][a-z0-9_]*", standard_name or "") else None
     for known in (_STANDARD.get(standard_name or ""), COMMON.get(variable or name)):
         if known is None or given is None:
             continue
@@ -202,3 +246,15 @@ def usual_interval_s(time_ns: NDArray[np.int64]) -> float:
     """Return the usual time between the stamps of one station [s], shape (n,); 0 where fewer than two gaps tell it."""
     gaps = np.diff(np.unique(time_ns))
     return float(np.median(gaps)) / SECOND_NS if len(gaps) >= 2 else 0.0
+
+
+def zone_text(hours: float) -> str:
+    """Return an offset from UTC [h] as the name of a zone.
+
+    Examples
+    --------
+    >>> zone_text(-3.5)
+    '-03:30'
+    """
+    minutes = round(abs(hours) * 60)
+    return f"{'-' if hours < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"

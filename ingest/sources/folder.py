@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import numpy as np
+
 from hypergrid.errors import InvalidDeployment, NotFound
 from ingest.mapping import FILE_NAME, Deployment, Feed
-from ingest.parsers import FORMATS, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
+from ingest.parsers import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable, recognise
 from ingest.parsers.clock import changes, repeated
 from ingest.parsers.encoding import has_lines
 from ingest.sources.packed import Member, members, opened, plain_head, rewritten, unpacked
@@ -373,7 +375,12 @@ def parse(chunk: Chunk) -> Parsed:
     """Parse a chunk by its format."""
     form, path = FORMATS[chunk.format], Path(chunk.path)
     if isinstance(form, DocumentFormat):
-        return form.parse(path, chunk.layout, chunk.start, chunk.stop)
+        try:
+            return form.parse(path, chunk.layout, chunk.start, chunk.stop)
+        except Unreadable as error:
+            # A damaged piece costs its rows only.
+            nothing = np.empty(0, np.int64)
+            return Parsed((), nothing.astype(np.int32), nothing, {}, (BadRow(1, "", "", str(error)),), 1)
     return form.parse(read(chunk), chunk.layout, last=chunk.last)
 
 

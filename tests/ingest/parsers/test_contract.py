@@ -1,5 +1,6 @@
 """What every parser keeps to."""
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.parsers import FORMATS, Parsed, ReadOptions, recognise
+from ingest.parsers import FORMATS, Format, Parsed, ReadOptions, recognise
 
 CSV = b"station,time,a,b\n" + b"".join(
     f"{n % 3},2007-10-01T00:{n:02d}:00Z,{n}.5,{'' if n % 4 else -n}\n".encode() for n in range(60)
@@ -15,27 +16,61 @@ CSV = b"station,time,a,b\n" + b"".join(
 
 
 ROW = "7 2007 09 20 02 00 07 {} 5.680 5.475 NaN 86.602 26.765 -8.595 {} NaN 117.503\n"
-TEXTS = {"csv": CSV, "sensorscope": "".join(ROW.format(1190246407 + 120 * n, n) for n in range(60)).encode()}
+SMET = (
+    "SMET 1.1 ASCII\n[HEADER]\nstation_id = FIR2\nlatitude = 46.7\nlongitude = 8.1\naltitude = 2110\nnodata = -999\n"
+    "tz = 1\nfields = timestamp TA HS\nunits_multiplier = 1 1 0.01\n[DATA]\n"
+) + "".join(f"2008-12-01T00:{n:02d}   26{n % 10}.15   {n if n % 4 else -999}\n" for n in range(60))
+TOA5 = (
+    '"TOA5","Col","CR1000","1","2","3","4","Ten_Min"\n"TIMESTAMP","RECORD","T_Avg","T_TMx","Rain_Tot"\n'
+    '"TS","RN","Deg C","","mm"\n"","","Avg","TMx","Tot"\n'
+) + "".join(
+    f'"2014-04-11 00:{n:02d}:00",{n},{n}.5,"2014-04-10 17:15:00",{0.2 * n if n % 4 else chr(34) + "NAN" + chr(34)}\n'
+    for n in range(60)
+)
+CLIMAPS = "Epoch,SHT75 / Temperature,10HS / VWC,10HS / VWC [2]\n" + "".join(
+    f"{1309737600 + 60 * n},{n}.25,0.4191,{'nan' if n % 4 else 0.25}\n" for n in range(60)
+)
+TEXTS = {
+    "csv": CSV,
+    "sensorscope": "".join(ROW.format(1190246407 + 120 * n, n) for n in range(60)).encode(),
+    "smet": SMET.encode(),
+    "toa5": TOA5.encode(),
+    "climaps": CLIMAPS.encode(),
+}
+LINES = sorted(name for name, form in FORMATS.items() if isinstance(form, Format))
+"""Formats of lines; documents have a contract of their own."""
+assert set(LINES) == set(TEXTS), "each format of lines needs a text here"
+
+
+def text_form(name: str) -> Format:
+    form = FORMATS[name]
+    assert isinstance(form, Format)
+    return form
+
+
+def rows_start(name: str) -> int:
+    """Return where rows may be damaged without the header being."""
+    return max(0, text_form(name).layout(TEXTS[name], "file.txt", ReadOptions()).data_start - 17)
 
 
 def parsed_of(name: str, data: bytes, *, cuts: tuple[int, ...] = ()) -> list[Parsed]:
     """Parse in chunks that end at the first newline at or after each cut."""
-    layout = FORMATS[name].layout(data, "file.txt", ReadOptions())
+    layout = text_form(name).layout(data, "file.txt", ReadOptions())
     ends = {data.find(b"\n", cut) + 1 for cut in cuts if cut > layout.data_start} - {0}
     bounds = sorted({layout.data_start, *ends})
     stops = [*bounds[1:], len(data)]
     return [
-        FORMATS[name].parse(data[start:stop], layout, last=stop == len(data))
+        text_form(name).parse(data[start:stop], layout, last=stop == len(data))
         for start, stop in zip(bounds, stops, strict=True)
     ]
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("name", LINES)
 @settings(max_examples=30)
 @given(cuts=st.lists(st.integers(30, 3000), max_size=4), broken=st.lists(st.integers(40, 3000), max_size=4))
 def test_chunks_give_what_the_whole_gives(name: str, cuts: list[int], broken: list[int]) -> None:
     data = bytearray(TEXTS[name])
-    for place in broken:
+    for place in (rows_start(name) + one for one in broken):
         if place < len(data):
             data[place] = ord("!")
     (whole,) = parsed_of(name, bytes(data))
@@ -53,7 +88,7 @@ def test_chunks_give_what_the_whole_gives(name: str, cuts: list[int], broken: li
     assert before == whole.lines
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("name", LINES)
 @settings(max_examples=80)
 @given(
     noise=st.lists(
@@ -62,14 +97,17 @@ def test_chunks_give_what_the_whole_gives(name: str, cuts: list[int], broken: li
 )
 def test_every_line_is_a_row_or_blank_or_refused(name: str, noise: list[tuple[int, bytes, int]]) -> None:
     data = TEXTS[name]
-    for place, inserted, dropped in noise:
+    for after, inserted, dropped in noise:
+        place = rows_start(name) + after
         data = data[:place] + inserted + data[place + dropped :]
     (parsed,) = parsed_of(name, data)
-    layout = FORMATS[name].layout(data, "file.txt", ReadOptions())
+    layout = text_form(name).layout(data, "file.txt", ReadOptions())
     body = data[layout.data_start :].replace(b"\r\n", b"\n")
-    ends = {"csv": b","}.get(name, b" "), len(layout.header) - 1
+    if name in ("sensorscope", "smet"):
+        body = re.sub(rb"(?m)^ | (?=\r?$)", b"", re.sub(rb"[ \t]+", b" ", body))
+    ends = b" " if name in ("sensorscope", "smet") else b",", len(layout.header) - 1
     lines = [part for line in body.split(b"\n") for part in _parted(line, *ends)]
-    blank = sum(not line.strip(b" \t" if name == "sensorscope" else None) for line in lines[:-1])
+    blank = sum(not line.strip(b" \t" if name in ("sensorscope", "smet") else None) for line in lines[:-1])
     blank += not lines[-1].strip() and bool(lines[-1])
     assert parsed.lines == len(lines) - (not lines[-1])
     assert len(parsed.code) + len(parsed.bad) + blank == parsed.lines
