@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final, cast, get_args
 
@@ -126,14 +127,17 @@ class Deployment:
     path: Path | None = field(default=None, compare=False)
     """The deployment file."""
 
+    @cached_property
+    def _own(self) -> Mapping[str, Variable]:
+        return {variable.name: variable for variable in self.variables}
+
     def variable(self, name: str) -> Variable:
         """Return a variable: declared here, known to everybody and mapped to by a feed, or else of unknown unit.
 
         A column that only has a known variable's name may hold another unit: "air_temperature" may be in degF.
         """
-        own = {variable.name: variable for variable in self.variables}
-        if name in own:
-            return own[name]
+        if name in self._own:
+            return self._own[name]
         known = KNOWN_VARIABLES.get(name)
         if known is not None and any(column.variable == name for feed in self.feeds for column in feed.columns):
             return known

@@ -35,7 +35,7 @@ class Plan:
     @property
     def size_bytes(self) -> int:
         """Bytes to parse."""
-        return sum(file.size_bytes for file in self.files)
+        return sum(self.files[place].size_bytes for place in self.layouts)
 
 
 def make_plan(

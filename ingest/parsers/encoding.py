@@ -55,17 +55,17 @@ def is_superset_of_ascii(encoding: str) -> bool:
     return plain.encode(encoding) == plain.encode("ascii")
 
 
-def encoding_of(head: bytes, *, header: bytes) -> tuple[str, str]:
+def encoding_of(head: bytes) -> tuple[str, str]:
     """Return the encoding of text with lines, and by what it was told.
 
-    Text that is no UTF-8 is taken for another encoding where the header has foreign bytes, or several lines have, and
-    no line is proper UTF-8; a single line of them is damage, which costs that line.
+    Text that is no UTF-8 is taken for another encoding where a line of words has foreign bytes, or several lines have,
+    and no line is proper UTF-8; a single row of numbers with them is damage, which costs that row.
     """
     if head.startswith(BYTE_ORDER_MARK):
         return UTF8, "its byte order mark"
     foreign = [line for line in head.splitlines() if not line.isascii()]
     wrong = [line for line in foreign if not _decodes(line)]
-    if not wrong or len(wrong) < len(foreign) - 1 or (len(wrong) < _LEAST_LINES and _decodes(header)):
+    if not wrong or len(wrong) < len(foreign) - 1 or (len(wrong) < _LEAST_LINES and _is_row(wrong[0])):
         return UTF8, ""
     text = b"\n".join(wrong)
     # Of a degree sign and an umlaut nobody can tell more.
@@ -81,6 +81,10 @@ def _decodes(line: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _is_row(line: bytes) -> bool:
+    return sum(chr(byte).isdigit() for byte in line) > sum(chr(byte).isalpha() for byte in line if byte < 0x80)
 
 
 def to_utf8(data: bytes, encoding: str) -> bytes:

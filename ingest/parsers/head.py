@@ -87,8 +87,7 @@ def read_head(head: bytes, options: ReadOptions) -> Head:
         There is no header with a time column, it names a column twice, or its dates are ambiguous.
     """
     form = options.text
-    first = next((line for line in head.splitlines() if line.strip()), b"")
-    encoding, why = (form.encoding, "") if form.encoding else encoding_of(head, header=first)
+    encoding, why = (form.encoding, "") if form.encoding else encoding_of(head)
     notes = [f"encoding {encoding}: {why}"] if why else []
     everything = _lines(head, encoding)
     lines = everything[form.skip_lines :]

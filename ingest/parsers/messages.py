@@ -9,7 +9,8 @@ Source: The Things Stack v3, data formats; ChirpStack v3 and v4, event types (`u
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -229,18 +230,14 @@ def _chirpstack(content: Mapping[str, Any], options: ReadOptions) -> tuple[Recor
 def _plain(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tuple[float, float, float] | None]:
     record = Record(0)
     where: dict[str, object] = {}
-    keys = {normal(str(key)): str(key) for key in content}
-    station = _key(content, keys, options.station_column, STATION)
-    time = _key(content, keys, options.time_column, TIME)
-    arrival = _key(content, keys, "", _ARRIVALS)
-    counter = _key(content, keys, "", _COUNTERS)
+    keys = _keys(tuple(content), options.station_column, options.time_column)
+    station, time, arrival, counter, variable, value = keys
     record.station = _station((content.get(station),), options)
     record.time = content.get(time)
     record.arrival = content.get(arrival)
     record.counter = _counter(content.get(counter))
     if not record.station:
         record.refused = f"no station: a key {options.station_column!r} is needed, one that matches a station_pattern"
-    variable, value = _key(content, keys, "", LONG_VARIABLE), _key(content, keys, "", LONG_VALUE)
     if variable and value and isinstance(content[variable], str):
         _add(record, content[variable], content[value], options, must=True)
         return record, None
@@ -252,13 +249,22 @@ def _plain(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tu
             _add(record, name, leaf, options)
     if not record.values and not record.wrong and not record.refused:
         record.refused = "no values: nothing but a station and a time"
-    return record, _where(where.get("lon"), where.get("lat"), where.get("elevation"))
+    return record, _where(where.get("lon"), where.get("lat"), where.get("elevation")) if len(where) > 1 else None
 
 
-def _key(content: Mapping[str, Any], keys: Mapping[str, str], first: str, known: Any) -> str:  # noqa: ANN401 - names
-    if first in content:
-        return first
-    return next((key for name, key in keys.items() if name in known), "")
+@lru_cache(maxsize=1024)
+def _keys(keys: tuple[str, ...], station: str, time: str) -> tuple[str, ...]:
+    """Return the keys of station, time, arrival, counter, variable and value, "" where there is none.
+
+    Messages of one kind have the same keys, so this is worked out once for all of them.
+    """
+    plain = {normal(key): key for key in keys}
+
+    def key(first: str, known: Collection[str]) -> str:
+        return first if first in keys else next((full for name, full in plain.items() if name in known), "")
+
+    named = (("", _ARRIVALS), ("", _COUNTERS), ("", LONG_VARIABLE), ("", LONG_VALUE))
+    return tuple(key(first, known) for first, known in ((station, STATION), (time, TIME), *named))
 
 
 def _fill(record: Record, payload: object, options: ReadOptions) -> None:

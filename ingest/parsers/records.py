@@ -12,7 +12,7 @@ from ingest.parsers import clock
 from ingest.parsers.fields import used
 from ingest.parsers.lines import Lines, show
 from ingest.parsers.patterns import ISO
-from ingest.parsers.table import VALUE, Parsed, ReadOptions
+from ingest.parsers.table import VALUE, BadRow, Parsed, ReadOptions
 
 BAD_JSON: Final = "bad JSON"
 BAD_NUMBER: Final = "bad number"
@@ -69,12 +69,10 @@ def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int) -> Pa
                 unmapped.add(name)
             else:
                 rows.append((row, name, value))
-        one = _frame([record])
-        for column, reason in record.wrong:
-            if wanted is None or column in wanted:
-                one.sound[:] = True
-                one.refuse(np.ones(1, bool), column, reason)
-        bad += one.bad
+        if record.wrong:
+            shown = show(record.text)
+            mine = [pair for pair in record.wrong if wanted is None or pair[0] in wanted]
+            bad += [BadRow(record.line, column, shown, reason) for column, reason in mine]
     of = np.array([row for row, _, _ in rows], np.int64)
     names = tuple(dict.fromkeys(name for _, name, _ in rows))
     number = {name: place for place, name in enumerate(names)}
@@ -176,6 +174,8 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
     """Return what JSON has as a number, NaN for nothing, text for why it is none, None for what is no reading."""
     if value is None:
         return float("nan")
+    if type(value) in (int, float) and abs(value) < _LARGE:  # type: ignore[arg-type]
+        return float("nan") if any(_is(value, one) for one in nodata) else float(value)  # type: ignore[arg-type]
     if isinstance(value, bool) or isinstance(value, list | Mapping):
         return None
     text = str(value).strip()
@@ -188,6 +188,9 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
     if np.isinf(number):
         return f"{BAD_NUMBER}: infinite"
     return float("nan") if text in nodata or any(_is(number, one) for one in nodata) else number
+
+
+_LARGE: Final = 1e300
 
 
 def _is(number: float, text: str) -> bool:

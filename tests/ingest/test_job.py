@@ -373,30 +373,3 @@ def test_small_inputs_start_no_spark(network: Path, tmp_path: Path, now_ns: int)
         "assert not [name for name in sys.modules if name.startswith(('pyspark', 'py4j'))]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-
-
-def test_the_files_that_must_fail_do(network: Path, tmp_path: Path, now_ns: int) -> None:
-    faults = Path(__file__).parents[2] / "station_data" / "faults"
-    for path in faults.iterdir():
-        if path.suffix in (".txt", ".csv"):
-            shutil.copy(path, network)
-    feed = '[[feed]]\nname = "csv"\nfiles = "*.csv"\nformat = "csv"\n[[station]]\nid = "4"\n'
-    with (network / "deployment.toml").open("a") as stream:
-        stream.write("\n" + feed)
-    report = ingest([network], tmp_path / "a", now_ns=now_ns)
-    assert {reject.file for reject in Archive.open(tmp_path / "a").rejects()} == {
-        "truncated.txt",
-        "empty.txt",
-        "binary.txt",
-        "bad_row.txt",
-        "short_row.txt",
-        "bad_date.csv",
-    }
-    assert set(report.rejects) == {
-        "cut off",
-        "empty file",
-        "binary",
-        "bad number",
-        "wrong number of fields",
-        "impossible date",
-    }

@@ -1,5 +1,6 @@
 """What files tell reaches the archive; what a deployment says goes first; stations that move, miss, or lie far off."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from ingest.job import ingest
 from ingest.mapping import Column
 from ingest.parsers.told import COMMON, Told, ToldColumn, column_of, station_at, unit_of
 from ingest.telling import _stations, far_off
+
+ROOT = Path(__file__).parents[2]
+DEPLOYMENTS = ROOT / "station_data" / "deployments"
+KNMI = ROOT.parent / "shared" / "data" / "knmi_10min"
 
 HEADER = """SMET 1.1 ASCII
 [HEADER]
@@ -191,3 +196,36 @@ def test_a_column_keeps_what_the_deployment_gives() -> None:
     assert (told.variable, told.unit, told.height_m, told.replicate) == ("t", "K", 2.0, 3)
     assert (told.statistic, told.interval_s, told.stamp) == ("sample", 60.0, "end")
     assert column.told(None) is column
+
+
+def test_uplinks_of_a_network_are_mapped_by_the_example(tmp_path: Path, now_ns: int) -> None:
+    """Fields and stations by pattern, units converted, and what nothing maps told."""
+    uplink = {"end_device_ids": {"device_id": "weather-north"}, "received_at": "2021-10-07T10:00:01Z"}
+    payload = {"air": {"temperature": 12.5, "pressure": 990}, "wind": {"speed": 36.0}}
+    uplink["uplink_message"] = {
+        "f_cnt": 3,
+        "decoded_payload": payload,
+        "rx_metadata": [{"time": "2021-10-07T10:00:00Z"}],
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(uplink) + "\n")
+    deployment = DEPLOYMENTS / "things.toml"
+    report = ingest([tmp_path / "a.jsonl"], tmp_path / "archive", deployment=deployment, now_ns=now_ns)
+    archive = Archive.open(tmp_path / "archive")
+    wind = archive.read("wind_speed")
+    assert (wind.value.tolist(), wind.time_ns.tolist()) == ([10.0], [parse_instant("2021-10-07T10:00Z")])
+    assert wind.arrival_ns.tolist() == [parse_instant("2021-10-07T10:00:01Z")]
+    assert [(s.station, s.height_m, s.interval_s) for s in archive.series("wind_speed")] == [("north", 3.0, 600.0)]
+    assert "columns that nothing maps were left out: air.pressure" in report.warnings
+
+
+def test_the_example_for_knmi_says_that_stamps_are_ends(tmp_path: Path, now_ns: int) -> None:
+    if not KNMI.is_dir():
+        pytest.skip("the real station files ../shared/data/knmi_10min are not here")
+    report = ingest([KNMI], tmp_path / "archive", deployment=DEPLOYMENTS / "knmi.toml", now_ns=now_ns)
+    archive = Archive.open(tmp_path / "archive")
+    assert report.rows == 55 * 144
+    assert {(s.height_m, s.statistic, s.stamp, s.interval_s) for s in archive.series("air_temperature")} == {
+        (1.5, "mean", "end", 600.0),
+        (0.1, "min", "end", 600.0),
+    }
+    assert {(s.height_m, s.stamp) for s in archive.series("wind_speed")} == {(10.0, "end")}

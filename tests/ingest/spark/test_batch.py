@@ -1,13 +1,18 @@
 """Parsing on Spark makes the archive that parsing in this process makes."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import ingest.job as job
 from hypergrid.errors import Rejected
+from hypergrid.store import Archive
 from ingest.job import ingest
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
@@ -35,6 +40,31 @@ def test_both_engines_make_the_same_archive(
     # a session that somebody else started is left to them
     assert spark.range(3).count() == 3
     assert ingest([network], tmp_path / "there", now_ns=now_ns, engine="spark").snapshot is None
+
+
+def test_documents_and_long_rows_are_the_same_on_both(
+    spark: SparkSession, tmp_path: Path, now_ns: int, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = np.arange(200)
+    for n in range(200):
+        envelope = {"station": f"s{n % 3}", "time": 1577836800 + 60 * n, "received_at": 1577836900 + 60 * n}
+        with (folder / "a.jsonl").open("a") as stream:
+            # one field, or two of which one has nothing
+            stream.write(json.dumps(envelope | ({"t": n} if n % 2 else {"rh": n, "t": None})) + "\n")
+    with (folder / "a.jsonl").open("a") as stream:
+        stream.write("spoilt\n")
+    table = pa.table({"time": pa.array(rows * 60, pa.timestamp("s")), "station": ["x", "y"] * 100, "v": rows * 0.5})
+    pq.write_table(table, folder / "b.parquet", row_group_size=40)
+    monkeypatch.setattr(job, "CHUNK_BYTES", 2000)
+    here = ingest([folder], tmp_path / "here", now_ns=now_ns, engine="inprocess")
+    there = ingest([folder], tmp_path / "there", now_ns=now_ns, engine="spark")
+    assert tell(tmp_path / "there") == tell(tmp_path / "here")
+    assert (here.rows, here.rejects, here.readings, here.missing) == (200 + 100 + 200, {"bad JSON": 1}, 500, 100)
+    arrivals = Archive.open(tmp_path / "here").read("rh").arrival_ns
+    assert sorted(arrivals.tolist()) == [(1577836900 + 60 * n) * 10**9 for n in range(0, 200, 2)]
+    assert there.stored == here.stored == 500
 
 
 def test_strict_on_spark_commits_nothing(spark: SparkSession, network: Path, tmp_path: Path, now_ns: int) -> None:
