@@ -53,10 +53,10 @@ class Inspector:
         tests = self.quality.tests(variable)
         if not len(given):
             return writer.readings(given)
-        if not tests:
-            self._sum_up(given, tests)
-            return writer.readings(given)
         new = given.ordered()
+        if not tests:
+            self._sum_up(new)
+            return writer.readings(new)
         reach_ns = self.reach_ns(tests, new)
         first, last = int(new.time_ns.min()), int(new.time_ns.max())
         around = Window(first - 2 * reach_ns, last + 2 * reach_ns + 1)
@@ -74,7 +74,8 @@ class Inspector:
                 near & ((context.flag != flags) | (context.tests_or_none_set() != bits)) & (context.flag != MISSING)
             )
             self.revised += writer.flags(replace(context, flag=flags, tests=bits).take(changed & ~came.is_new))
-        self._sum_up(new, tests)
+        self._sum_up(new)
+        count_gaps(self.summary, context, tests, came.is_new)
         return stored
 
     def reach_ns(self, tests: VariableTests, readings: Readings) -> int:
@@ -85,10 +86,10 @@ class Inspector:
         old = writer.read(name, window=around)
         return old if new is None or not len(new) else together(old, new.ordered())[0]
 
-    def _sum_up(self, readings: Readings, tests: VariableTests) -> None:
-        count(self.summary, readings, tests)
+    def _sum_up(self, readings: Readings) -> None:
+        self.summary.add(readings.series, readings.index, readings.flag, readings.tests_or_none_set())
         if self.quality.zone_guard and readings.series[0].variable == RADIATION:
-            self.guard.add(readings.ordered())
+            self.guard.add(readings)
 
     def suspicions(self) -> list[ZoneSuspicion]:
         """Return the stations whose clocks the radiation of this run says are hours off."""
@@ -96,13 +97,13 @@ class Inspector:
         return self.guard.suspicions({name: (p.lon, p.lat, p.elevation_m) for name, p in places.items()})
 
 
-def count(summary: Summary, readings: Readings, tests: VariableTests) -> None:
-    """Count flags, tests and gaps of readings ordered by series, then time."""
-    summary.add(readings.series, readings.index, readings.flag, readings.tests_or_none_set())
+def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted: NDArray[np.bool_]) -> None:
+    """Count the pauses that end with a wanted reading, shape (context,); `context` is ordered by series, then time."""
     if tests.gap:
-        usable = readings.take(readings.flag != MISSING)
+        present = np.flatnonzero(context.flag != MISSING)
+        usable = context.take(present)
         before = pauses(Line(usable.index, usable.time_ns, usable.value), tests.gap.hours)
-        summary.add_gaps(usable.series, usable.index[before])
+        summary.add_gaps(usable.series, usable.index[before[wanted[present[before + 1]]]])
 
 
 def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:

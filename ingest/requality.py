@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
-from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Writer
 from hypergrid.streams.elements import Readings
 from hypergrid.times import Window
 from hypergrid.tokens import token
 from hypergrid.units import Variable
-from ingest.judging import count, places_of, reach_ns
+from ingest.judging import count_gaps, places_of, reach_ns
 from ingest.mapping import load
 from ingest.quality.declared import from_json
 from ingest.quality.judge import judge
@@ -103,9 +103,11 @@ def run_quality(
             window = archive.extent(name)
             for part, done in _parts(archive, name, window):
                 progress(name, done)
-                old, new = _judged(writer, archive, variable, tests, part)
-                count(before, old, tests)
-                count(after, new, tests)
+                context, judged, inside = _judged(writer, archive, variable, tests, part)
+                old, new = context.take(inside), judged.take(inside)
+                for summary, readings_of in ((before, old), (after, new)):
+                    summary.add(old.series, old.index, readings_of.flag, readings_of.tests_or_none_set())
+                    count_gaps(summary, context, tests, inside)
                 if name == RADIATION:
                     guard.add(new)
                 readings += len(new)
@@ -133,16 +135,13 @@ def _parts(archive: Archive, name: str, window: Window | None) -> Iterator[tuple
 
 def _judged(
     writer: Writer, archive: Archive, variable: Variable, tests: VariableTests, part: Window
-) -> tuple[Readings, Readings]:
-    """Return the readings within a window as they are, and with new flags; judged with those around them."""
+) -> tuple[Readings, Readings, NDArray[np.bool_]]:
+    """Return the readings within a window and around it, the same with new flags, and which lie within it."""
     inside = writer.read(variable.name, window=part)
-    if not len(inside):
-        return inside, inside
     reach = reach_ns(tests, inside, archive.slice_s)
     around = Window(part.start_ns - reach, part.stop_ns + reach)
     context = writer.read(variable.name, window=around)
     others = {name: writer.read(name, window=around) for name in tests.companions}
     judged = judge(context, tests, places_of(context.series, archive.stations), others)
     rows = (context.time_ns >= part.start_ns) & (context.time_ns < part.stop_ns)
-    flag = np.where(context.flag == MISSING, MISSING, judged.flag).astype(np.uint8)
-    return inside, replace(context, flag=flag, tests=judged.tests).take(rows)
+    return context, replace(context, flag=judged.flag, tests=judged.tests), rows
