@@ -13,6 +13,7 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotAnArchive, NotFound
+from hypergrid.store.as_of import counts_by, extent_by, known_by
 from hypergrid.store.attributes import decode_station
 from hypergrid.store.cells import Slices
 from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder
@@ -21,10 +22,10 @@ from hypergrid.store.lock import exclusive
 from hypergrid.store.reading import count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
 from hypergrid.store.root import Root
-from hypergrid.store.variable_group import VariableGroup
+from hypergrid.store.variable_group import Extent, VariableGroup
 from hypergrid.store.writer import Writer
 from hypergrid.streams.elements import Readings, Series, Station
-from hypergrid.times import Window
+from hypergrid.times import Window, format_instant
 from hypergrid.topology.layer import Layer
 from hypergrid.units import Variable
 
@@ -51,21 +52,34 @@ class Archive:
         Length of a slice [s].
     snapshot
         Id of the snapshot that is read.
+    as_of_ns
+        Only what had arrived by this instant is read [ns since 1970 UTC]; None: all (`as_of`).
     """
 
-    def __init__(self, path: Path, identity: Identity, repository: icechunk.Repository, snapshot: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity,
+        repository: icechunk.Repository,
+        snapshot: str,
+        *,
+        as_of_ns: int | None = None,
+    ) -> None:
         self.path = path
         self.name = identity.name
         self.slice_s = identity.slice_ns / 1e9
         self.snapshot = snapshot
+        self.as_of_ns = as_of_ns
         self._identity = identity
         self._slices = Slices(identity.slice_ns)
         self._repository = repository
         self._groups: dict[str, VariableGroup] = {}
+        self._extents: dict[str, Extent | None] = {}
 
     def __repr__(self) -> str:
-        """Name the folder and the snapshot."""
-        return f"Archive({str(self.path)!r}, snapshot={self.snapshot!r})"
+        """Name the folder, the snapshot, and the instant as of which it is read."""
+        as_of = "" if self.as_of_ns is None else f", as_of={format_instant(self.as_of_ns)!r}"
+        return f"Archive({str(self.path)!r}, snapshot={self.snapshot!r}{as_of})"
 
     @classmethod
     def create(
@@ -115,8 +129,10 @@ class Archive:
         return cls.open(folder)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, snapshot: str | None = None) -> "Archive":
-        """Return the archive in a folder, at a snapshot, or at the newest one.
+    def open(
+        cls, path: str | os.PathLike[str], *, snapshot: str | None = None, as_of_ns: int | None = None
+    ) -> "Archive":
+        """Return the archive in a folder, at a snapshot, or at the newest one; perhaps `as_of` an instant.
 
         Raises
         ------
@@ -133,7 +149,7 @@ class Archive:
         except icechunk.IcechunkError as error:
             message = f"{folder} is a damaged archive: {_STORE}/ cannot be opened; restore it from a copy"
             raise NotAnArchive(message) from error
-        archive = cls(folder, identity, repository, head)
+        archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns)
         if snapshot in (None, head):
             return archive
         existing = [one.id for one in archive.snapshots]
@@ -141,6 +157,17 @@ class Archive:
             unknown = NotFound.among("snapshot", snapshot, existing)
             raise unknown
         return archive._at(str(snapshot))
+
+    def as_of(self, time_ns: int | None) -> "Archive":
+        """Return the archive at the same snapshot as if only what had arrived by an instant were known; None: all.
+
+        Readings, what they replaced, counts and extents are those of an archive that got nothing else. What is not
+        stored with its arrival is that of the snapshot: flags that tests gave later, stations, layers, series, files
+        and rejects (`hypergrid.store.as_of`).
+        """
+        if time_ns == self.as_of_ns:
+            return self
+        return Archive(self.path, self._identity, self._repository, self.snapshot, as_of_ns=time_ns)
 
     def latest(self) -> "Archive":
         """Return the archive at its newest snapshot: this object where it reads that one already.
@@ -216,7 +243,7 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        extent = self._group(variable).extent
+        extent = self._extent(variable)
         return Window(self._slices.start_ns(extent[0]), self._slices.start_ns(extent[1] + 1)) if extent else None
 
     def read(
@@ -249,7 +276,13 @@ class Archive:
             There is no such variable, or no such series.
         """
         source = self._group(variable)
-        return read(source, self._slices, window=window, series=series, superseded=superseded, tests=tests)
+        if self.as_of_ns is None:
+            return read(source, self._slices, window=window, series=series, superseded=superseded, tests=tests)
+        current, replaced = (
+            read(source, self._slices, window=window, series=series, superseded=before, tests=tests)
+            for before in (False, True)
+        )
+        return known_by(current, replaced, self.as_of_ns)[superseded]
 
     @property
     def quality(self) -> Mapping[str, object]:
@@ -264,7 +297,8 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        return self._group(variable).readings
+        group = self._group(variable)
+        return group.readings if self.as_of_ns is None else counts_by(group, self._slices, self.as_of_ns)["readings"]
 
     def rejects(self) -> list[Reject]:
         """Return what could not be read, in the order of the commits."""
@@ -340,7 +374,7 @@ class Archive:
         return vacant
 
     def _at(self, snapshot: str) -> "Archive":
-        return Archive(self.path, self._identity, self._repository, snapshot)
+        return Archive(self.path, self._identity, self._repository, snapshot, as_of_ns=self.as_of_ns)
 
     @cached_property
     def _root(self) -> Root:
@@ -353,15 +387,20 @@ class Archive:
             self._groups[variable] = VariableGroup.load(self._root.group, variable)
         return self._groups[variable]
 
+    def _extent(self, variable: str) -> Extent | None:
+        if variable not in self._extents:
+            group = self._group(variable)
+            found = group.extent if self.as_of_ns is None else extent_by(group, self._slices, self.as_of_ns)
+            self._extents[variable] = found
+        return self._extents[variable]
+
     def _counts(self, group: VariableGroup) -> dict[str, int]:
-        return {
-            "series": len(group.series),
-            "readings": group.readings,
-            "values": group.readings - group.missing,
-            "missing": group.missing,
-            "superseded": group.superseded,
-            "slices": count_slices(group),
-        }
+        if self.as_of_ns is None:
+            found = {"readings": group.readings, "missing": group.missing, "superseded": group.superseded}
+            found["slices"] = count_slices(group)
+        else:
+            found = counts_by(group, self._slices, self.as_of_ns)
+        return {"series": len(group.series), "values": found["readings"] - found["missing"], **found}
 
 
 def _storage(folder: Path) -> icechunk.Storage:
