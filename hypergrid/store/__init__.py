@@ -4,10 +4,12 @@ The only folder that knows Icechunk and the layout of the Zarr arrays; `README.m
 """
 
 from hypergrid.store.archive import Archive
+from hypergrid.store.changes import Change, compared, told
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.records import Conservation, FileEntry, Reject, Snapshot
 from hypergrid.store.writer import Writer
 
 __all__ = [
-    "Archive", "Conservation", "FileEntry", "LayerChange", "LayerEntry", "Layers", "Reject", "Snapshot", "Writer",
+    "Archive", "Change", "Conservation", "FileEntry", "LayerChange", "LayerEntry", "Layers", "Reject", "Snapshot",
+    "Writer", "compared", "told",
 ]  # fmt: skip

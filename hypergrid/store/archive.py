@@ -19,7 +19,7 @@ from hypergrid.store.cells import Slices
 from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
-from hypergrid.store.reading import count_slices, read
+from hypergrid.store.reading import bands, count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
 from hypergrid.store.root import Root
 from hypergrid.store.variable_group import Extent, VariableGroup
@@ -245,6 +245,19 @@ class Archive:
         """
         extent = self._extent(variable)
         return Window(self._slices.start_ns(extent[0]), self._slices.start_ns(extent[1] + 1)) if extent else None
+
+    def spans(self, variable: str, most: int) -> Iterator[Window]:
+        """Yield windows that hold all of a variable's readings, each of at most so many chunks of slices, in order.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        group, extent = self._group(variable), self._extent(variable)
+        if extent is not None:
+            for rows in bands(group, extent[0], extent[1] + 1, most):
+                yield Window(self._slices.start_ns(rows.start), self._slices.start_ns(rows.stop))
 
     def read(
         self,

@@ -80,12 +80,12 @@ def _read_cells(
                 yield found if window is None else found.take(_within(found.time_ns, window))
 
 
-def bands(source: VariableGroup, start: int, stop: int) -> Iterator[slice]:
-    """Yield the slices from start to stop as far as their chunks hold readings, in runs of at most `RUN_CHUNKS`."""
+def bands(source: VariableGroup, start: int, stop: int, most: int = RUN_CHUNKS) -> Iterator[slice]:
+    """Yield the slices from start to stop as far as their chunks hold readings, in runs of at most `most` chunks."""
     chunks = source.chunks
     for run in consecutive(chunks[(chunks >= start // CHUNK_SLICES) & (chunks * CHUNK_SLICES < stop)]):
-        for first in range(0, len(run), RUN_CHUNKS):
-            some = run[first : first + RUN_CHUNKS]
+        for first in range(0, len(run), most):
+            some = run[first : first + most]
             yield slice(max(start, int(some[0]) * CHUNK_SLICES), min(stop, (int(some[-1]) + 1) * CHUNK_SLICES))
 
 

@@ -1,0 +1,92 @@
+"""The commands about an archive as a whole: its snapshots and what changed between them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+
+import typer
+
+from hypergrid.console import show_json, show_table, stages
+from hypergrid.errors import InvalidQuery
+from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.store import Archive, Change, compared, told
+from hypergrid.streams.elements import Series
+from hypergrid.times import Window, format_instant
+
+SHOWN: Final = 4
+"""Runs and series of a change that a table shows; --json has all."""
+
+
+def snapshots(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="OLDER NEWER", help="Say what changed between two snapshots, by their ids."),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="With --diff: compare the readings, not what the commits tell.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the committed versions, newest first; or say which slices and series changed between two of them."""
+    folder = placed(place, archive)
+    if diff is None:
+        if exact:
+            message = "--exact goes with --diff OLDER NEWER, the snapshots that are to be compared"
+            raise InvalidQuery(message)
+        opened = Archive.open(folder)
+        _show_snapshots(opened, as_json=as_json)
+        return
+    with stages(quiet=as_json) as tell:
+        older, newer = (Archive.open(folder, snapshot=one) for one in diff)
+        changes = compared(older, newer, progress=tell) if exact else told(newer, older.snapshot)
+    if as_json:
+        show_json([_as_json(change) for change in changes])
+        return
+    columns = ("variable", "how", "readings", "series", "slices")
+    rows = [(c.variable, c.kind, _count(c), _some(c.series, _name), _some(c.runs, _span)) for c in changes]
+    show_table(f"From {diff[0]} to {diff[1]}", columns, rows)
+
+
+def _show_snapshots(opened: Archive, *, as_json: bool) -> None:
+    rows = [(s.id, format_instant(s.time_ns), s.message) for s in opened.snapshots]
+    columns = ("snapshot", "committed", "what")
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        show_table(f"Snapshots of {opened.name}", columns, rows)
+
+
+def _as_json(change: Change) -> dict[str, Any]:
+    return {
+        "variable": change.variable,
+        "how": change.kind,
+        "readings": change.readings,
+        "slices": [{"from": format_instant(run.start_ns), "to": format_instant(run.stop_ns)} for run in change.runs],
+        "series": [{key: value for key, value in asdict(one).items() if key != "variable"} for one in change.series],
+    }
+
+
+def _count(change: Change) -> object:
+    return "not told" if change.readings is None else change.readings
+
+
+def _name(series: Series) -> str:
+    height = "" if series.height_m is None else f" {series.height_m:g} m"
+    return f"{series.station}{height}"
+
+
+def _span(window: Window) -> str:
+    return f"{format_instant(window.start_ns)} to {format_instant(window.stop_ns)}"
+
+
+def _some(listed: Sequence[Any], text: Callable[[Any], str]) -> str:
+    shown = ", ".join(text(one) for one in listed[:SHOWN])
+    more = f" and {len(listed) - SHOWN:,} more" if len(listed) > SHOWN else ""
+    return f"{len(listed):,}: {shown}{more}" if listed else "not told"
+
+
+COMMANDS: Final = (snapshots,)
+"""What the command line registers."""
