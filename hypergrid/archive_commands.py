@@ -1,15 +1,17 @@
-"""The commands about an archive as a whole: its snapshots and what changed between them."""
+"""The commands about an archive as a whole: its snapshots, what changed between them, and whether it is whole."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from hypergrid.console import show_json, show_table, stages
-from hypergrid.errors import InvalidQuery
-from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
-from hypergrid.store import Archive, Change, compared, told
+from hypergrid.console import Stage, say, show_json, show_table, stages
+from hypergrid.errors import InvalidQuery, NotAnArchive
+from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
+from hypergrid.store import MARKER, Archive, Change, Defect, compared, told
 from hypergrid.streams.elements import Series
 from hypergrid.times import Window, format_instant
 
@@ -88,5 +90,39 @@ def _some(listed: Sequence[Any], text: Callable[[Any], str]) -> str:
     return f"{len(listed):,}: {shown}{more}" if listed else "not told"
 
 
-COMMANDS: Final = (snapshots,)
+def check(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    snapshot: SnapshotOption = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read all raw copies too, and compare their hashes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Examine an archive; name everything that is wrong, and what to do. Exit status 1 where something is."""
+    folder = placed(place, archive)
+    with stages(quiet=as_json) as tell:
+        defects, examined = _examined(folder, snapshot, tell, deep=deep)
+    if as_json:
+        show_json({"archive": str(folder), "snapshot": examined, "defects": [one.to_json() for one in defects]})
+    elif defects:
+        rows = [(one.kind, one.where, one.what, one.remedy) for one in defects]
+        show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
+    else:
+        say(f"{folder} is whole: nothing is wrong with snapshot {examined}")
+    if defects:
+        sys.exit(1)
+
+
+def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) -> tuple[list[Defect], str | None]:
+    try:
+        opened = Archive.open(folder, snapshot=snapshot)
+    except NotAnArchive as error:
+        if not (folder / MARKER).is_file():
+            raise
+        remedy = "restore the archive from a copy, or ingest its raw files into a new one"
+        return [Defect("unreadable", str(folder), str(error), remedy)], None
+    return list(opened.check(deep=deep, progress=tell)), opened.snapshot
+
+
+COMMANDS: Final = (snapshots, check)
 """What the command line registers."""

@@ -1,7 +1,7 @@
 """An archive, seen at one snapshot, and the commits that follow it."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from hypergrid.errors import NotAnArchive, NotFound
 from hypergrid.store.as_of import counts_by, extent_by, known_by
 from hypergrid.store.attributes import decode_station
 from hypergrid.store.cells import Slices
+from hypergrid.store.checks import Defect, check_store, examine
 from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
@@ -33,6 +34,8 @@ _STORE = "store"
 _LOCK = "lock"
 _BRANCH = "main"
 _SHORTEST_SLICE_S = 0.01
+GRACE_S = 3600.0
+"""How long what no snapshot uses any more is kept for those who read it yet [s]."""
 
 if "ICECHUNK_LOG" not in os.environ:
     # It warns at each start that commits to a file system are unsafe; the lock is what makes them safe.
@@ -377,6 +380,30 @@ class Archive:
         batch = f"no layer {name} after {self.latest().snapshot}"
         with self.commit(batch=batch, message=f"layer {name} removed", now_ns=now_ns) as writer:
             return writer.remove_layer(name)
+
+    def check(
+        self,
+        *,
+        deep: bool = False,
+        grace_s: float = GRACE_S,
+        progress: Callable[[str, float], None] = lambda _name, _done: None,
+    ) -> Iterator[Defect]:
+        """Yield what is wrong with the archive at this snapshot, each with what to do.
+
+        Parameters
+        ----------
+        deep
+            Read every raw copy as well, and compare its content with the hash that it was kept under.
+        grace_s
+            Objects of no snapshot that are younger than this are left out: maintenance does not remove them yet [s].
+        progress
+            Called with what is examined, and the fraction of it that is done.
+        """
+        yield from examine(self.path, self._root, self._slices, deep=deep, progress=progress)
+        progress("store", 0.0)
+        with exclusive(self.path / _LOCK):
+            yield from check_store(self._repository, self.path / _STORE, grace_s=grace_s)
+        progress("store", 1.0)
 
     def discard(self) -> bool:
         """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""

@@ -233,6 +233,13 @@ class Writer:
         """Add to the ledger of files."""
         self._files += self._count(self._root.add("files", list(files)))
 
+    def described_by(self, kept: Mapping[str, str]) -> None:
+        """Remember raw copies that hold no readings, but tell how others are read: names by SHA-256."""
+        stored = self._root.described_by
+        if not kept.items() <= stored.items():
+            self._root.described_by = {**stored, **kept}
+            self.changed = True
+
     def finish(self) -> Json | None:
         """Write what is pending; return the snapshot's metadata, or None where nothing changed."""
         if self.already_committed or not self.changed:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -84,3 +85,25 @@ def test_a_difference_that_cannot_be_told_is_refused(archive: Archive) -> None:
     assert (status, "unknown snapshot 'nothing'" in told) == (2, True)
     status, _, told = run("snapshots", archive.path, "--exact")
     assert (status, "--exact goes with --diff" in told) == (2, True)
+
+
+def test_check_says_that_an_archive_is_whole_or_what_is_wrong(archive: Archive) -> None:
+    status, out, told = run("check", archive.path)
+    assert (status, out, f"is whole: nothing is wrong with snapshot {archive.snapshot}" in told) == (0, "", True)
+    (archive.path / "staging" / "left").mkdir(parents=True)
+    status, out, _ = run("check", archive.path, "--json")
+    found = json.loads(out)
+    assert (status, found["snapshot"]) == (1, archive.snapshot)
+    assert [(one["kind"], one["where"]) for one in found["defects"]] == [("orphan", "staging/left")]
+    status, out, _ = run("check", "--archive", archive.path)
+    assert (status, "staging/left" in out, "what to do" in out) == (1, True, True)
+
+
+def test_check_of_an_archive_that_cannot_be_opened(archive: Archive, tmp_path: Path) -> None:
+    shutil.rmtree(archive.path / "store")
+    status, out, _ = run("check", archive.path, "--json")
+    assert (status, "damaged archive" in json.loads(out)["defects"][0]["what"]) == (1, True)
+    (archive.path / "hypergrid.json").write_text("{}")
+    (found,) = json.loads(run("check", archive.path, "--json")[1])["defects"]
+    assert "restore" in found["remedy"]
+    assert run("check", tmp_path)[0] == 2
