@@ -1,6 +1,7 @@
-"""The commands about an archive as a whole: its snapshots, what changed between them, and whether it is whole."""
+"""The commands about an archive as a whole: its snapshots and what changed, whether it is whole, its readings."""
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypergrid.errors import InvalidQuery, NotAnArchive
 from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
 from hypergrid.store import MARKER, Archive, Change, Defect, compared, told
 from hypergrid.streams.elements import Series
-from hypergrid.times import Window, format_instant
+from hypergrid.times import Window, format_instant, parse_instant
 
 SHOWN: Final = 4
 """Runs and series of a change that a table shows; --json has all."""
@@ -124,5 +125,50 @@ def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) ->
     return list(opened.check(deep=deep, progress=tell)), opened.snapshot
 
 
-COMMANDS: Final = (snapshots, check)
+def export(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .csv, .parquet, .nc or .smet.")],
+    variable: Annotated[list[str] | None, typer.Option(help="Only this variable; may be given again.")] = None,
+    station: Annotated[list[str] | None, typer.Option(help="Only this station; may be given again.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="First instant, as 2007-10-01.")] = None,
+    stop: Annotated[str | None, typer.Option("--to", help="First instant that is left out.")] = None,
+    flag: Annotated[list[int] | None, typer.Option(help="Only this flag of QARTOD; may be given again.")] = None,
+    snapshot: SnapshotOption = None,
+    as_of: Annotated[str | None, typer.Option(help="Only what had arrived by this instant, as it was then.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write readings, not surfaces, to files that others read, and that ingest reads back."""
+    from hypergrid.reading_files import Selection, export_readings  # noqa: PLC0415 - only this command writes files
+
+    until = None if as_of is None else parse_instant(as_of)
+    opened = Archive.open(placed(place, archive), snapshot=snapshot, as_of_ns=until)
+    chosen = Selection(tuple(variable or ()), tuple(station or ()), _window(start, stop), tuple(flag or ()))
+    begun = time.monotonic()
+    with stages(quiet=as_json) as tell:
+        done = export_readings(opened, out, chosen, progress=lambda fraction: tell("export", fraction))
+    summary = {
+        "files": [str(path) for path in done.files], "readings": done.readings, "snapshot": done.snapshot,
+        "seconds": round(time.monotonic() - begun, 3),
+    }  # fmt: skip
+    if as_json:
+        show_json(summary)
+        return
+    listed = ", ".join(str(path) for path in done.files[:SHOWN])
+    more = f" and {len(done.files) - SHOWN} more" if len(done.files) > SHOWN else ""
+    say(f"{listed}{more}: {done.readings:,} readings of snapshot {done.snapshot}, {summary['seconds']} s")
+
+
+def _window(start: str | None, stop: str | None) -> Window | None:
+    if start is None and stop is None:
+        return None
+    first, last = (FIRST_INSTANT if start is None else start), (LAST_INSTANT if stop is None else stop)
+    return Window.parse(first, last)
+
+
+FIRST_INSTANT, LAST_INSTANT = "1900-01-01", "2261-12-31"
+"""Where an export begins and ends unless it is told: where an archive does."""
+
+COMMANDS: Final = (snapshots, check, export)
 """What the command line registers."""

@@ -107,3 +107,21 @@ def test_check_of_an_archive_that_cannot_be_opened(archive: Archive, tmp_path: P
     (found,) = json.loads(run("check", archive.path, "--json")[1])["defects"]
     assert "restore" in found["remedy"]
     assert run("check", tmp_path)[0] == 2
+
+
+def test_export_writes_readings(archive: Archive, tmp_path: Path) -> None:
+    words = ("export", archive.path, "-o", tmp_path / "out.csv", "--station", "a", "--from", "1970-01-01T00:02Z")
+    status, out, _ = run(*words, "--to", "1970-01-01T00:05Z", "--json")
+    summary = json.loads(out)
+    assert (status, summary["readings"], summary["snapshot"]) == (0, 3, archive.snapshot)
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[1] == "a,1970-01-01T00:02:00Z,air_temperature,0,degC,2,,1970-01-01T00:02:00Z"
+    assert len(lines) == 4
+    status, _, told = run("export", "--archive", archive.path, "-o", tmp_path / "out.nc", "--variable", AIR)
+    assert (status, "24 readings of snapshot" in told) == (0, True)
+    status, out, _ = run(
+        "export", archive.path, "-o", tmp_path / "then.csv", "--as-of", "1970-01-01T00:05:30Z", "--flag", "2", "--json"
+    )
+    assert (status, json.loads(out)["readings"]) == (0, 12)
+    status, _, told = run("export", archive.path, "-o", tmp_path / "out.xls")
+    assert (status, "unknown ending" in told) == (2, True)
