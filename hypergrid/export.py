@@ -27,6 +27,8 @@ class Format:
     to_bytes: Callable[[xr.Dataset], bytes]
 
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 FORMATS: Registry[Format] = Registry("result format")
 """Formats by name."""
 
@@ -45,7 +47,20 @@ def _csv(dataset: xr.Dataset) -> bytes:
     frame["unit"] = dataset["value"].attrs.get("units", "")
     written = {time: _instant(time) for time in frame["time"].unique()}
     frame["time"] = frame["time"].map(written)
+    for name in frame.select_dtypes(["object", "string"]):
+        frame[name] = frame[name].map(_harmless)
     return str(frame.to_csv(index=False)).encode()
+
+
+def _harmless(cell: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula: stations may be called anything."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def _instant(time: pd.Timestamp) -> str:

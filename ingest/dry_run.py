@@ -28,6 +28,7 @@ from ingest.sources.folder import (
 
 DECLARED: Final = "the deployment file says so"
 TOLD: Final = "the file tells"
+AS_FORMAT: Final = "as the format has it; UTC where it does not say: set timezone if clocks showed another"
 NO_ZONE: Final = "nobody says: taken as UTC; set timezone if clocks showed another"
 
 
@@ -73,7 +74,8 @@ class Source:
         if "timezone" in self.feed.options.given:
             return self.layout.options.timezone, DECLARED
         if self.layout.zoned is None and self.feed.format != "csv":
-            return self.layout.options.timezone, TOLD
+            other = self.layout.options.timezone != self.feed.options.timezone
+            return self.layout.options.timezone, TOLD if other else AS_FORMAT
         return self.layout.options.timezone, NO_ZONE
 
     def columns(self) -> list[ColumnSeen]:

@@ -2,6 +2,8 @@
 
 The loop changes nothing before it knows that there is room for what a tuple brings; where there is none it returns with
 what it needs and goes on later from the same tuple. So results do not depend on how arrivals are cut into pushes.
+
+Tried for speed, and no faster: one formula, without a choice, for both kinds of buckets (0.2 to 1.4 ns a tuple slower).
 """
 
 from typing import Any

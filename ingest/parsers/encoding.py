@@ -65,7 +65,7 @@ def encoding_of(head: bytes) -> tuple[str, str]:
         return UTF8, "its byte order mark"
     foreign = [line for line in head.splitlines() if not line.isascii()]
     wrong = [line for line in foreign if not _decodes(line)]
-    if not wrong or len(wrong) < len(foreign) - 1 or (len(wrong) < _LEAST_LINES and _is_row(wrong[0])):
+    if not wrong or len(wrong) < len(foreign) or (len(wrong) < _LEAST_LINES and _is_row(wrong[0])):
         return UTF8, ""
     text = b"\n".join(wrong)
     # Of a degree sign and an umlaut nobody can tell more.

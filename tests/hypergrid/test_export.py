@@ -93,6 +93,16 @@ def test_csv_has_a_row_a_cell_with_exact_numbers(results: dict[str, xr.Dataset],
     assert set(frame["unit"]) == {"degC"}
 
 
+def test_no_station_s_name_is_a_formula_in_csv() -> None:
+    names = ["=cmd|' /C calc'!A0", "@SUM(A1)", "-7", "A"]
+    data = xr.Dataset(
+        {"value": (("time", "series"), np.ones((1, 4)), {"units": "degC"})},
+        {"time": pd.to_datetime(["2007-10-01"]), "station": ("series", names)},
+    )
+    stations = pd.read_csv(io.BytesIO(to_bytes(data, "csv")), dtype=str)["station"].tolist()
+    assert stations == ["'=cmd|' /C calc'!A0", "'@SUM(A1)", "-7", "A"]
+
+
 def test_csv_keeps_fractions_of_seconds() -> None:
     array, _ = random_array(3, instants=3)
     array["time"] = array["time"] + np.timedelta64(250, "ms")

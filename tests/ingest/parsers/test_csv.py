@@ -89,7 +89,7 @@ def test_columns_of_text_are_no_readings() -> None:
     [
         (b"a,b\n1,2\n", "no header: a column 'time'"),
         (b"time,a,a\n", "column named twice: a"),
-        (b"time,\x81\x01\n", "binary"),
+        (b"time,\x81\x01\n", "invalid UTF-8"),
     ],
 )
 def test_a_file_without_a_usable_header_is_unreadable(head: bytes, reason: str) -> None:

@@ -5,12 +5,14 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from hypergrid.errors import NotFound
 from ingest.mapping import Deployment, from_mapping, load
-from ingest.parsers import Layout, ReadOptions, Unreadable
-from ingest.sources.folder import SourceFile, cut, discover, find_deployment, has_changed, layout_of, read
+from ingest.parsers import FORMATS, Layout, ReadOptions, Unreadable
+from ingest.sources.folder import SourceFile, cut, discover, find_deployment, has_changed, layout_of, parse, read
 from ingest.sources.raw import hash_of, keep, place_of, read_back, sweep
 
 LAYOUT = Layout(("time", "a"), ("a",), (), ReadOptions(), "s", 0, 0)
@@ -156,3 +158,17 @@ def test_raw_copies_are_kept_once_and_read_back(tmp_path: Path) -> None:
     sweep(raw)
     assert list(raw.rglob("*.zst")) == [copy]
     assert len(list(copy.parent.iterdir())) == 1
+
+
+def test_no_chunk_ends_within_an_hour_that_comes_twice(tmp_path: Path) -> None:
+    begin, stop = (np.datetime64(f"2007-10-{day}", "s").astype(np.int64) for day in (27, 30))
+    instants = np.arange(begin, stop, 20)
+    clocks = pd.to_datetime(instants, unit="s", utc=True).tz_convert("Europe/Zurich").strftime("%Y-%m-%d %H:%M:%S")
+    data = ("time,a\n" + "".join(f"{clock},1\n" for clock in clocks)).encode()
+    options = ReadOptions(timezone="Europe/Zurich")
+    layout = FORMATS["csv"].layout(data, "s", options)
+    found = cut(source(tmp_path / "s", data), 0, layout, "csv", chunk_bytes=7_000, first=0)
+    parsed = [parse(chunk) for chunk in found]
+    assert len(found) > 20
+    assert [bad for part in parsed for bad in part.bad] == []
+    np.testing.assert_array_equal(np.concatenate([part.time_ns for part in parsed]), instants * 10**9)
