@@ -4,6 +4,7 @@ The only folder that knows Icechunk and the layout of the Zarr arrays; `README.m
 """
 
 from hypergrid.store.archive import Archive
+from hypergrid.store.care import CARE, Care, Maintained
 from hypergrid.store.changes import Change, compared, told
 from hypergrid.store.checks import Defect
 from hypergrid.store.folder import MARKER
@@ -12,6 +13,6 @@ from hypergrid.store.records import Conservation, FileEntry, Reject, Snapshot
 from hypergrid.store.writer import Writer
 
 __all__ = [
-    "MARKER", "Archive", "Change", "Conservation", "Defect", "FileEntry", "LayerChange", "LayerEntry", "Layers",
-    "Reject", "Snapshot", "Writer", "compared", "told",
+    "CARE", "MARKER", "Archive", "Care", "Change", "Conservation", "Defect", "FileEntry", "LayerChange", "LayerEntry",
+    "Layers", "Maintained", "Reject", "Snapshot", "Writer", "compared", "told",
 ]  # fmt: skip

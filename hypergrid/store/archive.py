@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import NotAnArchive, NotFound
 from hypergrid.store.as_of import counts_by, extent_by, known_by
 from hypergrid.store.attributes import decode_station
+from hypergrid.store.care import CARE, Care, Maintained, cite, cited, is_due, maintain, release
 from hypergrid.store.cells import Slices
 from hypergrid.store.checks import Defect, check_store, examine
 from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder
@@ -34,8 +36,6 @@ _STORE = "store"
 _LOCK = "lock"
 _BRANCH = "main"
 _SHORTEST_SLICE_S = 0.01
-GRACE_S = 3600.0
-"""How long what no snapshot uses any more is kept for those who read it yet [s]."""
 
 if "ICECHUNK_LOG" not in os.environ:
     # It warns at each start that commits to a file system are unsafe; the lock is what makes them safe.
@@ -67,12 +67,14 @@ class Archive:
         snapshot: str,
         *,
         as_of_ns: int | None = None,
+        care: Care = CARE,
     ) -> None:
         self.path = path
         self.name = identity.name
         self.slice_s = identity.slice_ns / 1e9
         self.snapshot = snapshot
         self.as_of_ns = as_of_ns
+        self._care = care
         self._identity = identity
         self._slices = Slices(identity.slice_ns)
         self._repository = repository
@@ -133,9 +135,16 @@ class Archive:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], *, snapshot: str | None = None, as_of_ns: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        snapshot: str | None = None,
+        as_of_ns: int | None = None,
+        care: Care = CARE,
     ) -> "Archive":
         """Return the archive in a folder, at a snapshot, or at the newest one; perhaps `as_of` an instant.
+
+        Who commits to it maintains it as `care` says.
 
         Raises
         ------
@@ -152,13 +161,13 @@ class Archive:
         except icechunk.IcechunkError as error:
             message = f"{folder} is a damaged archive: {_STORE}/ cannot be opened; restore it from a copy"
             raise NotAnArchive(message) from error
-        archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns)
+        archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
             return archive
-        existing = [one.id for one in archive.snapshots]
-        if snapshot not in existing:
-            unknown = NotFound.among("snapshot", snapshot, existing)
-            raise unknown
+        if all(info.id != snapshot for info in archive._ancestry()) and snapshot not in archive.cited:
+            existing = [one.id for one in archive.snapshots]
+            message = f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
+            raise NotFound(message)
         return archive._at(str(snapshot))
 
     def as_of(self, time_ns: int | None) -> "Archive":
@@ -170,7 +179,9 @@ class Archive:
         """
         if time_ns == self.as_of_ns:
             return self
-        return Archive(self.path, self._identity, self._repository, self.snapshot, as_of_ns=time_ns)
+        return Archive(
+            self.path, self._identity, self._repository, self.snapshot, as_of_ns=time_ns, care=self._care
+        )  # fmt: skip
 
     def latest(self) -> "Archive":
         """Return the archive at its newest snapshot: this object where it reads that one already.
@@ -207,24 +218,40 @@ class Archive:
 
     @cached_property
     def snapshots(self) -> Sequence[Snapshot]:
-        """Snapshots, newest first, from the one that is read to the archive's creation."""
-        found = []
-        for one in self._repository.ancestry(snapshot_id=self.snapshot):
-            metadata = dict(one.metadata)
-            # Icechunk's own first snapshot, before the archive had its tables, is none of ours.
-            if "time_ns" in metadata:
-                found.append(Snapshot(one.id, int(metadata.pop("time_ns")), one.message, MappingProxyType(metadata)))
-        return tuple(found)
+        """Snapshots, newest first: from the one that is read to the oldest that has not expired, then cited ones."""
+        infos = list(self._ancestry())
+        known = {info.id for info in infos}
+        cited = [self._repository.lookup_snapshot(one) for one in self.cited if one not in known]
+        older = [info for info in cited if not infos or info.written_at < infos[-1].written_at]
+        older.sort(key=lambda info: info.written_at, reverse=True)
+        return tuple(found for info in (*infos, *older) if (found := _snapshot(info)) is not None)
+
+    @property
+    def cited(self) -> tuple[str, ...]:
+        """Ids of snapshots that exports and results cite; they do not expire."""
+        return cited(self._repository)
 
     def since(self, snapshot: str) -> Iterator[Snapshot | None]:
         """Yield the snapshots after an older one, newest first, and at last None where that one is not among them."""
-        for one in self._repository.ancestry(snapshot_id=self.snapshot):
-            if one.id == snapshot:
+        for info in self._ancestry():
+            if info.id == snapshot:
                 return
-            metadata = dict(one.metadata)
-            if "time_ns" in metadata:
-                yield Snapshot(one.id, int(metadata.pop("time_ns")), one.message, MappingProxyType(metadata))
+            if (found := _snapshot(info)) is not None:
+                yield found
         yield None
+
+    def _ancestry(self) -> Iterator[icechunk.SnapshotInfo]:
+        """Yield what is known of the snapshots, newest first, as far as they have not expired."""
+        infos = self._repository.ancestry(snapshot_id=self.snapshot)
+        while True:
+            try:
+                info = next(infos, None)
+            except icechunk.IcechunkError:
+                # This process remembers a parent that another one let expire meanwhile.
+                return
+            if info is None:
+                return
+            yield info
 
     def series(self, variable: str) -> tuple[Series, ...]:
         """Return a variable's series; their order is for ever, new ones are appended.
@@ -356,6 +383,10 @@ class Archive:
             metadata = writer.finish()
             if metadata is not None:
                 writer.snapshot = session.commit(message, metadata=_metadata(now_ns, metadata))
+                # What was committed is committed: that care fails is told when it is asked for by itself.
+                with suppress(icechunk.IcechunkError, OSError):
+                    if is_due(self.path, self.path / _STORE, self._care):
+                        self._maintain(self._care)
 
     def add_layer(self, layer: Layer, *, now_ns: int) -> LayerChange:
         """Commit a layer; return what became of it. The same content under its name again commits nothing.
@@ -381,11 +412,41 @@ class Archive:
         with self.commit(batch=batch, message=f"layer {name} removed", now_ns=now_ns) as writer:
             return writer.remove_layer(name)
 
+    def maintain(self, care: Care | None = None) -> Maintained:
+        """Let snapshots expire that were replaced long ago, and remove what no snapshot uses; cited snapshots stay.
+
+        Committers do so by themselves, after some commits.
+        """
+        with exclusive(self.path / _LOCK):
+            return self._maintain(care or self._care)
+
+    def _maintain(self, care: Care) -> Maintained:
+        # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
+        return maintain(self.path, self.path / _STORE, _BRANCH, now=datetime.now(UTC), care=care)
+
+    def cite(self) -> None:
+        """Let the snapshot that is read stay, with all that it holds, until it is released."""
+        with exclusive(self.path / _LOCK):
+            cite(self._repository, self.snapshot)
+
+    def release(self, snapshot: str) -> None:
+        """Let a snapshot that was cited expire like any other.
+
+        Raises
+        ------
+        NotFound
+            It was not cited.
+        """
+        with exclusive(self.path / _LOCK):
+            if not release(self._repository, snapshot):
+                unknown = NotFound.among("cited snapshot", snapshot, self.cited)
+                raise unknown
+
     def check(
         self,
         *,
         deep: bool = False,
-        grace_s: float = GRACE_S,
+        grace_s: float = CARE.keep_s,
         progress: Callable[[str, float], None] = lambda _name, _done: None,
     ) -> Iterator[Defect]:
         """Yield what is wrong with the archive at this snapshot, each with what to do.
@@ -408,13 +469,17 @@ class Archive:
     def discard(self) -> bool:
         """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""
         with exclusive(self.path / _LOCK):
-            vacant = len(self.latest().snapshots) == 1
+            # The creation is the one commit without a batch; after maintenance it is no longer there.
+            found = self.latest().snapshots
+            vacant = len(found) == 1 and found[0].metadata["batch"] == ""
             if vacant:
                 remove_folder(self.path)
         return vacant
 
     def _at(self, snapshot: str) -> "Archive":
-        return Archive(self.path, self._identity, self._repository, snapshot, as_of_ns=self.as_of_ns)
+        return Archive(
+            self.path, self._identity, self._repository, snapshot, as_of_ns=self.as_of_ns, care=self._care
+        )  # fmt: skip
 
     @cached_property
     def _root(self) -> Root:
@@ -445,6 +510,14 @@ class Archive:
 
 def _storage(folder: Path) -> icechunk.Storage:
     return icechunk.local_filesystem_storage(str(folder / _STORE))
+
+
+def _snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:
+    metadata = dict(info.metadata)
+    # Icechunk's own first snapshot, before the archive had its tables, is none of ours.
+    if "time_ns" not in metadata:
+        return None
+    return Snapshot(info.id, int(metadata.pop("time_ns")), info.message, MappingProxyType(metadata))
 
 
 def _metadata(now_ns: int, content: dict[str, object]) -> dict[str, object]:

@@ -1,0 +1,146 @@
+"""Maintenance: what keeps an archive of a commit a minute from growing without bound.
+
+Every commit leaves a snapshot, and the chunks and manifests that the next one replaces. Snapshots expire when another
+has been the newest for an hour; then what no snapshot uses is removed. Snapshots that somebody cites are tagged, and
+stay with all that they hold. Tables and cells need no compaction: each commit writes the last chunk of a table anew,
+whole, and Icechunk keeps the places of an array's chunks in one manifest.
+
+It runs under the archive's lock, so that no commit is at work. A reader has that hour to finish with a snapshot after
+it was replaced. A process that dies meanwhile leaves litter, which the next maintenance removes.
+"""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import icechunk
+
+MARKER: Final = "maintained.json"
+"""File of an archive that tells how many snapshots the last maintenance left."""
+_CITED: Final = "cited."
+_STAGED: Final = "#"
+"""What is in the name of a file that the file system's driver is writing, or died while it was."""
+
+
+@dataclass(frozen=True)
+class Care:
+    """When an archive is maintained by those who commit, and what is kept."""
+
+    keep_s: float = 3600.0
+    """How long a snapshot can be read after another became the newest [s]."""
+    every: int = 128
+    """Commits after which a committer maintains the archive."""
+    most: int = 1024
+    """Snapshots that are kept where commits follow one another fast."""
+    least_s: float = 300.0
+    """Even then, how long a snapshot can be read after another became the newest [s]."""
+
+
+CARE: Final = Care()
+"""What holds where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What a maintenance did."""
+
+    snapshots_expired: int
+    objects_removed: int
+    bytes_removed: int
+    snapshots_left: int
+    seconds: float
+    held_by: tuple[str, ...] = ()
+    """Branches that are at work, while which no snapshot expires."""
+
+
+def is_due(folder: Path, store: Path, care: Care) -> bool:
+    """Return whether `care.every` snapshots were added since the last maintenance."""
+    try:
+        left = int(json.loads((folder / MARKER).read_text())["snapshots_left"])
+    except (OSError, ValueError, KeyError, TypeError):
+        left = 0
+    with os.scandir(store / "snapshots") as entries:
+        return sum(1 for _ in entries) - left >= care.every
+
+
+def maintain(folder: Path, store: Path, branch: str, *, now: datetime, care: Care) -> Maintained:
+    """Let snapshots expire, and remove what none uses; called under the lock.
+
+    Parameters
+    ----------
+    folder, store
+        Folder of the archive, and that of its Icechunk repository.
+    branch
+        The branch that commits go to. While there are others no snapshot expires.
+    now
+        The present by the clock that Icechunk reads.
+    """
+    begun = time.monotonic()
+    # Opened anew: what another process let expire is in the memory of an older one.
+    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(store)))
+    written = [info.written_at for info in repository.ancestry(branch=branch)]
+    cutoff = _cutoff(written, now, care)
+    others = tuple(sorted(repository.list_branches() - {branch}))
+    expired = 0 if others else len(repository.expire_snapshots(cutoff))
+    # What is older and in no snapshot belongs to a commit that died, or to a snapshot that expired.
+    before = max(cutoff, now - timedelta(seconds=care.keep_s))
+    removed = repository.garbage_collect(now - timedelta(seconds=care.keep_s) if others else before)
+    objects = removed.chunks_deleted + removed.manifests_deleted + removed.snapshots_deleted
+    objects += removed.attributes_deleted + removed.transaction_logs_deleted
+    litter = list(_half_written(store, before))
+    size = sum(path.stat().st_size for path in litter)
+    for path in litter:
+        path.unlink(missing_ok=True)
+    left = sum(1 for _ in (store / "snapshots").iterdir())
+    done = Maintained(
+        expired, objects + len(litter), removed.bytes_deleted + size, left, time.monotonic() - begun, others
+    )  # fmt: skip
+    scratch = folder / f".{MARKER}"
+    scratch.write_text(json.dumps(asdict(done)) + "\n")
+    scratch.replace(folder / MARKER)
+    return done
+
+
+def _cutoff(written: list[datetime], now: datetime, care: Care) -> datetime:
+    """Return the instant before which snapshots, newest first, expire: the oldest that may still be read stays."""
+
+    def newest_at(instant: datetime) -> int:
+        return next((place for place, one in enumerate(written) if one <= instant), len(written) - 1)
+
+    oldest = newest_at(now - timedelta(seconds=care.keep_s))
+    if oldest >= care.most:
+        oldest = min(oldest, max(care.most - 1, newest_at(now - timedelta(seconds=min(care.keep_s, care.least_s)))))
+    return written[oldest]
+
+
+def _half_written(store: Path, before: datetime) -> Iterator[Path]:
+    for path in store.rglob(f"*{_STAGED}*"):
+        if path.is_file() and datetime.fromtimestamp(path.stat().st_mtime, UTC) < before:
+            yield path
+
+
+def cite(repository: icechunk.Repository, snapshot: str) -> None:
+    """Tag a snapshot, so that it stays with all that it holds; called under the lock."""
+    if snapshot not in cited(repository):
+        # Never a name that was there before: a tag that was deleted cannot be made again.
+        repository.create_tag(f"{_CITED}{snapshot}.{uuid.uuid4().hex}", snapshot)
+
+
+def release(repository: icechunk.Repository, snapshot: str) -> bool:
+    """Delete the tags of a snapshot that was cited; return whether there was one. It expires like any other."""
+    tags = [tag for tag in repository.list_tags() if tag.startswith(f"{_CITED}{snapshot}.")]
+    for tag in tags:
+        repository.delete_tag(tag)
+    return bool(tags)
+
+
+def cited(repository: icechunk.Repository) -> tuple[str, ...]:
+    """Return the ids of the snapshots that were cited."""
+    tags = [tag for tag in repository.list_tags() if tag.startswith(_CITED)]
+    return tuple(sorted({tag.removeprefix(_CITED).rsplit(".", 1)[0] for tag in tags}))
