@@ -164,7 +164,8 @@ class Archive:
         archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
             return archive
-        if all(info.id != snapshot for info in archive._ancestry()) and snapshot not in archive.cited:
+        is_there = any(info.id == snapshot and _snapshot(info) is not None for info in archive._ancestry())
+        if not is_there and snapshot not in archive.cited:
             existing = [one.id for one in archive.snapshots]
             message = f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
             raise NotFound(message)

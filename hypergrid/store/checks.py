@@ -25,7 +25,7 @@ from hypergrid.store.layers import Layers
 from hypergrid.store.lock import is_free
 from hypergrid.store.reading import bands
 from hypergrid.store.root import Root
-from hypergrid.store.variable_group import VariableGroup
+from hypergrid.store.variable_group import VariableGroup, holds
 from hypergrid.times import format_instant
 
 RAW: Final = "raw"
@@ -101,6 +101,8 @@ class _Found:
         where = f"side table of {self.name}"
         if side.lengths_differ:
             yield Defect("table", where, "its columns have different lengths", _RESTORE)
+        elif self.group.spans is not None and not holds(self.group.spans, side.time_ns):
+            yield Defect("table", where, "rows lie outside the times that it says of its chunks", _AGAIN)
         wrong = (side.series < 0) | (side.series >= len(self.group.series))
         if wrong.any():
             yield Defect("times", where, f"{wrong.sum():,} rows are of series that do not exist", _AGAIN)

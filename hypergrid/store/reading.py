@@ -23,7 +23,7 @@ def read(
 ) -> Readings:
     """Return what `Archive.read` says."""
     wanted = _wanted(source, series)
-    side = source.side_readings(superseded=superseded, tests=tests)
+    side = source.side_readings(superseded=superseded, tests=tests, window=window)
     parts = [side.take(_within(side.time_ns, window) & wanted[side.index])]
     if not superseded:
         parts += _read_cells(source, slices, window, wanted, tests=tests)

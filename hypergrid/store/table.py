@@ -13,7 +13,7 @@ from hypergrid.store.together import blocks, nodes
 
 COMPRESSOR: Final = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
 """Levels 3 and 5 save 2 and 4 % of the bytes; their times differ from those of level 1 by less than the noise."""
-_CHUNK_ROWS: Final = 16_384
+CHUNK_ROWS: Final = 16_384
 _CHUNK_BYTES: Final = 262_144
 _TEXT: Final = "text"
 _END: Final = "_end"
@@ -38,9 +38,9 @@ class Table:
         for column, kind in columns.items():
             if kind == _TEXT:
                 _create(group, column, "uint8", _CHUNK_BYTES)
-                _create(group, column + _END, "int64", _CHUNK_ROWS)
+                _create(group, column + _END, "int64", CHUNK_ROWS)
             else:
-                _create(group, column, kind, _CHUNK_ROWS)
+                _create(group, column, kind, CHUNK_ROWS)
         return cls(group)
 
     def __len__(self) -> int:
@@ -56,13 +56,13 @@ class Table:
             else:
                 self._extend(name, np.asarray(columns[name], kind))
 
-    def read(self, *names: str) -> list[NDArray[Any]]:
-        """Return columns of numbers, each of shape (rows,)."""
+    def read(self, *names: str, rows: slice = slice(None)) -> list[NDArray[Any]]:
+        """Return columns of numbers, each of shape (rows,); only some `rows`, where they are given."""
         missing = [name for name in names if name not in self._arrays]
         for name, array in zip(missing, nodes(self._group, missing), strict=True):
             assert isinstance(array, zarr.Array)
             self._arrays[name] = array
-        return blocks([self._arrays[name] for name in names], slice(None))
+        return blocks([self._arrays[name] for name in names], rows)
 
     def read_text(self, name: str) -> list[str]:
         """Return a column of text."""
@@ -82,7 +82,7 @@ class Table:
     def add_column(self, name: str, kind: str) -> None:
         """Add a column of numbers; it is 0 in the rows that are there."""
         rows = len(self)
-        _create(self._group, name, kind, _CHUNK_ROWS)
+        _create(self._group, name, kind, CHUNK_ROWS)
         self._columns[name] = kind
         self._group.attrs["columns"] = dict(self._columns)
         self._array(name).resize((rows,))

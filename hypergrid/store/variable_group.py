@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from hypergrid.store.attributes import Json, decode_series, decode_variable, encode_series, encode_variable, node_name
 from hypergrid.store.cells import ARRAYS, CHUNK_SLICES, TESTS, Cells, Slices, consecutive, create_cells, create_tests
 from hypergrid.store.merge import SideRows
-from hypergrid.store.table import Table
+from hypergrid.store.table import CHUNK_ROWS, Table
 from hypergrid.store.together import nodes
 from hypergrid.streams.elements import Readings, Series
+from hypergrid.times import Window
 from hypergrid.units import Variable
 
 Extent = tuple[int, int]
@@ -52,6 +53,11 @@ class VariableGroup:
     superseded: int
     tested: bool = False
     """Whether a test set a flag: then there is an array, and a column beside, that tell which."""
+    spans: NDArray[np.int64] | None = None
+    """First and last stamp in each chunk of the side table [ns], shape (chunks, 2); None: not known, in older archives.
+
+    The table grows as the archive does: with these, who asks for a window reads its chunks alone.
+    """
 
     @classmethod
     def create(cls, root: zarr.Group, variable: Variable, *, slices: Slices) -> "VariableGroup":
@@ -59,7 +65,7 @@ class VariableGroup:
         group = root.require_group(GROUP).create_group(node_name(variable.name))
         create_cells(group, slices=slices.count, unit=variable.unit)
         Table.create(group, _SIDE, columns=_SIDE_COLUMNS)
-        created = cls(group, variable, (), None, np.empty(0, np.int64), 0, 0, 0)
+        created = cls(group, variable, (), None, np.empty(0, np.int64), 0, 0, 0, spans=_NO_SPANS)
         created.save()
         return created
 
@@ -80,6 +86,7 @@ class VariableGroup:
             counts["missing"],
             counts["superseded"],
             content.get("tested", False),
+            np.array(content["side"], np.int64).reshape(-1, 2) if "side" in content else None,
         )
 
     @property
@@ -121,6 +128,8 @@ class VariableGroup:
             "counts": {"readings": self.readings, "missing": self.missing, "superseded": self.superseded},
             "tested": self.tested,
         }
+        if self.spans is not None:
+            content["side"] = self.spans.tolist()
         self.group.attrs.update(content)
 
     def occupy(self, slice_index: NDArray[np.int64]) -> None:
@@ -128,30 +137,55 @@ class VariableGroup:
         self.extent = hull(self.extent, (int(slice_index.min()), int(slice_index.max())))
         self.chunks = np.union1d(self.chunks, slice_index // CHUNK_SLICES)
 
-    def side_readings(self, *, superseded: bool, tests: bool = False) -> Readings:
-        """Return the side table's readings that are superseded, or those that are not, in the order of the table."""
-        if len(self.side) == 0:
-            return Readings.empty(self.series)
-        *columns, replaced = self.side.read("series", "time_ns", "value", "flag", "arrival_ns", "superseded")
-        if tests:
-            columns.append(self.side_tests())
+    def side_readings(self, *, superseded: bool, tests: bool = False, window: Window | None = None) -> Readings:
+        """Return the side table's readings that are superseded, or those that are not, in the order of the table.
+
+        With a window at least those within it.
+        """
+        columns = self._side_columns(window, *_SIDE_COLUMNS, *([_TESTS] if tests and self.tested else []))
+        _, series, time_ns, value, flag, arrival_ns, replaced, *bits = columns
+        if tests and not bits:
+            bits = [np.zeros(len(series), np.uint16)]
         rows = (replaced == 1) == superseded
-        return Readings(self.series, *(column[rows] for column in columns))
+        return Readings(self.series, *(one[rows] for one in (series, time_ns, value, flag, arrival_ns, *bits)))
 
-    def side_rows(self) -> SideRows:
-        """Return the side table's rows that are not superseded."""
-        *columns, replaced = self.side.read("series", "time_ns", "value", "flag", "superseded")
-        rows = np.flatnonzero(replaced == 0)
-        series, time_ns, value, flag = (column[rows] for column in columns)
-        return SideRows(rows, series, time_ns, value, flag)
+    def side_rows(self, window: Window | None = None) -> SideRows:
+        """Return the side table's rows that are not superseded; with a window at least those within it."""
+        row, *columns, replaced = self._side_columns(window, "series", "time_ns", "value", "flag", "superseded")
+        kept = replaced == 0
+        series, time_ns, value, flag = (column[kept] for column in columns)
+        return SideRows(row[kept], series, time_ns, value, flag)
 
-    def side_tests(self) -> NDArray[np.uint16]:
-        """Return the tests that set the flags of all rows of the side table."""
-        return self.side.read(_TESTS)[0] if self.tested else np.zeros(len(self.side), np.uint16)
+    def _side_columns(self, window: Window | None, *names: str) -> list[NDArray[Any]]:
+        """Return the numbers of the side table's rows, and columns, as far as their chunks reach into a window."""
+        count = len(self.side)
+        chunks = np.arange(-(-count // CHUNK_ROWS))
+        if window is not None and self.spans is not None:
+            chunks = chunks[(self.spans[:, 0] < window.stop_ns) & (self.spans[:, 1] >= window.start_ns)]
+        runs = [
+            slice(int(run[0]) * CHUNK_ROWS, min((int(run[-1]) + 1) * CHUNK_ROWS, count)) for run in consecutive(chunks)
+        ]
+        if not runs:
+            kinds = {**_SIDE_COLUMNS, _TESTS: "uint16"}
+            return [np.empty(0, np.intp), *(np.empty(0, kinds[name]) for name in names)]
+        parts = [[np.arange(run.start, run.stop), *self.side.read(*names, rows=run)] for run in runs]
+        return parts[0] if len(parts) == 1 else [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def side_tests(self, rows: NDArray[np.intp] | None = None) -> NDArray[np.uint16]:
+        """Return the tests that set the flags of some rows of the side table, or of all."""
+        if rows is None:
+            return self.side.read(_TESTS)[0] if self.tested else np.zeros(len(self.side), np.uint16)
+        if not self.tested or not len(rows):
+            return np.zeros(len(rows), np.uint16)
+        first = int(rows.min())
+        found = self.side.read(_TESTS, rows=slice(first, int(rows.max()) + 1))[0]
+        chosen: NDArray[np.uint16] = found[rows - first]
+        return chosen
 
     def add_side(self, readings: Readings, *, superseded: bool) -> None:
         """Append readings to the side table."""
         if len(readings):
+            self._span(readings.time_ns)
             self.side.append(
                 {
                     "series": readings.index,
@@ -163,6 +197,34 @@ class VariableGroup:
                     _TESTS: readings.tests_or_none_set(),
                 }
             )
+
+    def _span(self, time_ns: NDArray[np.int64]) -> None:
+        """Note the stamps of rows that are about to be appended."""
+        before = len(self.side)
+        spans = _spans(0, self.side.read("time_ns")[0]) if self.spans is None else self.spans
+        added = _spans(before, time_ns)
+        if before % CHUNK_ROWS:
+            last, first = spans[-1], added[0]
+            spans[-1] = min(last[0], first[0]), max(last[1], first[1])
+            added = added[1:]
+        self.spans = np.concatenate([spans, added])
+
+
+def holds(spans: NDArray[np.int64], time_ns: NDArray[np.int64]) -> bool:
+    """Return whether the stamps of a side table lie where its spans say."""
+    true = _spans(0, time_ns)
+    return spans.shape == true.shape and bool((spans[:, 0] <= true[:, 0]).all() and (spans[:, 1] >= true[:, 1]).all())
+
+
+def _spans(before: int, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first and last of stamps that follow so many rows, for each chunk that they come into."""
+    starts = [0, *range(CHUNK_ROWS - before % CHUNK_ROWS, len(time_ns), CHUNK_ROWS)] if len(time_ns) else []
+    if not starts:
+        return _NO_SPANS.copy()
+    return np.stack([np.minimum.reduceat(time_ns, starts), np.maximum.reduceat(time_ns, starts)], axis=1)
+
+
+_NO_SPANS: Final = np.empty((0, 2), np.int64)
 
 
 def hull(one: Extent | None, other: Extent) -> Extent:

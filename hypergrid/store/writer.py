@@ -1,7 +1,7 @@
 """What changes an archive inside one commit."""
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import zarr
@@ -177,9 +177,9 @@ class Writer:
         """Set flags in the side table; return which of the readings changed there."""
         if not len(chosen) or not len(group.side):
             return chosen[:0]
-        stored: SideRows = group.side_rows()
+        stored: SideRows = group.side_rows(_window_of(judged.time_ns[chosen]))
         position = stored.find(numbers[chosen], judged.time_ns[chosen])
-        old_tests = group.side_tests()[stored.row]
+        old_tests = group.side_tests(stored.row)
         flag, tests = judged.flag[chosen], judged.tests_or_none_set()[chosen]
         found = np.flatnonzero(position >= 0)
         at = position[found]
@@ -285,7 +285,7 @@ class Writer:
             group.keep_tests()
         total = Conservation(readings=len(readings), duplicates=duplicates)
         before = group.chunks
-        side = cache(group.side_rows)
+        side = cache(partial(group.side_rows, _window_of(kept.time_ns)))
         slice_index = self._slices.index(kept.time_ns)
         column = kept.index.astype(np.int64)
         start_ns = self._slices.starts_ns(slice_index)
@@ -328,6 +328,10 @@ class Writer:
             slice_index = self._slices.index(time_ns)
             group.occupy(slice_index)
             self._touched.setdefault(group.variable.name, {}).setdefault(kind, Touched()).add(slice_index, series)
+
+
+def _window_of(time_ns: NDArray[np.int64]) -> Window | None:
+    return Window(int(time_ns.min()), int(time_ns.max()) + 1) if len(time_ns) else None
 
 
 def _blank(rows: slice, columns: slice) -> Tile:

@@ -111,6 +111,7 @@ def _side(**columns: float) -> Callable[[zarr.Group], None]:
             array.append(np.array([value], array.dtype))  # type: ignore[union-attr]
         group = root[f"variables/{AIR}"]
         counts = dict(group.attrs)["counts"]
+        group.attrs["side"] = [[-(2**62), 2**62]]
         counts["superseded" if row["superseded"] else "readings"] += 1  # type: ignore[index,call-overload,operator]
         group.attrs["counts"] = counts
 
@@ -153,6 +154,7 @@ BROKEN = {
     "a mark that is none": (_side(superseded=2), ["flags", "counts"], "neither superseded nor not"),
     "a flag beside": (_side(flag=9), ["flags", "counts"], "or have it and a value"),
     "columns of two lengths": (_append, ["table"], "its columns have different lengths"),
+    "times of the side table": (_attribute("side", lambda s: [[s[0][0] + 1, s[0][1]]]), ["table"], "rows lie outside"),
     "a layer": (_layer, ["layer"], "is not the one that was added"),
 }  # fmt: skip
 
