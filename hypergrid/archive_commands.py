@@ -1,9 +1,9 @@
-"""The commands about an archive as a whole: its snapshots and what changed, whether it is whole, its readings."""
+"""The commands about an archive as a whole: its snapshots, whether it is whole, its readings, its care."""
 
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,9 +12,9 @@ import typer
 from hypergrid.console import Stage, say, show_json, show_table, stages
 from hypergrid.errors import InvalidQuery, NotAnArchive
 from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
-from hypergrid.store import MARKER, Archive, Change, Defect, compared, told
+from hypergrid.store import CARE, MARKER, Archive, Change, Defect, compared, told
 from hypergrid.streams.elements import Series
-from hypergrid.times import Window, format_instant, parse_instant
+from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_duration, parse_instant
 
 SHOWN: Final = 4
 """Runs and series of a change that a table shows; --json has all."""
@@ -31,10 +31,16 @@ def snapshots(
     exact: Annotated[
         bool, typer.Option("--exact", help="With --diff: compare the readings, not what the commits tell.")
     ] = False,
+    cite: Annotated[str | None, typer.Option(metavar="ID", help="Let a snapshot stay; others expire.")] = None,
+    release: Annotated[str | None, typer.Option(metavar="ID", help="Let a snapshot that was cited expire.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the committed versions, newest first; or say which slices and series changed between two of them."""
     folder = placed(place, archive)
+    if cite is not None:
+        Archive.open(folder, snapshot=cite).cite()
+    if release is not None:
+        Archive.open(folder).release(release)
     if diff is None:
         if exact:
             message = "--exact goes with --diff OLDER NEWER, the snapshots that are to be compared"
@@ -54,8 +60,8 @@ def snapshots(
 
 
 def _show_snapshots(opened: Archive, *, as_json: bool) -> None:
-    rows = [(s.id, format_instant(s.time_ns), s.message) for s in opened.snapshots]
-    columns = ("snapshot", "committed", "what")
+    rows = [(s.id, format_instant(s.time_ns), s.message, s.id in opened.cited) for s in opened.snapshots]
+    columns = ("snapshot", "committed", "what", "cited")
     if as_json:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
@@ -146,6 +152,11 @@ def export(
     opened = Archive.open(placed(place, archive), snapshot=snapshot, as_of_ns=until)
     chosen = Selection(tuple(variable or ()), tuple(station or ()), _window(start, stop), tuple(flag or ()))
     begun = time.monotonic()
+    try:
+        # Before it is read: what a file cites can be asked for again, and does not expire while it is written.
+        opened.cite(on_wait=lambda: say("a commit is at work; waiting to cite the snapshot"))
+    except OSError as error:
+        say(f"warning: the snapshot cannot be cited, and will expire: {error}")
     with stages(quiet=as_json) as tell:
         done = export_readings(opened, out, chosen, progress=lambda fraction: tell("export", fraction))
     summary = {
@@ -170,5 +181,29 @@ def _window(start: str | None, stop: str | None) -> Window | None:
 FIRST_INSTANT, LAST_INSTANT = "1900-01-01", "2261-12-31"
 """Where an export begins and ends unless it is told: where an archive does."""
 
-COMMANDS: Final = (snapshots, check, export)
+
+def maintain(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    keep: Annotated[
+        str, typer.Option(help="How long a snapshot can be read after another became the newest.")
+    ] = format_duration(round(CARE.keep_s * SECOND_NS)),
+    as_json: JsonOption = False,
+) -> None:
+    """Let old snapshots expire, but for cited ones, and remove what none uses; committers do so by themselves."""
+    opened = Archive.open(placed(place, archive))
+    done = opened.maintain(replace(CARE, keep_s=parse_duration(keep) / SECOND_NS))
+    if as_json:
+        show_json(asdict(done))
+        return
+    say(
+        f"{done.snapshots_expired:,} snapshots expired; {done.objects_removed:,} objects ({done.bytes_removed:,} bytes)"
+        f" were removed in {done.seconds:.2f} s; {done.snapshots_left:,} snapshots are left, {len(opened.cited)} cited"
+    )
+    if done.held_by:
+        say(f"nothing expired while a reprocessing is at work (branches: {', '.join(done.held_by)})")
+
+
+COMMANDS: Final = (snapshots, check, export, maintain)
 """What the command line registers."""

@@ -164,7 +164,7 @@ class Archive:
         archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
             return archive
-        is_there = any(info.id == snapshot and _snapshot(info) is not None for info in archive._ancestry())
+        is_there = any(info.id == snapshot and _snapshot(info) is not None for info in _ancestry(repository, head))
         if not is_there and snapshot not in archive.cited:
             existing = [one.id for one in archive.snapshots]
             message = f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
@@ -220,9 +220,11 @@ class Archive:
     @cached_property
     def snapshots(self) -> Sequence[Snapshot]:
         """Snapshots, newest first: from the one that is read to the oldest that has not expired, then cited ones."""
-        infos = list(self._ancestry())
+        # Opened anew: this object may remember what another process let expire.
+        repository = icechunk.Repository.open(_storage(self.path))
+        infos = [info for info in _ancestry(repository, self.snapshot) if _snapshot(info) is not None]
         known = {info.id for info in infos}
-        cited = [self._repository.lookup_snapshot(one) for one in self.cited if one not in known]
+        cited = [repository.lookup_snapshot(one) for one in self.cited if one not in known]
         older = [info for info in cited if not infos or info.written_at < infos[-1].written_at]
         older.sort(key=lambda info: info.written_at, reverse=True)
         return tuple(found for info in (*infos, *older) if (found := _snapshot(info)) is not None)
@@ -234,25 +236,12 @@ class Archive:
 
     def since(self, snapshot: str) -> Iterator[Snapshot | None]:
         """Yield the snapshots after an older one, newest first, and at last None where that one is not among them."""
-        for info in self._ancestry():
+        for info in _ancestry(self._repository, self.snapshot):
             if info.id == snapshot:
                 return
             if (found := _snapshot(info)) is not None:
                 yield found
         yield None
-
-    def _ancestry(self) -> Iterator[icechunk.SnapshotInfo]:
-        """Yield what is known of the snapshots, newest first, as far as they have not expired."""
-        infos = self._repository.ancestry(snapshot_id=self.snapshot)
-        while True:
-            try:
-                info = next(infos, None)
-            except icechunk.IcechunkError:
-                # This process remembers a parent that another one let expire meanwhile.
-                return
-            if info is None:
-                return
-            yield info
 
     def series(self, variable: str) -> tuple[Series, ...]:
         """Return a variable's series; their order is for ever, new ones are appended.
@@ -425,10 +414,22 @@ class Archive:
         # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
         return maintain(self.path, self.path / _STORE, _BRANCH, now=datetime.now(UTC), care=care)
 
-    def cite(self) -> None:
-        """Let the snapshot that is read stay, with all that it holds, until it is released."""
-        with exclusive(self.path / _LOCK):
-            cite(self._repository, self.snapshot)
+    def cite(self, *, on_wait: Callable[[], None] = lambda: None) -> None:
+        """Let the snapshot that is read stay, with all that it holds, until it is released.
+
+        `on_wait` is called where a commit is at work, which this waits for.
+
+        Raises
+        ------
+        NotFound
+            It expired.
+        """
+        with exclusive(self.path / _LOCK, on_wait=on_wait):
+            try:
+                cite(icechunk.Repository.open(_storage(self.path)), self.snapshot)
+            except icechunk.IcechunkError as error:
+                message = f"snapshot {self.snapshot} expired, and can no longer be cited; cite a newer one"
+                raise NotFound(message) from error
 
     def release(self, snapshot: str) -> None:
         """Let a snapshot that was cited expire like any other.
@@ -511,6 +512,15 @@ class Archive:
 
 def _storage(folder: Path) -> icechunk.Storage:
     return icechunk.local_filesystem_storage(str(folder / _STORE))
+
+
+def _ancestry(repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
+    """Yield what is known of snapshots, newest first, as far as they have not expired."""
+    try:
+        yield from repository.ancestry(snapshot_id=snapshot)
+    except icechunk.IcechunkError:
+        # The snapshot expired, or its parent did, which this process remembers.
+        return
 
 
 def _snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:

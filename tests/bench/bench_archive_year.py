@@ -7,6 +7,7 @@ costs depends on the chunks that it touches, which are those of the last slices,
 commits; what a query costs depends on what is stored, so that commits may hold more than a minute.
 """
 
+import os
 import statistics
 import tempfile
 import time
@@ -22,9 +23,10 @@ from hypergrid.store import Archive, Care
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.units import Variable
 
-CASES = ("year", "all")
 MINUTE_NS = 60 * 10**9
 MONTHS = 12
+SAMPLED = 8
+"""Commits between two looks at the files; between two maintenances their number rises and falls."""
 REPEATS = 7
 MONTHS_OF_MINUTES = 43_800
 
@@ -50,20 +52,35 @@ class Sizes:
         return self.commits_a_month / MONTHS_OF_MINUTES
 
 
+CASES = {"all": Sizes(), "short": Sizes(commits_a_month=60)}
 CARE = Care(keep_s=0.0, every=128, most=60, least_s=0.0)
 """As an archive of a commit a minute is kept: the snapshots of the last hour."""
 
 
-def measure(sizes: Sizes, tell: Callable[[str, float], None]) -> dict[str, Any]:
-    """Return, for each month, files, bytes, bytes a reading, seconds of commits, and seconds of queries."""
+def measure(sizes: Sizes | str, tell: Callable[[str, float], None], *, pairs: int = REPEATS) -> dict[str, Any]:
+    """Return, for each month, most files and bytes, bytes a reading, seconds of commits, and seconds of queries.
+
+    Parameters
+    ----------
+    sizes
+        Or the name of a case.
+    pairs
+        Queries that the median of a month is of.
+    """
+    sizes = CASES[sizes] if isinstance(sizes, str) else sizes
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "archive"
         writer = _Year(folder, sizes)
         months = []
         for month in range(MONTHS):
-            commits = [writer.commit() for _ in range(sizes.commits_a_month)]
-            months.append(_month(folder, sizes, month, commits))
-            tell("year of minute commits", (month + 1) / MONTHS)
+            commits, held = [], []
+            for number in range(sizes.commits_a_month):
+                commits.append(writer.commit())
+                if number % SAMPLED == 0:
+                    held.append(_held(folder))
+                tell("year of minute commits", (month + number / sizes.commits_a_month) / MONTHS)
+            months.append(_month(folder, sizes, month, commits, held, pairs))
+        tell("year of minute commits", 1.0)
         whole = not list(Archive.open(folder).check(grace_s=3600.0))
     first, last = months[0], months[-1]
     ratios = {name: last[name] / first[name] for name in ("query_s", "files", "bytes_a_reading", "commit_s")}
@@ -120,28 +137,40 @@ class _Year:
         return [new.take(~late), *due, other]
 
 
-def _month(folder: Path, sizes: Sizes, month: int, commits: list[float]) -> dict[str, Any]:
-    files = [path for path in (folder / "store").rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
+def _held(folder: Path) -> tuple[int, int]:
+    """Return the files of an archive, and their bytes."""
+    sizes = []
+    for kind in (folder / "store").iterdir():
+        if kind.is_dir():
+            with os.scandir(kind) as entries:
+                sizes += [entry.stat().st_size for entry in entries]
+    return len(sizes), sum(sizes)
+
+
+def _month(
+    folder: Path, sizes: Sizes, month: int, commits: list[float], held: list[tuple[int, int]], repeats: int
+) -> dict[str, Any]:
+    files, size = (max(column) for column in zip(*held, strict=True))
     archive = Archive.open(folder)
     readings = sum(archive.readings(name) for name in archive.variables)
     return {
         "month": month + 1,
-        "files": len(files),
+        "files": files,
         "bytes": size,
         "readings": readings,
         "bytes_a_reading": size / readings,
         "commit_s": statistics.median(commits),
         "slowest_commit_s": max(commits),
-        "query_s": statistics.median(_query(folder, sizes, month) for _ in range(REPEATS)),
+        "query_s": statistics.median(_query(folder, sizes, month) for _ in range(repeats)),
     }
 
 
 def _query(folder: Path, sizes: Sizes, month: int) -> float:
     """Return the seconds of a query of the month's last tenth from the opening of the archive on."""
     minutes = sizes.commits_a_month * sizes.slices_a_commit
-    start, stop = ((month + share) * minutes * MINUTE_NS for share in (0.9, 1.0))
-    clip = {"time": [str(np.datetime64(int(edge), "ns")) for edge in (start, stop)]}
+    stop = (month + 1) * minutes
+    edges = (stop - max(20, minutes // 10), stop)
+    clip = {"time": [str(np.datetime64(edge * MINUTE_NS, "ns")) for edge in edges]}
     steps = [{"op": "aggregate", "function": "mean", "time": "10min", "params": {"min_coverage": 0}}]
     begun = time.perf_counter()
     result = hg.open(folder).query({"variable": "v0", "steps": steps, "clip": clip}).compute()

@@ -125,3 +125,31 @@ def test_export_writes_readings(archive: Archive, tmp_path: Path) -> None:
     assert (status, json.loads(out)["readings"]) == (0, 12)
     status, _, told = run("export", archive.path, "-o", tmp_path / "out.xls")
     assert (status, "unknown ending" in told) == (2, True)
+
+
+def test_cited_snapshots_survive_maintenance(archive: Archive, tmp_path: Path) -> None:
+    run("export", archive.path, "-o", tmp_path / "out.csv", "--json")
+    exported = archive.snapshot
+    newest = add(add(archive, "3", 12, 14), "4", 14, 16)
+    assert run("snapshots", archive.path, "--cite", archive.snapshots[1].id)[0] == 0
+    status, out, _ = run("maintain", archive.path, "--keep", "1ns", "--json")
+    done = json.loads(out)
+    assert status == 0
+    assert (done["snapshots_expired"], done["objects_removed"] > 0, done["held_by"]) == (4, True, [])
+    listed = json.loads(run("snapshots", archive.path, "--json")[1])
+    assert [(row["snapshot"], row["cited"]) for row in listed] == [
+        (newest.snapshot, False),
+        (exported, True),
+        (archive.snapshots[1].id, True),
+    ]
+    assert Archive.open(archive.path, snapshot=exported).readings(AIR) == 24
+    status, _, told = run("snapshots", archive.path, "--diff", exported, newest.snapshot)
+    assert (status, "they expired" in told) == (2, True)
+    (change,) = json.loads(run("snapshots", archive.path, "--diff", exported, newest.snapshot, "--exact", "--json")[1])
+    assert (change["how"], change["readings"]) == ("new", 8)
+    assert run("snapshots", archive.path, "--release", exported)[0] == 0
+    status, _, told = run("maintain", archive.path, "--keep", "1ns")
+    assert (status, "2 snapshots are left, 1 cited" in told or "3 snapshots are left, 1 cited" in told) == (0, True)
+    status, _, told = run("export", archive.path, "-o", tmp_path / "again.csv", "--snapshot", exported)
+    assert (status, "older ones expired unless they were cited" in told) == (2, True)
+    assert run("snapshots", archive.path, "--release", "nothing")[0] == 2
