@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -306,16 +306,30 @@ class Archive:
         Raises
         ------
         NotFound
-            There is no such variable, or no such series.
+            There is no such variable, or no such series; or the snapshot expired meanwhile.
+        NotAnArchive
+            The archive is damaged.
         """
-        source = self._group(variable)
-        if self.as_of_ns is None:
-            return read(source, self._slices, window=window, series=series, superseded=superseded, tests=tests)
-        current, replaced = (
-            read(source, self._slices, window=window, series=series, superseded=before, tests=tests)
-            for before in (False, True)
-        )
-        return known_by(current, replaced, self.as_of_ns)[superseded]
+        read_some = partial(read, window=window, series=series, tests=tests)
+        with self._explained():
+            source = self._group(variable)
+            if self.as_of_ns is None:
+                return read_some(source, self._slices, superseded=superseded)
+            current, replaced = (read_some(source, self._slices, superseded=before) for before in (False, True))
+            return known_by(current, replaced, self.as_of_ns)[superseded]
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn Icechunk's error about an object that is not there into one that says why, and what to do."""
+        try:
+            yield
+        except icechunk.IcechunkError as error:
+            if self.snapshot in [one.id for one in self.snapshots]:
+                lacks = f"{_STORE}/ lacks what snapshot {self.snapshot} holds"
+                message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check' names what is lost"
+                raise NotAnArchive(message) from error
+            message = f"snapshot {self.snapshot} of {self.path} expired while it was read; read the newest, or cite it"
+            raise NotFound(message) from error
 
     @property
     def quality(self) -> Mapping[str, object]:

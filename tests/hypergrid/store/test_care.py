@@ -79,6 +79,8 @@ def test_snapshots_stay_until_their_time_and_cited_ones_beyond(archive: Archive,
     assert [each.id for each in three.snapshots] == [three.snapshot, one.snapshot]
     assert list(Archive.open(archive.path).since(one.snapshot))[-1] is None
     assert len(two.latest().read(AIR)) == 720
+    with pytest.raises(NotFound, match="expired while it was read; read the newest"):
+        two.read(AIR)
     three.release(one.snapshot)
     three.cite()
     with pytest.raises(NotFound, match="unknown cited snapshot"):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import zarr
 
+from hypergrid.errors import NotAnArchive
 from hypergrid.store import Archive, FileEntry, Reject
 from hypergrid.store.checks import Defect
 from hypergrid.store.lock import exclusive
@@ -184,6 +185,8 @@ def test_chunks_that_are_gone_or_cannot_be_unpacked_are_named(archive: Archive) 
     for path in chunks[:3]:
         path.unlink()
     found = _defects(archive)
+    with pytest.raises(NotAnArchive, match="'hypergrid check' names what is lost"):
+        archive.latest().read(AIR)
     assert "unreadable" in {one.kind for one in found} <= {"unreadable", "table"}
     assert all("restore the archive from a copy" in one.remedy for one in found)
     for path in chunks:
