@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import typer
 import xarray as xr
 
+from hypergrid.archive_commands import COMMANDS
 from hypergrid.console import PEOPLE, Footnotes, Stage, notes_in, say, show_json, show_line, show_table, stages
 from hypergrid.errors import (
     HyperGridError,
@@ -63,6 +64,8 @@ app = typer.Typer(
 )
 
 app.add_typer(layers_app, name="layers")
+for command in COMMANDS:
+    app.command()(command)
 
 QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]
 
@@ -350,14 +353,6 @@ def variables(archive: ArchiveOption, *, snapshot: SnapshotOption = None, as_jso
         period = (format_instant(extent.start_ns), format_instant(extent.stop_ns)) if extent else ("", "")
         rows.append((name, variable.unit, len(opened.store.series(name)), *period))
     _show(f"Variables of {opened.name}", ("variable", "unit", "series", "from", "to"), rows, as_json=as_json)
-
-
-@app.command()
-def snapshots(archive: ArchiveOption, *, as_json: JsonOption = False) -> None:
-    """List the committed versions, newest first."""
-    opened = open_archive(archive)
-    rows = [(s.id, format_instant(s.time_ns), s.message) for s in opened.snapshots]
-    _show(f"Snapshots of {opened.name}", ("snapshot", "committed", "what"), rows, as_json=as_json)
 
 
 @app.command()

@@ -31,6 +31,7 @@ from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.refinement import Refinement
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
+from hypergrid.times import format_instant, parse_instant
 from hypergrid.tokens import token
 from hypergrid.topology import Grid, levels_json
 from hypergrid.topology import zones as read_zones
@@ -437,7 +438,8 @@ class OpenArchive:
     def __repr__(self) -> str:
         """Return the network's name, how much there is of it, and the snapshot."""
         held = f"{len(self.stations)} stations, {len(self.variables)} variables ({', '.join(self.variables)})"
-        return f"OpenArchive({self.name}: {held}, snapshot {self.snapshot})"
+        as_of = "" if self.as_of is None else f" as of {self.as_of}"
+        return f"OpenArchive({self.name}: {held}, snapshot {self.snapshot}{as_of})"
 
     @property
     def path(self) -> Path:
@@ -479,6 +481,11 @@ class OpenArchive:
         """The archive itself, for those who read readings or tables."""
         return self._archive
 
+    @property
+    def as_of(self) -> str | None:
+        """Instant by which readings must have arrived to be known; None: all are."""
+        return None if self._archive.as_of_ns is None else format_instant(self._archive.as_of_ns)
+
     def latest(self) -> "OpenArchive":
         """Return the archive at its newest snapshot; itself where nothing was committed since."""
         newest = self._archive.latest()
@@ -493,13 +500,13 @@ class OpenArchive:
             There is no such variable.
         """
         self._archive.variable(variable)
-        return Query(Question(variable, snapshot=self.snapshot), Sources(self._archive))
+        return Query(Question(variable, snapshot=self.snapshot, as_of=self.as_of), Sources(self._archive))
 
     def __contains__(self, variable: object) -> bool:
         return variable in self.variables
 
     def query(self, document: Mapping[str, Any]) -> Query:
-        """Return the query that a JSON form says, of the snapshot that it names or else of this one.
+        """Return the query that a JSON form says, of the snapshot and the instant that it names, or of this one's.
 
         Raises
         ------
@@ -508,10 +515,10 @@ class OpenArchive:
         """
         question = question_from_json(document)
         self._archive.variable(question.variable)
-        return Query(pinned(question, self.snapshot), Sources(self._archive))
+        return Query(pinned(question, self.snapshot, self.as_of), Sources(self._archive))
 
 
-def open_archive(path: str | Path, *, snapshot: str | None = None) -> OpenArchive:
+def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object = None) -> OpenArchive:
     """Open an archive to ask it.
 
     Parameters
@@ -520,6 +527,10 @@ def open_archive(path: str | Path, *, snapshot: str | None = None) -> OpenArchiv
         Folder of the archive.
     snapshot
         Id of the snapshot to read; the newest where absent.
+    as_of
+        Instant, "2007-10-01T06:00Z" or a `datetime`: answers are as if only what had arrived by then were known, from
+        arrival times and readings that others replaced later. Flags that tests gave later, stations and layers are
+        those of the snapshot.
 
     Raises
     ------
@@ -527,5 +538,7 @@ def open_archive(path: str | Path, *, snapshot: str | None = None) -> OpenArchiv
         The folder is none; it was not touched.
     NotFound
         There is no such snapshot.
+    InvalidTime
+        `as_of` is no instant.
     """
-    return OpenArchive(Archive.open(path, snapshot=snapshot))
+    return OpenArchive(Archive.open(path, snapshot=snapshot, as_of_ns=None if as_of is None else parse_instant(as_of)))

@@ -181,14 +181,16 @@ def _ingest_new(
     run: _Run, plan: Plan, found: Found, deployment: Deployment, archive: Archive, engine: str
 ) -> IngestReport:
     arrivals, hashes = {}, [file.sha256 for file in plan.files]
+    beside: dict[str, str] = {}
     if deployment.path is not None:
-        _keep_aside(deployment.path, run.folder)
+        beside[_keep_aside(deployment.path, run.folder)] = deployment.path.name
         for feed in deployment.feeds:
             if feed.arrivals is not None:
                 path = deployment.path.parent / feed.arrivals
                 with run.stages.stage("arrivals"):
                     arrivals[feed.name] = read_arrivals(path)
                 hashes.append(_keep_aside(path, run.folder))
+                beside[hashes[-1]] = path.name
     batch = token(sorted(hashes), deployment.token())
     if run.strict and plan.unreadable:
         _refuse(plan.unreadable)
@@ -206,7 +208,7 @@ def _ingest_new(
                 if has_changed(file):
                     message = f"{file.path} changed while it was read; nothing was committed; ingest it again"
                     raise HyperGridError(message)
-        totals, snapshot = _commit(run, stock, archive, batch, rejects)
+        totals, snapshot = _commit(run, stock, archive, batch, rejects, beside)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     for suspicion in totals.suspicions:
@@ -236,7 +238,7 @@ def _parse(chunks: Sequence[Chunk], staging: Path, engine: str, stages: Stages) 
 
 
 def _commit(
-    run: _Run, stock: Stock, archive: Archive, batch: str, rejects: Sequence[Reject]
+    run: _Run, stock: Stock, archive: Archive, batch: str, rejects: Sequence[Reject], beside: Mapping[str, str]
 ) -> tuple[Totals, str | None]:
     count = len(stock.plan.files)
     message = f"ingest of {count} file{'s' if count != 1 else ''}, deployment {stock.deployment.token()[:12]}"
@@ -254,6 +256,7 @@ def _commit(
         )
         writer.rejects(rejects)
         writer.files(stock.files(run.now_ns))
+        writer.described_by(beside)
     return totals, writer.snapshot
 
 

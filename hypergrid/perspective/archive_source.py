@@ -35,8 +35,9 @@ class ArchiveSource:
 
     @property
     def token(self) -> str:
-        """Content token: archive, snapshot, variable and selection."""
-        return token(self.archive.name, self.archive.snapshot, self.variable.name, self.select)
+        """Content token: archive, snapshot, the instant as of which it is read, variable and selection."""
+        as_of = () if self.archive.as_of_ns is None else (self.archive.as_of_ns,)
+        return token(self.archive.name, self.archive.snapshot, self.variable.name, self.select, *as_of)
 
     @cached_property
     def chosen(self) -> np.ndarray[Any, np.dtype[np.intp]]:

@@ -10,6 +10,7 @@ from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.array_source import ArraySource
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.store import Archive
+from hypergrid.times import parse_instant
 
 ARRAY: Final = "array:"
 """What the snapshot of a question about an array begins with; its content token follows."""
@@ -31,7 +32,7 @@ class Sources:
         NotFound
             There is no such array, snapshot or variable.
         InvalidQuery
-            No series is selected, or flags are asked of an array.
+            No series is selected, or flags or an instant of arrival are asked of an array.
         """
         if question.snapshot is not None and question.snapshot.startswith(ARRAY):
             if question.snapshot not in self.arrays:
@@ -46,6 +47,12 @@ class Sources:
                     "where a value is not to be used"
                 )
                 raise InvalidQuery(message)
+            if question.as_of is not None:
+                message = (
+                    f"the values of the array {source.variable.name!r} have no arrival, so that as_of "
+                    f"{question.as_of!r} cannot be asked of it; leave it out, or query an archive"
+                )
+                raise InvalidQuery(message)
             return source.selected(question.select)
         if self.archive is None:
             message = f"variable {question.variable!r} is to come from an archive, and this query has none; open one"
@@ -53,6 +60,7 @@ class Sources:
         archive = self.archive
         if question.snapshot not in (None, archive.snapshot):
             archive = Archive.open(archive.path, snapshot=question.snapshot)
+        archive = archive.as_of(None if question.as_of is None else parse_instant(question.as_of))
         return ArchiveSource(archive, archive.variable(question.variable), question.select)
 
     def joined(self, other: "Sources") -> "Sources":
@@ -72,11 +80,15 @@ class Sources:
         return Sources(self.archive or other.archive, {**self.arrays, **other.arrays})
 
 
-def pinned(question: Question, snapshot: str) -> Question:
-    """Return a question that reads one snapshot throughout: those merged into it read its own unless they name one."""
-    own = question.snapshot or snapshot
-    return replace(question, snapshot=own, steps=tuple(_pinned_step(step, own) for step in question.steps))
+def pinned(question: Question, snapshot: str, as_of: str | None = None) -> Question:
+    """Return a question that reads one snapshot, as of one instant, throughout.
+
+    Those merged into it read its own unless they name another.
+    """
+    own, own_as_of = question.snapshot or snapshot, question.as_of or as_of
+    steps = tuple(_pinned_step(step, own, own_as_of) for step in question.steps)
+    return replace(question, snapshot=own, as_of=own_as_of, steps=steps)
 
 
-def _pinned_step(step: Step, snapshot: str) -> Step:
-    return replace(step, others=tuple(pinned(other, snapshot) for other in step.others)) if step.others else step
+def _pinned_step(step: Step, snapshot: str, as_of: str | None) -> Step:
+    return replace(step, others=tuple(pinned(other, snapshot, as_of) for other in step.others)) if step.others else step

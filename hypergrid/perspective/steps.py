@@ -46,7 +46,7 @@ _STEP_KEYS = {
     "interpolate": {"op", "method", "grid", "time", "params", "with"},
     "merge": {"op", "function", "params", "with"},
 }
-_QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select", "variance"}
+_QUERY_KEYS = {"variable", "snapshot", "steps", "clip", "accept_flags", "select", "variance", "as_of"}
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class Question:
     variance: bool = False
     correlation_time: str | None = None
     """E-folding time of errors ("6h", "0s", "estimate") where the variance of a mean over time is asked for."""
+    as_of: str | None = None
+    """Instant by which readings must have arrived to be known; None: all are."""
 
     def __post_init__(self) -> None:
         if not self.accept_flags or not set(self.accept_flags) <= set(MEANINGS):
@@ -116,6 +118,8 @@ class Question:
             raise InvalidQuery(message)
         # Equal questions are equal however they are written, so that they share what is computed.
         object.__setattr__(self, "accept_flags", tuple(sorted(set(self.accept_flags))))
+        if self.as_of is not None:
+            object.__setattr__(self, "as_of", format_instant(parse_instant(self.as_of)))
         object.__setattr__(self, "select", tuple((name, _choice(name, value)) for name, value in self.select))
         for name, _ in self.select:
             if name not in SELECTABLE:
@@ -161,6 +165,8 @@ class Question:
         if self.variance:
             known = self.correlation_time is not None
             document["variance"] = {"correlation_time": self.correlation_time} if known else True
+        if self.as_of is not None:
+            document["as_of"] = self.as_of
         return document
 
 
@@ -324,9 +330,13 @@ def _question(document: object, where: str, depth: int) -> Question:
         raise InvalidQuery(message)
     select = _Reader(f"select of {where}").any_mapping(given.get("select"))
     variance, memory = _variance(given.get("variance", False), where)
+    as_of = given.get("as_of")
+    if as_of is not None and not isinstance(as_of, str):
+        message = f"{where} needs 'as_of' as an instant such as '2007-10-01T06:00Z', or null; got {as_of!r}"
+        raise InvalidQuery(message)
     return Question(
         given["variable"], steps, snapshot, tuple((k, tuple(v)) for k, v in clip.items()), tuple(flags), items(select),
-        variance, memory,
+        variance, memory, as_of,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """An archive, seen at one snapshot, and the commits that follow it."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -13,18 +13,20 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotAnArchive, NotFound
+from hypergrid.store.as_of import counts_by, extent_by, known_by
 from hypergrid.store.attributes import decode_station
 from hypergrid.store.cells import Slices
+from hypergrid.store.checks import Defect, check_store, examine
 from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
-from hypergrid.store.reading import count_slices, read
+from hypergrid.store.reading import bands, count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
 from hypergrid.store.root import Root
-from hypergrid.store.variable_group import VariableGroup
+from hypergrid.store.variable_group import Extent, VariableGroup
 from hypergrid.store.writer import Writer
 from hypergrid.streams.elements import Readings, Series, Station
-from hypergrid.times import Window
+from hypergrid.times import Window, format_instant
 from hypergrid.topology.layer import Layer
 from hypergrid.units import Variable
 
@@ -32,6 +34,8 @@ _STORE = "store"
 _LOCK = "lock"
 _BRANCH = "main"
 _SHORTEST_SLICE_S = 0.01
+GRACE_S = 3600.0
+"""How long what no snapshot uses any more is kept for those who read it yet [s]."""
 
 if "ICECHUNK_LOG" not in os.environ:
     # It warns at each start that commits to a file system are unsafe; the lock is what makes them safe.
@@ -51,21 +55,34 @@ class Archive:
         Length of a slice [s].
     snapshot
         Id of the snapshot that is read.
+    as_of_ns
+        Only what had arrived by this instant is read [ns since 1970 UTC]; None: all (`as_of`).
     """
 
-    def __init__(self, path: Path, identity: Identity, repository: icechunk.Repository, snapshot: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity,
+        repository: icechunk.Repository,
+        snapshot: str,
+        *,
+        as_of_ns: int | None = None,
+    ) -> None:
         self.path = path
         self.name = identity.name
         self.slice_s = identity.slice_ns / 1e9
         self.snapshot = snapshot
+        self.as_of_ns = as_of_ns
         self._identity = identity
         self._slices = Slices(identity.slice_ns)
         self._repository = repository
         self._groups: dict[str, VariableGroup] = {}
+        self._extents: dict[str, Extent | None] = {}
 
     def __repr__(self) -> str:
-        """Name the folder and the snapshot."""
-        return f"Archive({str(self.path)!r}, snapshot={self.snapshot!r})"
+        """Name the folder, the snapshot, and the instant as of which it is read."""
+        as_of = "" if self.as_of_ns is None else f", as_of={format_instant(self.as_of_ns)!r}"
+        return f"Archive({str(self.path)!r}, snapshot={self.snapshot!r}{as_of})"
 
     @classmethod
     def create(
@@ -115,8 +132,10 @@ class Archive:
         return cls.open(folder)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, snapshot: str | None = None) -> "Archive":
-        """Return the archive in a folder, at a snapshot, or at the newest one.
+    def open(
+        cls, path: str | os.PathLike[str], *, snapshot: str | None = None, as_of_ns: int | None = None
+    ) -> "Archive":
+        """Return the archive in a folder, at a snapshot, or at the newest one; perhaps `as_of` an instant.
 
         Raises
         ------
@@ -133,7 +152,7 @@ class Archive:
         except icechunk.IcechunkError as error:
             message = f"{folder} is a damaged archive: {_STORE}/ cannot be opened; restore it from a copy"
             raise NotAnArchive(message) from error
-        archive = cls(folder, identity, repository, head)
+        archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns)
         if snapshot in (None, head):
             return archive
         existing = [one.id for one in archive.snapshots]
@@ -141,6 +160,17 @@ class Archive:
             unknown = NotFound.among("snapshot", snapshot, existing)
             raise unknown
         return archive._at(str(snapshot))
+
+    def as_of(self, time_ns: int | None) -> "Archive":
+        """Return the archive at the same snapshot as if only what had arrived by an instant were known; None: all.
+
+        Readings, what they replaced, counts and extents are those of an archive that got nothing else. What is not
+        stored with its arrival is that of the snapshot: flags that tests gave later, stations, layers, series, files
+        and rejects (`hypergrid.store.as_of`).
+        """
+        if time_ns == self.as_of_ns:
+            return self
+        return Archive(self.path, self._identity, self._repository, self.snapshot, as_of_ns=time_ns)
 
     def latest(self) -> "Archive":
         """Return the archive at its newest snapshot: this object where it reads that one already.
@@ -216,8 +246,21 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        extent = self._group(variable).extent
+        extent = self._extent(variable)
         return Window(self._slices.start_ns(extent[0]), self._slices.start_ns(extent[1] + 1)) if extent else None
+
+    def spans(self, variable: str, most: int) -> Iterator[Window]:
+        """Yield windows that hold all of a variable's readings, each of at most so many chunks of slices, in order.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        group, extent = self._group(variable), self._extent(variable)
+        if extent is not None:
+            for rows in bands(group, extent[0], extent[1] + 1, most):
+                yield Window(self._slices.start_ns(rows.start), self._slices.start_ns(rows.stop))
 
     def read(
         self,
@@ -249,7 +292,13 @@ class Archive:
             There is no such variable, or no such series.
         """
         source = self._group(variable)
-        return read(source, self._slices, window=window, series=series, superseded=superseded, tests=tests)
+        if self.as_of_ns is None:
+            return read(source, self._slices, window=window, series=series, superseded=superseded, tests=tests)
+        current, replaced = (
+            read(source, self._slices, window=window, series=series, superseded=before, tests=tests)
+            for before in (False, True)
+        )
+        return known_by(current, replaced, self.as_of_ns)[superseded]
 
     @property
     def quality(self) -> Mapping[str, object]:
@@ -264,7 +313,8 @@ class Archive:
         NotFound
             There is no such variable.
         """
-        return self._group(variable).readings
+        group = self._group(variable)
+        return group.readings if self.as_of_ns is None else counts_by(group, self._slices, self.as_of_ns)["readings"]
 
     def rejects(self) -> list[Reject]:
         """Return what could not be read, in the order of the commits."""
@@ -331,6 +381,30 @@ class Archive:
         with self.commit(batch=batch, message=f"layer {name} removed", now_ns=now_ns) as writer:
             return writer.remove_layer(name)
 
+    def check(
+        self,
+        *,
+        deep: bool = False,
+        grace_s: float = GRACE_S,
+        progress: Callable[[str, float], None] = lambda _name, _done: None,
+    ) -> Iterator[Defect]:
+        """Yield what is wrong with the archive at this snapshot, each with what to do.
+
+        Parameters
+        ----------
+        deep
+            Read every raw copy as well, and compare its content with the hash that it was kept under.
+        grace_s
+            Objects of no snapshot that are younger than this are left out: maintenance does not remove them yet [s].
+        progress
+            Called with what is examined, and the fraction of it that is done.
+        """
+        yield from examine(self.path, self._root, self._slices, deep=deep, progress=progress)
+        progress("store", 0.0)
+        with exclusive(self.path / _LOCK):
+            yield from check_store(self._repository, self.path / _STORE, grace_s=grace_s)
+        progress("store", 1.0)
+
     def discard(self) -> bool:
         """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""
         with exclusive(self.path / _LOCK):
@@ -340,7 +414,7 @@ class Archive:
         return vacant
 
     def _at(self, snapshot: str) -> "Archive":
-        return Archive(self.path, self._identity, self._repository, snapshot)
+        return Archive(self.path, self._identity, self._repository, snapshot, as_of_ns=self.as_of_ns)
 
     @cached_property
     def _root(self) -> Root:
@@ -353,15 +427,20 @@ class Archive:
             self._groups[variable] = VariableGroup.load(self._root.group, variable)
         return self._groups[variable]
 
+    def _extent(self, variable: str) -> Extent | None:
+        if variable not in self._extents:
+            group = self._group(variable)
+            found = group.extent if self.as_of_ns is None else extent_by(group, self._slices, self.as_of_ns)
+            self._extents[variable] = found
+        return self._extents[variable]
+
     def _counts(self, group: VariableGroup) -> dict[str, int]:
-        return {
-            "series": len(group.series),
-            "readings": group.readings,
-            "values": group.readings - group.missing,
-            "missing": group.missing,
-            "superseded": group.superseded,
-            "slices": count_slices(group),
-        }
+        if self.as_of_ns is None:
+            found = {"readings": group.readings, "missing": group.missing, "superseded": group.superseded}
+            found["slices"] = count_slices(group)
+        else:
+            found = counts_by(group, self._slices, self.as_of_ns)
+        return {"series": len(group.series), "values": found["readings"] - found["missing"], **found}
 
 
 def _storage(folder: Path) -> icechunk.Storage:

@@ -48,6 +48,20 @@ def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iter
         os.close(descriptor)
 
 
+def is_free(path: Path) -> bool:
+    """Return whether nobody holds the lock of a file; it is not kept."""
+    if sys.platform == "win32" or not path.exists():
+        return True
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def _is_at(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())

@@ -60,6 +60,8 @@ class Outcome:
     """By how much the count of readings without a value grew; may be negative."""
     touched: Readings
     """What changed the block."""
+    replaces: NDArray[np.bool_]
+    """Which of these took the place of another, shape (touched,)."""
 
 
 def collapse(readings: Readings) -> tuple[Readings, int]:
@@ -150,6 +152,7 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
         duplicates=int(np.count_nonzero(repeats)),
         missing=int(np.count_nonzero(newest.flag[changes] == MISSING)) - int(np.count_nonzero(gone == MISSING)),
         touched=newest.take(changes),
+        replaces=found[changes],
     )
 
 

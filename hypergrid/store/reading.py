@@ -38,7 +38,7 @@ def count_slices(source: VariableGroup) -> int:
     columns = slice(0, len(source.series))
     return sum(
         int(np.count_nonzero(source.cells.read_flags(rows, columns).any(axis=1)))
-        for rows in _bands(source, first, last + 1)
+        for rows in bands(source, first, last + 1)
     )
 
 
@@ -75,17 +75,17 @@ def _read_cells(
     for left in range(0, len(wanted), CHUNK_SERIES):
         columns = slice(left, min(left + CHUNK_SERIES, len(wanted)))
         if wanted[columns].any():
-            for rows in _bands(source, start, stop):
+            for rows in bands(source, start, stop):
                 found = _read_block(source, slices, rows, columns, wanted, tests=tests)
                 yield found if window is None else found.take(_within(found.time_ns, window))
 
 
-def _bands(source: VariableGroup, start: int, stop: int) -> Iterator[slice]:
-    """Yield the slices from start to stop as far as their chunks hold readings, in runs of at most `RUN_CHUNKS`."""
+def bands(source: VariableGroup, start: int, stop: int, most: int = RUN_CHUNKS) -> Iterator[slice]:
+    """Yield the slices from start to stop as far as their chunks hold readings, in runs of at most `most` chunks."""
     chunks = source.chunks
     for run in consecutive(chunks[(chunks >= start // CHUNK_SLICES) & (chunks * CHUNK_SLICES < stop)]):
-        for first in range(0, len(run), RUN_CHUNKS):
-            some = run[first : first + RUN_CHUNKS]
+        for first in range(0, len(run), most):
+            some = run[first : first + most]
             yield slice(max(start, int(some[0]) * CHUNK_SLICES), min(stop, (int(some[-1]) + 1) * CHUNK_SLICES))
 
 

@@ -18,9 +18,10 @@ class Snapshot:
     message: str
     metadata: Mapping[str, Any]
     """"batch" (its id), "slices" (by variable touched: "first_ns" and "last_ns", the starts of the first and last slice
-    touched [ns since 1970 UTC], and "series", how many were touched), "counts" (the fields of `Conservation`, "rejects"
-    and "files"), where layers were added, replaced or removed "layers" (their names), and where stored readings were
-    given other flags "flags" (how many)."""
+    touched [ns since 1970 UTC], "series", how many were touched, and for each kind of `touched.KINDS` that there was
+    "readings", "runs" of slices [ns since 1970 UTC] and of the numbers of "series"), "counts" (the fields of
+    `Conservation`, "rejects" and "files"), where layers were added, replaced or removed "layers" (their names), and
+    where stored readings were given other flags "flags" (how many)."""
 
 
 @dataclass(frozen=True)

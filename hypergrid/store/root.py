@@ -70,6 +70,16 @@ class Root:
     def quality(self, quality: Json) -> None:
         self.group.attrs["quality"] = quality
 
+    @property
+    def described_by(self) -> dict[str, str]:
+        """Names by SHA-256 of raw copies that hold no readings but tell how to read them, and when they arrived."""
+        kept: Any = self.group.attrs.get("described_by", {})
+        return dict(kept)
+
+    @described_by.setter
+    def described_by(self, kept: dict[str, str]) -> None:
+        self.group.attrs["described_by"] = kept
+
     def add(self, table: str, records: Sequence[Reject] | Sequence[FileEntry]) -> int:
         """Append records to "rejects" or "files"; return how many."""
         if records:

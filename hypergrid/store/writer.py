@@ -16,7 +16,8 @@ from hypergrid.store.merge import Outcome, SideRows, collapse, merge
 from hypergrid.store.reading import read
 from hypergrid.store.records import Conservation, FileEntry, Reject
 from hypergrid.store.root import Root
-from hypergrid.store.variable_group import Extent, VariableGroup, hull
+from hypergrid.store.touched import Touched, record_of
+from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings, Series, Station
 from hypergrid.times import Window
 from hypergrid.topology.layer import Layer
@@ -38,7 +39,7 @@ class Writer:
         self._root = Root(root)
         self._slices = slices
         self._groups: dict[str, VariableGroup] = {}
-        self._touched: dict[str, tuple[Extent, NDArray[np.bool_]]] = {}
+        self._touched: dict[str, dict[str, Touched]] = {}
         self._counts = Conservation()
         self._rejects = 0
         self._files = 0
@@ -165,7 +166,7 @@ class Writer:
                 group.cells.write_flags(rows, columns, tile)
                 changed[chosen[other]] = True
         changed[self._flags_beside(group, numbers, judged, np.flatnonzero(beside))] = True
-        self._touch(group, Readings(group.series, numbers, *_columns(judged)).take(changed))
+        self._touch(group, "flags", judged.time_ns[changed], numbers[changed])
         count = int(np.count_nonzero(changed))
         self._flags += self._count(count)
         return count
@@ -232,6 +233,13 @@ class Writer:
         """Add to the ledger of files."""
         self._files += self._count(self._root.add("files", list(files)))
 
+    def described_by(self, kept: Mapping[str, str]) -> None:
+        """Remember raw copies that hold no readings, but tell how others are read: names by SHA-256."""
+        stored = self._root.described_by
+        if not kept.items() <= stored.items():
+            self._root.described_by = {**stored, **kept}
+            self.changed = True
+
     def finish(self) -> Json | None:
         """Write what is pending; return the snapshot's metadata, or None where nothing changed."""
         if self.already_committed or not self.changed:
@@ -241,14 +249,7 @@ class Writer:
         self._root.add_batch(self.batch)
         counts = {name: getattr(self._counts, name) for name in Conservation.__dataclass_fields__}
         counts |= {"rejects": self._rejects, "files": self._files}
-        touched = {
-            name: {
-                "first_ns": self._slices.start_ns(first),
-                "last_ns": self._slices.start_ns(last),
-                "series": int(np.count_nonzero(series)),
-            }
-            for name, ((first, last), series) in self._touched.items()
-        }
+        touched = {name: record_of(kinds, self._slices) for name, kinds in self._touched.items()}
         more: Json = {"layers": self._layers} if self._layers else {}
         if self._flags:
             more["flags"] = self._flags
@@ -318,28 +319,19 @@ class Writer:
         group.readings += outcome.stored + side
         group.missing += outcome.missing
         group.superseded += superseded
-        self._touch(group, outcome.touched)
+        for kind, chosen in (("new", ~outcome.replaces), ("replaced", outcome.replaces)):
+            self._touch(group, kind, outcome.touched.time_ns[chosen], outcome.touched.index[chosen])
         return Conservation(stored=outcome.stored, side=side, superseded=superseded, duplicates=outcome.duplicates)
 
-    def _touch(self, group: VariableGroup, touched: Readings) -> None:
-        if len(touched) == 0:
-            return
-        slice_index = self._slices.index(touched.time_ns)
-        first, last = int(slice_index.min()), int(slice_index.max())
-        series = np.zeros(len(group.series), np.bool_)
-        series[touched.index] = True
-        group.occupy(slice_index)
-        earlier, counted = self._touched.get(group.variable.name, (None, np.zeros(0, np.bool_)))
-        series[: len(counted)] |= counted
-        self._touched[group.variable.name] = (hull(earlier, (first, last)), series)
+    def _touch(self, group: VariableGroup, kind: str, time_ns: NDArray[np.int64], series: NDArray[np.int32]) -> None:
+        if len(time_ns):
+            slice_index = self._slices.index(time_ns)
+            group.occupy(slice_index)
+            self._touched.setdefault(group.variable.name, {}).setdefault(kind, Touched()).add(slice_index, series)
 
 
 def _blank(rows: slice, columns: slice) -> Tile:
     return empty_tile((rows.stop - rows.start, columns.stop - columns.start))
-
-
-def _columns(judged: Readings) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.uint8], NDArray[np.int64]]:
-    return judged.time_ns, judged.value, judged.flag, judged.arrival_ns
 
 
 def _single_variable(readings: Readings) -> str:

@@ -51,7 +51,8 @@ def layout(head: bytes, file: str, options: ReadOptions) -> Layout:
             raise Unreadable(message)
     present = [name for name in told.header if name not in special]
     if form.long:
-        wanted: tuple[str, ...] = (form.value_column,)
+        # What rows name, as far as the deployment says it beforehand; the column of values is nobody's variable.
+        wanted: tuple[str, ...] = options.columns or ()
     elif options.columns is None:
         texts = _columns_of_text(told, options)
         wanted = tuple(name for name in present if name not in texts)
@@ -136,7 +137,8 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
     types: dict[str, pa.DataType] = dict.fromkeys(form.time_columns, pa.string())
     labels = [name for name in (options.station_column, form.variable_column, form.unit_column, form.flag_column)
               if name in layout.header]  # fmt: skip
-    types |= dict.fromkeys(labels, fields.LABEL) | dict.fromkeys(layout.wanted, pa.float64())
+    numeric = (form.value_column,) if form.long else layout.wanted
+    types |= dict.fromkeys(labels, fields.LABEL) | dict.fromkeys(numeric, pa.float64())
     table = fields.read_columns(lines, layout, types, quotes=form.delimiter != BLANKS)
     stations: tuple[str, ...] = (layout.station,)
     code = np.zeros(len(lines.number), np.int32)
@@ -148,9 +150,7 @@ def parse(data: bytes, layout: Layout, *, last: bool) -> Parsed:
         names, which = fields.labels(table, form.variable_column, lines, what="variable")
     group = code.astype(np.int64) * max(1, len(names)) + (which if form.long else 0)
     time_ns = clock.from_text(_stamps(table, form.time_columns), clock.stamps_of(options), lines, group=group)
-    values = {
-        name: fields.numbers(table, name, lines, options.nodata, decimal=form.decimal or ".") for name in layout.wanted
-    }
+    values = {name: fields.numbers(table, name, lines, options.nodata, decimal=form.decimal or ".") for name in numeric}
     flags = _flags(table, layout, lines)
     if not form.long:
         return fields.gather(stations, code, time_ns, values, lines, flags=flags)

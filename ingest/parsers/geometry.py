@@ -126,6 +126,7 @@ def data_variables(dataset: xr.Dataset, shape: Geometry) -> tuple[str, ...]:
         and dataset[name].dtype.kind in "iuf"
         and name not in apart
         and "flag_meanings" not in dataset[name].attrs
+        and " since " not in str(dataset[name].attrs.get("units", ""))
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from hypergrid.flags import MEANINGS, NOT_EVALUATED
 from hypergrid.streams.elements import Stamp, Statistic
 from hypergrid.times import SECOND_NS
 from ingest.parsers import geometry
@@ -201,6 +202,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         else:
             time_ns = geometry.times(dataset, shape, start, stop, bounds=detail.lower, edge=0)
         values = {name: geometry.numbers(dataset, shape, name, start, stop) for name in layout.wanted}
+        flags = _flags(dataset, shape, layout.wanted, start, stop)
     there = time_ns != geometry.NO_TIME
     reasons: dict[int, tuple[str, str]] = {}
     for column, mask, reason in (
@@ -221,7 +223,25 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         {name: column[sound] for name, column in values.items()},
         bad,
         len(code),
+        flags=None if flags is None else flags[sound],
     )
+
+
+def _flags(
+    dataset: xr.Dataset, shape: Geometry, wanted: tuple[str, ...], start: int, stop: int
+) -> NDArray[np.uint8] | None:
+    """Return the flags of the rows where the file has one variable, and flags of QARTOD beside it; else None."""
+    if len(wanted) != 1 or not shape.ragged:
+        return None
+    for name in str(dataset[wanted[0]].attrs.get("ancillary_variables", "")).split():
+        if name not in dataset.variables or dataset[name].dims != dataset[wanted[0]].dims:
+            continue
+        attributes = dataset[name].attrs
+        values = np.atleast_1d(attributes.get("flag_values", ())).tolist()
+        if dict(zip(values, str(attributes.get("flag_meanings", "")).split(), strict=False)) == MEANINGS:
+            found = dataset[name].isel({shape.sample: slice(start, stop)}).values
+            return np.where(np.isin(found, list(MEANINGS)), found, NOT_EVALUATED).astype(np.uint8)
+    return None
 
 
 FORMATS.add("netcdf", DocumentFormat("netcdf", layout, cut, parse, sniff))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hypergrid.flags import MEANINGS, NOT_EVALUATED
 from hypergrid.streams.elements import Statistic
 from ingest.parsers import clock, fields
 from ingest.parsers.column_names import LONG_UNIT, LONG_VALUE, LONG_VARIABLE, STATION, TIME, normal
@@ -76,8 +77,9 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         station = _among(names, options.station_column, STATION)
         parts = _long(schema, (time, station))
         known = ReadOptions(
-            options.columns, options.timezone, options.nodata, station, time, options.station_pattern, options.given
-        )
+            options.columns, options.timezone, options.nodata, station, time, options.station_pattern, options.given,
+            options.text,
+        )  # fmt: skip
         if parts is not None:
             told = {} if not parts[2] else _units(file, parts)
             wanted = tuple(name for name in told if options.columns is None or name in options.columns)
@@ -193,6 +195,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
     parts: tuple[str, str, str] | None = layout.detail
     columns = [options.time_column, *([options.station_column] if options.station_column else [])]
     columns += [name for name in parts if name] if parts is not None else layout.wanted
+    columns += [options.text.flag_column] if options.text.flag_column in layout.header else []
     columns = list(dict.fromkeys(columns))
     try:
         with _open(path) as file:
@@ -220,7 +223,18 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         names = pc.if_else(pc.equal(given, ""), names, named)
     kinds, which = fields.labels(pa.table({"variable": names}), "variable", lines, what="variable")
     numbers = _numbers(table[value], value, options, lines)
-    return _of_long(fields.gather(stations, code, time_ns, {VALUE: numbers}, lines), kinds, which[lines.sound], options)
+    flags = _flags(table, options)
+    rows = fields.gather(stations, code, time_ns, {VALUE: numbers}, lines, flags=flags)
+    return _of_long(rows, kinds, which[lines.sound], options)
+
+
+def _flags(table: pa.Table, options: ReadOptions) -> NDArray[np.uint8] | None:
+    """Return the flags of the rows, where the deployment names their column and it holds those of QARTOD."""
+    name = options.text.flag_column
+    if name not in table.column_names or not pa.types.is_integer(table[name].type):
+        return None
+    found = np.asarray(table[name].fill_null(NOT_EVALUATED).to_numpy(), np.int64)
+    return np.where(np.isin(found, list(MEANINGS)), found, NOT_EVALUATED).astype(np.uint8)
 
 
 def _of_long(parsed: Parsed, names: tuple[str, ...], which: NDArray[np.int32], options: ReadOptions) -> Parsed:
@@ -230,7 +244,10 @@ def _of_long(parsed: Parsed, names: tuple[str, ...], which: NDArray[np.int32], o
     present, which = fields.used(names, which[kept])
     stations, code = fields.used(parsed.stations, parsed.code[kept])
     values = {VALUE: parsed.values[VALUE][kept]}
-    return Parsed(stations, code, parsed.time_ns[kept], values, parsed.bad, parsed.lines, present, which, unmapped)
+    flags = None if parsed.flags is None else parsed.flags[kept]
+    return Parsed(
+        stations, code, parsed.time_ns[kept], values, parsed.bad, parsed.lines, present, which, unmapped, flags=flags
+    )
 
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:

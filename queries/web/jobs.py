@@ -20,6 +20,7 @@ _BODY: Final[dict[str, Any]] = {
                     "properties": {
                         "variable": {"type": "string"},
                         "snapshot": {"type": ["string", "null"]},
+                        "as_of": {"type": ["string", "null"], "format": "date-time"},
                         "steps": {"type": "array", "items": {"type": "object"}},
                         "clip": {"type": "object"},
                     },

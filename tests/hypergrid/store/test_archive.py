@@ -280,7 +280,10 @@ def test_a_snapshot_tells_what_it_touched(archive: Archive, readings: Build) -> 
     snapshot = newest.snapshots[0]
     assert (snapshot.id, snapshot.time_ns, snapshot.message) == (newest.snapshot, 11, "batch 2")
     assert snapshot.metadata["batch"] == "2"
-    assert snapshot.metadata["slices"] == {AIR: {"first_ns": at("00:04"), "last_ns": at("01:00"), "series": 1}}
+    runs = [[at("00:04"), at("00:04")], [at("01:00"), at("01:00")]]
+    new = {"readings": 2, "runs": runs, "series": [[1, 1]]}
+    hull = {"first_ns": at("00:04"), "last_ns": at("01:00"), "series": 1, "new": new}
+    assert snapshot.metadata["slices"] == {AIR: hull}
     assert snapshot.metadata["counts"]["duplicates"] == 1
 
 

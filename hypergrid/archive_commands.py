@@ -1,0 +1,174 @@
+"""The commands about an archive as a whole: its snapshots and what changed, whether it is whole, its readings."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from hypergrid.console import Stage, say, show_json, show_table, stages
+from hypergrid.errors import InvalidQuery, NotAnArchive
+from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
+from hypergrid.store import MARKER, Archive, Change, Defect, compared, told
+from hypergrid.streams.elements import Series
+from hypergrid.times import Window, format_instant, parse_instant
+
+SHOWN: Final = 4
+"""Runs and series of a change that a table shows; --json has all."""
+
+
+def snapshots(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="OLDER NEWER", help="Say what changed between two snapshots, by their ids."),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="With --diff: compare the readings, not what the commits tell.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the committed versions, newest first; or say which slices and series changed between two of them."""
+    folder = placed(place, archive)
+    if diff is None:
+        if exact:
+            message = "--exact goes with --diff OLDER NEWER, the snapshots that are to be compared"
+            raise InvalidQuery(message)
+        opened = Archive.open(folder)
+        _show_snapshots(opened, as_json=as_json)
+        return
+    with stages(quiet=as_json) as tell:
+        older, newer = (Archive.open(folder, snapshot=one) for one in diff)
+        changes = compared(older, newer, progress=tell) if exact else told(newer, older.snapshot)
+    if as_json:
+        show_json([_as_json(change) for change in changes])
+        return
+    columns = ("variable", "how", "readings", "series", "slices")
+    rows = [(c.variable, c.kind, _count(c), _some(c.series, _name), _some(c.runs, _span)) for c in changes]
+    show_table(f"From {diff[0]} to {diff[1]}", columns, rows)
+
+
+def _show_snapshots(opened: Archive, *, as_json: bool) -> None:
+    rows = [(s.id, format_instant(s.time_ns), s.message) for s in opened.snapshots]
+    columns = ("snapshot", "committed", "what")
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        show_table(f"Snapshots of {opened.name}", columns, rows)
+
+
+def _as_json(change: Change) -> dict[str, Any]:
+    return {
+        "variable": change.variable,
+        "how": change.kind,
+        "readings": change.readings,
+        "slices": [{"from": format_instant(run.start_ns), "to": format_instant(run.stop_ns)} for run in change.runs],
+        "series": [{key: value for key, value in asdict(one).items() if key != "variable"} for one in change.series],
+    }
+
+
+def _count(change: Change) -> object:
+    return "not told" if change.readings is None else change.readings
+
+
+def _name(series: Series) -> str:
+    height = "" if series.height_m is None else f" {series.height_m:g} m"
+    return f"{series.station}{height}"
+
+
+def _span(window: Window) -> str:
+    return f"{format_instant(window.start_ns)} to {format_instant(window.stop_ns)}"
+
+
+def _some(listed: Sequence[Any], text: Callable[[Any], str]) -> str:
+    shown = ", ".join(text(one) for one in listed[:SHOWN])
+    more = f" and {len(listed) - SHOWN:,} more" if len(listed) > SHOWN else ""
+    return f"{len(listed):,}: {shown}{more}" if listed else "not told"
+
+
+def check(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    snapshot: SnapshotOption = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read all raw copies too, and compare their hashes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Examine an archive; name everything that is wrong, and what to do. Exit status 1 where something is."""
+    folder = placed(place, archive)
+    with stages(quiet=as_json) as tell:
+        defects, examined = _examined(folder, snapshot, tell, deep=deep)
+    if as_json:
+        show_json({"archive": str(folder), "snapshot": examined, "defects": [one.to_json() for one in defects]})
+    elif defects:
+        rows = [(one.kind, one.where, one.what, one.remedy) for one in defects]
+        show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
+    else:
+        say(f"{folder} is whole: nothing is wrong with snapshot {examined}")
+    if defects:
+        sys.exit(1)
+
+
+def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) -> tuple[list[Defect], str | None]:
+    try:
+        opened = Archive.open(folder, snapshot=snapshot)
+    except NotAnArchive as error:
+        if not (folder / MARKER).is_file():
+            raise
+        remedy = "restore the archive from a copy, or ingest its raw files into a new one"
+        return [Defect("unreadable", str(folder), str(error), remedy)], None
+    return list(opened.check(deep=deep, progress=tell)), opened.snapshot
+
+
+def export(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .csv, .parquet, .nc or .smet.")],
+    variable: Annotated[list[str] | None, typer.Option(help="Only this variable; may be given again.")] = None,
+    station: Annotated[list[str] | None, typer.Option(help="Only this station; may be given again.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="First instant, as 2007-10-01.")] = None,
+    stop: Annotated[str | None, typer.Option("--to", help="First instant that is left out.")] = None,
+    flag: Annotated[list[int] | None, typer.Option(help="Only this flag of QARTOD; may be given again.")] = None,
+    snapshot: SnapshotOption = None,
+    as_of: Annotated[str | None, typer.Option(help="Only what had arrived by this instant, as it was then.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write readings, not surfaces, to files that others read, and that ingest reads back."""
+    from hypergrid.reading_files import Selection, export_readings  # noqa: PLC0415 - only this command writes files
+
+    until = None if as_of is None else parse_instant(as_of)
+    opened = Archive.open(placed(place, archive), snapshot=snapshot, as_of_ns=until)
+    chosen = Selection(tuple(variable or ()), tuple(station or ()), _window(start, stop), tuple(flag or ()))
+    begun = time.monotonic()
+    with stages(quiet=as_json) as tell:
+        done = export_readings(opened, out, chosen, progress=lambda fraction: tell("export", fraction))
+    summary = {
+        "files": [str(path) for path in done.files], "readings": done.readings, "snapshot": done.snapshot,
+        "seconds": round(time.monotonic() - begun, 3),
+    }  # fmt: skip
+    if as_json:
+        show_json(summary)
+        return
+    listed = ", ".join(str(path) for path in done.files[:SHOWN])
+    more = f" and {len(done.files) - SHOWN} more" if len(done.files) > SHOWN else ""
+    say(f"{listed}{more}: {done.readings:,} readings of snapshot {done.snapshot}, {summary['seconds']} s")
+
+
+def _window(start: str | None, stop: str | None) -> Window | None:
+    if start is None and stop is None:
+        return None
+    first, last = (FIRST_INSTANT if start is None else start), (LAST_INSTANT if stop is None else stop)
+    return Window.parse(first, last)
+
+
+FIRST_INSTANT, LAST_INSTANT = "1900-01-01", "2261-12-31"
+"""Where an export begins and ends unless it is told: where an archive does."""
+
+COMMANDS: Final = (snapshots, check, export)
+"""What the command line registers."""
