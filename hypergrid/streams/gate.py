@@ -11,6 +11,7 @@ from hypergrid.streams.fields import (
     GREATEST_ALL,
     IDLE,
     JUMP,
+    KNOWN_DISORDER,
     LAST_STREAM,
     LATE,
     LEAST_LINE,
@@ -27,6 +28,9 @@ from hypergrid.streams.fields import (
 )
 from hypergrid.streams.observe import observe
 from hypergrid.streams.progress import advance, astray, doze, line_of, lowest
+
+NOT_YET = 2**61
+"""A disorder below which nothing is dropped, far from overflowing."""
 
 
 @compiled
@@ -77,3 +81,12 @@ def watch(seen: Monitored, whole: Ints, steps: Floats, batch: Batch, ordered: in
         passed[0, t], passed[1, t], passed[2, t] = whole[LEAST_LINE], whole[NEXT_LINE], whole[LAST_STREAM]
         passed[3, t], passed[4, t] = per[stream, LINE], away
     return len(batch_stream)
+
+
+@compiled
+def tell_disorder(seen: Monitored, whole: Ints, per: Ints) -> None:
+    """Write into the fields of a join how far arrivals of each stream lie behind; a bound while that is not known."""
+    mine, records = seen.per, seen.records
+    for stream in range(len(mine)):
+        line = line_of(mine, whole, records, stream, whole[CLOCK])
+        per[stream, KNOWN_DISORDER] = mine[stream, GREATEST] - line if line > FLOOR else NOT_YET

@@ -513,6 +513,7 @@ class WoJoin:
         waiting = self._waiting
         assert waiting is not None
         start, before = 0, int(self._state.whole[TAKEN])
+        waiting.tell_disorder(self._state.seen.per)
         while True:
             self._state.whole[ALLOWED] = waiting.room
             matches, code, start = self._loop(part, start)

@@ -115,6 +115,16 @@ class Waiting:
         """The least key that waits."""
         return min((run.low for queue in self.queues for run in queue.runs), default=CEILING)
 
+    def tell_disorder(self, per: Ints) -> None:
+        """Tell a join that gets its tuples as they come how far arrivals lie behind, where it is monitored.
+
+        What was let go in order of keys is in better order than what is still to come: from it, too little is learned.
+        """
+        known = self._about.known
+        if self._sorting or self._about.policy != "progress" or (known is not None and known.disorder is not None):
+            return
+        gate.tell_disorder(self.monitors.seen, self.monitors.whole, per)
+
     def begin(self, arrival: int) -> None:
         """Streams that have brought nothing yet are waited for from the first arrival on."""
         whole = self.monitors.whole

@@ -31,7 +31,7 @@ TITLES = {
     "accuracy": "Share of the results, {seeds} loads",
     "window": "Figure 3.12: tuples held by all joins of a query, and by fixed windows of equal accuracy, {seeds} loads",
     "strategies": "Figures 3.13 to 3.15: a window, sorted first (msf), waiting on disk (dbf), or both, {seeds} loads",
-    "table-5.4": "Table 5.4: tuples held by {stations} stations, {slices} slices; settled: after {beginning} of each",
+    "table-5.4": "Table 5.4: {stations} stations, {slices} slices, {seeds} loads; settled: after {beginning} tuples",
     "speed": "Throughput of push, one core, warm",
 }
 
@@ -40,8 +40,8 @@ CASES = (*PARTS, "all")
 
 SHOWN = {
     "table-5.4": (
-        "setting", "lag", "policy", "optimum", "held", "settled", "goal", "met", "share", "window", "saving", "thesis",
-        "waits [s]", "slice waits [s]", "push [us]",
+        "setting", "lag", "policy", "optimum", "held", "settled", "goal", "met", "share", "least share", "window",
+        "saving", "thesis", "waits [s]", "slice waits [s]", "push [us]",
     ),
 }  # fmt: skip
 """Columns of a table, where it does not show all."""

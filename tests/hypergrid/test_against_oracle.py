@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, event, given, reject, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError
+from hypergrid.errors import HyperGridError, InvalidQuery
 from hypergrid.execution import make_plan, run
 from hypergrid.execution.strategy import path
 from hypergrid.perspective import Surface, question_from_json
@@ -135,7 +135,13 @@ def check(query: Query, feeds: dict[str, Feed], *, in_all_ways: bool = False) ->
         same(last.dataset()["count"].to_numpy(), expected.count, order)
     for rules in ((), *((rule,) for rule in RULES if in_all_ways)):
         what = f"with {[rule.__name__ for rule in rules]}"
-        same(after_rules(surface, rules, block_cells=7)[0], expected.value, what, is_direction=is_direction)
+        try:
+            found = after_rules(surface, rules, block_cells=7)[0]
+        except InvalidQuery:
+            # Slices that are computed only where the clip is not pushed down may have too few stations for a drift.
+            assert "external_drift_kriging" in drawn(query.question), what
+            continue
+        same(found, expected.value, what, is_direction=is_direction)
     for k, places, times, buffered in strategies(surface, in_all_ways=in_all_ways):
         plan = make_plan(surface, strategy=k)
         in_boxes = replace(
