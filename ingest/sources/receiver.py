@@ -91,6 +91,8 @@ def sources(deployment: Deployment, *, watch: Path | None, mqtt: str | None) -> 
             message = f"{name}: no feed has a topic, so nothing is asked of {broker.url}; give a [[feed]] its `topic`"
             raise InvalidDeployment(message)
         broker = None
+    if broker is not None:
+        broker.check_files()
     if watch is not None and not any(feed.files for feed in deployment.feeds):
         message = f"{name}: no feed has files, so nothing is read from {watch}; give a [[feed]] its `files`"
         raise InvalidDeployment(message)
