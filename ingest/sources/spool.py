@@ -144,6 +144,7 @@ class Spool:
         self._made = time.monotonic()
         self._end, self._torn = 0, False
         self._size, self._next = 0, 1
+        self._told = 0
         self._durable = self._recover()
         self._next = self._durable + 1
         self._mark = os.open(folder / _MARK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
@@ -244,10 +245,12 @@ class Spool:
             with self._lock:
                 records, self._pending = self._pending, []
                 rolls, self._rolls = self._rolls, []
-            if not records:
-                return self._durable
             first = self._durable + 1
             try:
+                if self._told < self._durable:
+                    self._tell()
+                if not records:
+                    return self._durable
                 cut = rolls[0] - first if rolls else 0
                 if cut:
                     self._write(records[:cut], first)
@@ -264,7 +267,7 @@ class Spool:
                     f"the spool in {self.folder} cannot be written: {reason}; {len(records) - kept} records wait, "
                     "make room on the disk"
                 )
-                raise NotWritten(error.errno, message) from error
+                raise NotWritten(message) from error
             return self._durable
 
     def close(self) -> None:
@@ -318,6 +321,7 @@ class Spool:
         """Tell readers how far they may read, after it is on the disk."""
         mark = _MARK.pack(_MAGIC, self._durable)
         os.pwrite(self._mark, mark + _CHECK.pack(zlib.crc32(mark)), 0)
+        self._told = self._durable
 
     def _recover(self) -> int:
         """Open the last segment behind its last whole frame, and return the number of the last record."""
