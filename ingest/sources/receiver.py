@@ -146,6 +146,13 @@ class Receiver:
                 environment=environment,
             )
 
+        if not self._spool.durable:
+            # So that every segment begins with the state, the first one, too.
+            self._spool.append([self._state_record()])
+
+    def _state_record(self) -> Record:
+        return Record(time.time_ns(), payload=self._state(), kind=STATE)
+
     def _state(self) -> bytes:
         filters = self._mqtt.filters if self._mqtt is not None else self._filters
         return json.dumps({"files": self._files.state(), "filters": filters}).encode()
@@ -209,7 +216,7 @@ class Receiver:
             if self._mqtt is not None:
                 self._mqtt.stop()
         # So that the next run need not compare what was read.
-        self._spool.append([Record(time.time_ns(), kind=STATE, payload=self._state())])
+        self._spool.append([self._state_record()])
 
     def close(self) -> None:
         """Let go of the spool; errors as in `run`."""

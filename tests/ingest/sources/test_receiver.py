@@ -18,7 +18,7 @@ from hypergrid.errors import InvalidDeployment
 from hypergrid.store.lock import is_free
 from ingest.mapping import load
 from ingest.sources.receiver import SPOOL, Receiver, client_id, command, main, sources
-from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Record, Spool, durable, frames
+from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Record, Spool, durable, frames, segments
 from tests.ingest.brokers import RunningBroker, publish, wait_until
 from tests.ingest.forked import FORKED
 
@@ -114,7 +114,7 @@ def test_it_ends_when_told_and_goes_on_where_it_was(here: Path) -> None:
         assert running.end(number) == ""
         assert running.process.exitcode == 0
     kinds = Counter(kind for kind, *_ in rows(here))
-    assert (kinds[MESSAGE], kinds[HEADER], kinds[STATE]) == (1, 1, 2)
+    assert (kinds[MESSAGE], kinds[HEADER], kinds[STATE]) == (1, 1, 3)
     assert 2 <= kinds[TICK] <= 40
     with (here / "data" / "a.csv").open("ab") as stream:
         stream.write(table(10, 12))
@@ -203,10 +203,11 @@ def test_the_name_that_brokers_know_is_kept(tmp_path: Path) -> None:
 def test_a_spool_that_another_ended_keeps_the_state(here: Path) -> None:
     (here / "data" / "a.csv").write_bytes(TOP + table(0, 10))
     Running(here, until_idle=True).told()
-    # As who only knows how to end the input: its segments begin without the state.
+    # As who only knows how to end the input: no segment begins without the state.
     for _ in range(3):
         with Spool.open(here / "archive" / SPOOL, segment_bytes=1) as spool:
             spool.append([Record(0, kind=END)])
+    assert len(segments(here / "archive" / SPOOL)) == 1
     Running(here, until_idle=True).told()
     assert lines(here, "a.csv") == table(0, 10)
 
