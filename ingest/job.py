@@ -13,6 +13,7 @@ from typing import Final, Literal
 from hypergrid.errors import HyperGridError, NotFound, Rejected
 from hypergrid.store import Archive, Reject
 from hypergrid.streams.elements import Station
+from hypergrid.times import format_instant
 from hypergrid.tokens import token
 from ingest.arrivals import read_arrivals
 from ingest.mapping import Deployment, default_deployment, load, variable_name
@@ -213,6 +214,9 @@ def _ingest_new(
         shutil.rmtree(staging, ignore_errors=True)
     for suspicion in totals.suspicions:
         run.warn(suspicion.describe())
+    if totals.ahead:
+        listed = ", ".join(f"{name} (to {format_instant(stamp)})" for name, stamp in sorted(totals.ahead.items()))
+        run.warn(f"stamps in the future are kept as they are; the clocks of these stations are likely wrong: {listed}")
     return _report(run, plan, found, archive.stations, stock, totals, rejects, engine, snapshot)
 
 

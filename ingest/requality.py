@@ -14,7 +14,7 @@ from hypergrid.streams.elements import Readings
 from hypergrid.times import Window
 from hypergrid.tokens import token
 from hypergrid.units import Variable
-from ingest.judging import count_gaps, places_of, reach_ns
+from ingest.judging import count_gaps, count_isolated, places_of, reach_ns
 from ingest.mapping import load
 from ingest.quality.declared import from_json
 from ingest.quality.judge import judge
@@ -108,6 +108,7 @@ def run_quality(
                 for summary, readings_of in ((before, old), (after, new)):
                     summary.add(old.series, old.index, readings_of.flag, readings_of.tests_or_none_set())
                     count_gaps(summary, context, tests, inside)
+                    count_isolated(summary, context, tests, places_of(context.series, archive.stations), inside)
                 if name == RADIATION:
                     guard.add(new)
                 readings += len(new)

@@ -25,6 +25,8 @@ from ingest.telling import column_of
 
 VALUES_AT_ONCE: Final = 12_000_000
 """Values of all columns that are in memory at once: some 400 MB with what they are turned into."""
+AHEAD_NS: Final = 24 * 3600 * SECOND_NS
+"""A stamp further beyond the present than this is of a clock that is wrong [ns]: no zone is as far off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +132,22 @@ class Totals:
     """Readings that were in the archive, and have another flag now."""
     suspicions: Sequence[ZoneSuspicion] = ()
     """Stations whose clocks are likely off."""
+    ahead: dict[str, int] = field(default_factory=dict)
+    """By station, the greatest stamp of those that lie in the future [ns since 1970 UTC]."""
 
-    def add(self, readings: Readings, outcome: Conservation) -> None:
+    def add(self, readings: Readings, outcome: Conservation, *, now_ns: int) -> None:
         """Add a variable's readings of a range of time."""
         missing = int(np.isnan(readings.value).sum())
         self.missing += missing
         self.values += len(readings) - missing
         self.conservation = self.conservation + outcome
+        ahead = readings.time_ns > now_ns + AHEAD_NS
+        if ahead.any():
+            latest = np.zeros(len(readings.series), np.int64)
+            np.maximum.at(latest, readings.index[ahead], readings.time_ns[ahead])
+            for number in np.flatnonzero(latest).tolist():
+                station = readings.series[number].station
+                self.ahead[station] = max(int(latest[number]), self.ahead.get(station, 0))
 
 
 def store(
@@ -171,7 +182,7 @@ def store(
 
         for count, (name, variable) in enumerate(variables.items()):
             readings = assemble(pieces, variable, series[name], stock.deployment)
-            totals.add(readings, inspector.store(writer, variable, readings, coming))
+            totals.add(readings, inspector.store(writer, variable, readings, coming), now_ns=now_ns)
             progress((place + (count + 1) / len(series)) / len(cuts))
     totals.quality, totals.revised = inspector.summary.by_station(), inspector.revised
     totals.suspicions = inspector.suspicions()
