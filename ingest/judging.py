@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING
-from hypergrid.store import Conservation, Writer
+from hypergrid.store import Archive, Conservation, Writer
 from hypergrid.streams.elements import Position, Readings, Series, Station, concatenate
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.units import Variable
@@ -126,6 +126,31 @@ def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
     usual_s = float(np.median(steps[steps > 0])) / SECOND_NS if (steps > 0).any() else 0.0
     interval_s = max(slice_s, usual_s, *(series.interval_s for series in readings.series))
     return round(tests.reach_s(interval_s) * SECOND_NS)
+
+
+def judged_part(
+    read: Callable[..., Readings], archive: Archive, variable: Variable, tests: VariableTests, part: Window
+) -> tuple[Readings, Readings, NDArray[np.bool_]]:
+    """Return the readings within a window and around it, the same with new flags, and which lie within it.
+
+    Parameters
+    ----------
+    read
+        Gives a variable's readings with the tests that set their flags: `Writer.read`, or the like.
+    archive
+        Tells the stations.
+    """
+    around = widened(part, reach_ns(tests, read(variable.name, window=part), archive.slice_s))
+    context = read(variable.name, window=around)
+    others = {name: read(name, window=around) for name in tests.companions}
+    judged = judge(context, tests, places_of(context.series, archive.stations), others)
+    rows = (context.time_ns >= part.start_ns) & (context.time_ns < part.stop_ns)
+    return context, replace(context, flag=judged.flag, tests=judged.tests), rows
+
+
+def widened(part: Window, reach: int) -> Window:
+    """Return the window that flags within another depend on: on neighbours, and on what their own flags depend on."""
+    return Window(part.start_ns - 2 * reach, part.stop_ns + 2 * reach)
 
 
 @dataclass(frozen=True, eq=False)

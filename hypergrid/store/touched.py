@@ -32,7 +32,11 @@ class Touched:
 
     def add(self, slices: NDArray[np.int64], series: NDArray[np.int32]) -> None:
         """Count n readings, by their slices and series, shape (n,)."""
-        self.readings += len(slices)
+        self.add_all(len(slices), slices, series)
+
+    def add_all(self, readings: int, slices: NDArray[np.int64], series: NDArray[np.int64] | NDArray[np.int32]) -> None:
+        """Count readings that lie in some slices, and some series."""
+        self.readings += readings
         self.slices = np.union1d(self.slices, slices)
         self.series = np.union1d(self.series, series)
 

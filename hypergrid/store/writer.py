@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import ArchiveConflict
 from hypergrid.flags import ABSENT, MISSING
 from hypergrid.store.attributes import Json, extend_stations
-from hypergrid.store.cells import CHUNK_SLICES, Slices, Tile, empty_tile, touched_blocks
+from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile, empty_tile, touched_blocks
 from hypergrid.store.layers import LayerChange, LayerEntry, remove_layer, write_layer
 from hypergrid.store.merge import Outcome, SideRows, collapse, merge
 from hypergrid.store.reading import read
@@ -137,13 +137,27 @@ class Writer:
             Readings of one variable as `read` returns them, with new flags and the tests that set them. Those that
             are not stored, and those without a value, are passed over.
         """
+        changed, beside = self.flags_in_cells(judged)
+        if len(beside):
+            group = self._group(_single_variable(beside))
+            numbers = self._numbers_of(group, beside)
+            at = self._flags_beside(group, numbers, beside, np.arange(len(beside)))
+            self._touch(group, "flags", beside.time_ns[at], numbers[at])
+            self._flags += self._count(len(at))
+            changed += len(at)
+        return changed
+
+    def flags_in_cells(self, judged: Readings) -> tuple[int, Readings]:
+        """Do what `flags` does for the readings in cells; return how many changed, and the readings in no cell.
+
+        It writes the chunks of cells alone, so that processes which share none can do it at once.
+        """
         if not len(judged):
-            return 0
+            return 0, judged
         group = self._group(_single_variable(judged))
-        known = {one: number for number, one in enumerate(group.series)}
-        numbers = np.array([known.get(one, -1) for one in judged.series], np.int32)[judged.index]
+        numbers = self._numbers_of(group, judged)
         if (numbers < 0).any():
-            return self.flags(judged.take(numbers >= 0))
+            return self.flags_in_cells(judged.take(numbers >= 0))
         tests = judged.tests_or_none_set()
         if tests.any():
             group.keep_tests()
@@ -165,11 +179,16 @@ class Writer:
                     tile.tests[row[other], column[other]] = bits[other]
                 group.cells.write_flags(rows, columns, tile)
                 changed[chosen[other]] = True
-        changed[self._flags_beside(group, numbers, judged, np.flatnonzero(beside))] = True
         self._touch(group, "flags", judged.time_ns[changed], numbers[changed])
         count = int(np.count_nonzero(changed))
         self._flags += self._count(count)
-        return count
+        return count, judged.take(beside)
+
+    @staticmethod
+    def _numbers_of(group: VariableGroup, readings: Readings) -> NDArray[np.int32]:
+        """Return the number of each reading's series among those of the variable, -1 where it has none of it."""
+        known = {one: number for number, one in enumerate(group.series)}
+        return np.array([known.get(one, -1) for one in readings.series], np.int32)[readings.index]
 
     def _flags_beside(
         self, group: VariableGroup, numbers: NDArray[np.int32], judged: Readings, chosen: NDArray[np.intp]
@@ -193,6 +212,50 @@ class Writer:
                 group.side.set("tests", rows[order], tests[found][order])
         set_here: NDArray[np.intp] = chosen[found]
         return set_here
+
+    def carry_flags(self, judged: VariableGroup, rows: slice) -> None:
+        """Give cells the flags, and the tests that set them, that they have in another version of the variable.
+
+        Parameters
+        ----------
+        judged
+            The variable where the flags are from. Its series are the first of this version's, and in these slices the
+            readings of both are the same.
+        rows
+            The slices.
+        """
+        group = self._group(judged.variable.name)
+        for left in range(0, len(judged.series), CHUNK_SERIES):
+            columns = slice(left, min(left + CHUNK_SERIES, len(judged.series)))
+            theirs, mine = (one.cells.read_judgements(rows, columns) for one in (judged, group))
+            if theirs.tests.any():
+                group.keep_tests()
+            other = (mine.flag != theirs.flag) | (mine.tests != theirs.tests)
+            if other.any():
+                group.cells.write_judgements(rows, columns, theirs)
+                touched = self._touched.setdefault(judged.variable.name, {}).setdefault("flags", Touched())
+                count = int(np.count_nonzero(other))
+                slices, series = (np.flatnonzero(other.any(axis=axis)) for axis in (1, 0))
+                touched.add_all(count, slices + rows.start, series + left)
+                self._flags += self._count(count)
+
+    def carry_side_flags(self, judged: VariableGroup) -> None:
+        """Do what `carry_flags` does for the side table; of rows that were replaced since, the flags stay."""
+        group = self._group(judged.variable.name)
+        rows = judged.side_rows()
+        if not len(rows.row):
+            return
+        tests, old = judged.side_tests(rows.row), group.side_tests(rows.row)
+        flag, replaced = group.side.read("flag", "superseded", rows=slice(0, len(judged.side)))
+        if tests.any():
+            group.keep_tests()
+        other = (replaced[rows.row] == 0) & ((flag[rows.row] != rows.flag) | (old != tests))
+        if other.any():
+            group.side.set("flag", rows.row[other], rows.flag[other])
+            if group.tested:
+                group.side.set("tests", rows.row[other], tests[other])
+            self._touch(group, "flags", rows.time_ns[other], rows.series[other])
+            self._flags += self._count(int(np.count_nonzero(other)))
 
     def quality(self, parameters: Mapping[str, object]) -> None:
         """Keep the parameters of the tests that set the flags, as JSON."""
