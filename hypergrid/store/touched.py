@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.store.attributes import Json
-from hypergrid.store.cells import Slices, consecutive
+from hypergrid.store.cells import Slices, consecutive, distinct
 
 KINDS: Final = ("new", "replaced", "flags")
 """How readings change: they are new, replace others, or have another flag."""
@@ -33,8 +33,8 @@ class Touched:
     def add(self, slices: NDArray[np.int64], series: NDArray[np.int32]) -> None:
         """Count n readings, by their slices and series, shape (n,)."""
         self.readings += len(slices)
-        self.slices = np.union1d(self.slices, slices)
-        self.series = np.union1d(self.series, series)
+        self.slices = np.union1d(self.slices, distinct(slices))
+        self.series = np.union1d(self.series, distinct(series))
 
     def record(self, slices: Slices) -> Json:
         """Return it as a commit's metadata tell it."""
