@@ -18,12 +18,13 @@ from hypergrid.times import parse_instant
 from hypergrid.tokens import token
 from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert
 from ingest.checked import CheckedTable
-from ingest.parsers import FORMATS, ReadOptions
+from ingest.parsers import FORMATS, DocumentFormat, ReadOptions
 from ingest.parsers.clock import zone_of
 from ingest.parsers.table import GENERAL
 from ingest.parsers.told import VARIABLE_NAME, ToldColumn, variable_name
 from ingest.quality.declared import Quality, read_quality
 from ingest.text_form import text_form
+from ingest.topics import Broker, Topic, check_apart, read_broker, read_topic
 
 FILE_NAME: Final = "deployment.toml"
 """Name under which a deployment file is found by itself."""
@@ -69,7 +70,7 @@ class Feed:
 
     name: str
     files: str
-    """Pattern of the files' names."""
+    """Pattern of the files' names; empty where it has messages alone."""
     format: str
     options: ReadOptions
     columns: tuple[Column, ...] = ()
@@ -79,6 +80,8 @@ class Feed:
     stamp: Stamp = "instant"
     arrivals: str | None = None
     """File beside the deployment file with `station,time,arrival`."""
+    topic: Topic | None = field(default=None, metadata={"omit_default": True})
+    """Under which its messages come by MQTT."""
 
     def column(self, name: str) -> Column:
         """Return the declared column, or an undeclared one of unknown unit.
@@ -140,6 +143,8 @@ class Deployment:
     path: Path | None = field(default=None, compare=False)
     """The deployment file."""
     stream: Assembling = field(default=Assembling(), compare=False)
+    broker: Broker | None = field(default=None, compare=False)
+    """Where messages come from."""
 
     @cached_property
     def _own(self) -> Mapping[str, Variable]:
@@ -213,7 +218,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     """Return the deployment that the content of a file describes; errors as in `load`."""
     top = CheckedTable(content, "", file=file)
     # Before all else: a table whose name is misspelt must not be told as a missing one.
-    for key in ("network", "variable", "feed", "station", "quality", "stream"):
+    for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream"):
         top.has(key)
     top.finish()
     network = CheckedTable(top.value("network", default={}), "network", file=file)
@@ -226,6 +231,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         for place, name in enumerate(names):
             if name in names[:place]:
                 top.refuse(f"{kind}[{place}]", f"repeats {name!r}; each {kind} is named once")
+    check_apart([(feed.name, feed.topic) for feed in feeds if feed.topic is not None], file=file)
     deployment = Deployment(
         network.text("name"),
         feeds,
@@ -236,6 +242,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         quality=_quality(top, variables),
         path=path,
         stream=_assembling(CheckedTable(top.value("stream", default={}), "stream", file=file)),
+        broker=_broker(top, path),
     )
     network.finish()
     return deployment
@@ -253,6 +260,12 @@ def _assembling(table: CheckedTable) -> Assembling:
 def _quality(top: CheckedTable, own: tuple[Variable, ...]) -> Quality:
     names = {**KNOWN_VARIABLES, **{variable.name: variable for variable in own}}
     return read_quality(CheckedTable(top.value("quality", default={}), "quality", file=top.file), names.get)
+
+
+def _broker(top: CheckedTable, path: Path | None) -> Broker | None:
+    if not top.has("mqtt"):
+        return None
+    return read_broker(CheckedTable(top.value("mqtt"), "mqtt", file=top.file), folder=path.parent if path else None)
 
 
 def _variable(table: CheckedTable) -> Variable:
@@ -298,9 +311,13 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
         replace(form, targets=targets if form.unit_column else ()),
     )
     arrivals = table.text("arrivals") if table.has("arrivals") else None
-    feed = Feed(
-        table.text("name"), table.text("files"), format_name, options, columns, interval_s, statistic, stamp, arrivals
-    )
+    topic = read_topic(table) if table.has("topic") else None
+    if topic is not None and isinstance(FORMATS[format_name], DocumentFormat) and format_name != "messages":
+        table.refuse(
+            "topic", f"needs a format that a message can have, 'messages' or lines of text; got {format_name!r}"
+        )
+    files = table.text("files") if topic is None or table.has("files") else ""
+    feed = Feed(table.text("name"), files, format_name, options, columns, interval_s, statistic, stamp, arrivals, topic)
     table.finish()
     return feed
 

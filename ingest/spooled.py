@@ -326,5 +326,4 @@ def _document(feed: Feed, origin: str, payload: bytes) -> tuple[Layout, list[Par
 
 def _topic_station(feed: Feed, origin: str) -> str:
     """Return the station that a topic names; empty where it names none."""
-    topic = getattr(feed, "topic", None)
-    return topic.station(origin) if topic is not None else ""
+    return feed.topic.station(origin) if feed.topic is not None else ""
