@@ -102,7 +102,7 @@ def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> 
     for batch in batches:
         reading.add(batch)
     clock = reading.clock()
-    pieces = []
+    pieces: list[Piece] = []
     for group in groups_of(deployment):
         together = deployment.stream.join == "network"
         feeds = [feed.name for feed in deployment.feeds if together or feed.name == group]
@@ -178,9 +178,9 @@ class _Reading:
         """Of each message, its record and its line in it."""
 
         def texts() -> Iterator[tuple[int, bytes, str]]:
-            for number, (_, _, origin, place, payload) in enumerate(records):
-                station = _topic_station(feed, origin)
-                for line, text in enumerate(payload.split(b"\n") if place > 0 else (payload,)):
+            for number, (_, _, topic, first, payload) in enumerate(records):
+                station = _topic_station(feed, topic)
+                for line, text in enumerate(payload.split(b"\n") if first > 0 else (payload,)):
                     if text.strip():
                         numbered.append((number, line))
                         yield len(numbered), text, station

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,21 +11,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hypergrid.errors import ArchiveConflict, HyperGridError
+from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
 from hypergrid.store import Archive
 from hypergrid.store.lock import exclusive, is_free
 from hypergrid.times import SECOND_NS, format_instant
 from ingest.deployed import deploy, deployments, reading
 from ingest.grouped import GroupBatch
 from ingest.job import RAW
+from ingest.mapping import load
 from ingest.sources.raw import sweep
 from ingest.sources.spool import END, Record, Spool, durable
-from ingest.streamed import Committed, Ledger, commit, ledger_of
-from ingest.target import held
+from ingest.spark.following import Follower, SparkLost
+from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, Committed, Ledger, commit, ledger_of, stream_id
+from ingest.target import check_same, existing, held
 
-SPOOL: Final = "spool"
-STREAM: Final = "stream"
-"""Folders of an archive: what arrived, and what a stream has to remember."""
+JVM: Final = "jvm"
+"""File that tells Spark's process."""
+USED_WRONGLY: Final = 2
+"""Status of a receiver that cannot work as it was told."""
 RESTARTS: Final = 3
 """How often Spark is started again within `RESTARTS_S`."""
 RESTARTS_S: Final = 600.0
@@ -96,7 +98,7 @@ class _Progress:
         """Commit a batch."""
         with self.busy:
             try:
-                deployment = reading(deployments(self.folder / STREAM / "deployments"), groups[0].upto)
+                deployment = reading(deployments(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
                 archive = Archive.open(self.folder)
                 done = commit(
                     archive, stream, number, groups, deployment, spool=self.folder / SPOOL, now_ns=self.now_ns()
@@ -179,9 +181,10 @@ def stream(
         _make(folder, how, now_ns())
         stack.enter_context(_alone(folder))
         sweep(folder / RAW)
-        _note_deployment(folder, how)
         progress = _Progress(folder, now_ns, ledger=_known(folder))
         run = _Run(folder, how, progress, stopping, on_status, on_warning)
+        stack.callback(run.end)
+        run.deploy()
         if how.receiver:
             stack.enter_context(run.receiving())
         if not (how.until_idle and not how.receiver):
@@ -190,10 +193,9 @@ def stream(
             with Spool.open(folder / SPOOL) as spool:
                 spool.append([Record(now_ns(), kind=END)])
             run.follow(None)
-        run.end()
     seconds = time.monotonic() - begun
     return StreamReport(
-        str(folder), progress.batches, progress.readings, progress.ledger, progress.snapshot, seconds, run.restarts
+        str(folder), progress.batches, progress.readings, progress.ledger, progress.snapshot, seconds, len(run.restarts)
     )
 
 
@@ -261,6 +263,7 @@ class _Run:
     restarts: list[float] = field(default_factory=list)
     _receiver: "subprocess.Popen[bytes] | None" = None
     _seen: tuple[int, int] | None = None
+    _follower: Follower = field(default_factory=Follower)
 
     def deploy(self) -> bool:
         """Take the deployment file as it is now; return whether it changed."""
@@ -321,19 +324,67 @@ class _Run:
     def follow(self, trigger_s: float | None) -> None:
         """Follow the spool until told to stop, or until the receiver is done; without a trigger, to its end."""
         while not self.stopping.is_set():
-            if self._followed(trigger_s):
-                return
-            if self._is_changed_now:
-                self._is_changed_now = False
-                self._stop_receiving()
-                self.deploy()
-                self.on_warning("the deployment changed; what comes from now on is read by it")
-                if self.how.receiver:
-                    self._receive()
-
-    _is_changed_now: bool = False
+            try:
+                if self._followed(trigger_s):
+                    return
+            except SparkLost as lost:
+                self._note_loss(lost)
+                continue
+            self._stop_receiving()
+            self.deploy()
+            self.on_warning("the deployment changed; what comes from now on is read by it")
+            if self.how.receiver:
+                self._receive()
 
     def _followed(self, trigger_s: float | None) -> bool:
-        """Follow with one query; return whether that is all."""
-        from pyspark.errors import PySparkException
-        return True
+        """Follow with one query; return whether that is all, False where the deployment changed."""
+        progress, follower = self.progress, self._follower
+        follower.begin(self.folder, progress.take, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
+        (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_started(follower.pid or 0)}")
+        while True:
+            if not self._is_active():
+                self.on_status(progress.status())
+                return True
+            changed = trigger_s is not None and self._is_changed()
+            received = trigger_s is not None and self._is_received()
+            if changed or received or self.stopping.is_set():
+                # A commit that is under way is waited for; without this it would be done again.
+                with progress.busy:
+                    follower.stop()
+                self.on_status(progress.status())
+                return not changed
+            self.on_status(progress.status())
+            self.stopping.wait(POLL_S)
+
+    def _is_active(self) -> bool:
+        try:
+            return self._follower.is_active()
+        except SparkLost:
+            raise
+        except HyperGridError:
+            # What failed here says more than what Spark makes of it.
+            if self.progress.failure is not None:
+                raise self.progress.failure from None
+            raise
+
+    def _note_loss(self, lost: SparkLost) -> None:
+        now = time.monotonic()
+        self.restarts.append(now)
+        self._follower.end()
+        if len([one for one in self.restarts if now - one < RESTARTS_S]) > RESTARTS:
+            message = f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again"
+            raise HyperGridError(message) from lost
+        self.on_warning(f"{lost}; it is started again")
+
+    def end(self) -> None:
+        """End Spark."""
+        self._follower.end()
+        (self.folder / STREAM / JVM).unlink(missing_ok=True)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

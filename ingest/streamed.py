@@ -1,8 +1,10 @@
 """What a stream lets go into the archive: one commit a batch, with what the stream says of itself."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,18 @@ from ingest.parsers.told import Told
 from ingest.sources.raw import hash_of, keep
 from ingest.sources.spool import retire, segments
 from ingest.telling import placed_stations
+
+SPOOL: Final = "spool"
+STREAM: Final = "stream"
+"""Folders of an archive: what arrived, and what a stream has to remember;"""
+CHECKPOINT: Final = "checkpoint"
+DEPLOYMENTS: Final = "deployments"
+"""which is Spark's, and the deployments over time."""
+
+
+def stream_id(checkpoint: Path) -> str:
+    """Return the id of a stream, which lives as long as its checkpoint."""
+    return str(json.loads((checkpoint / "metadata").read_text())["id"])
 
 
 @dataclass(frozen=True)

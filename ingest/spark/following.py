@@ -1,6 +1,6 @@
 """The stream on Spark: the spool parsed by tasks, assembled by groups of stations, committed batch by batch."""
 
-import json
+import contextlib
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,16 +8,22 @@ from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState
 
+from hypergrid.errors import HyperGridError
 from ingest.assembler import Assembler
 from ingest.deployed import deployments, reading
 from ingest.grouped import GroupBatch, advance
 from ingest.sources.spool import segments
+from ingest.spark.session import abandon, session, stop
 from ingest.spark.source import NAME, SCHEMA, SpoolSource
 from ingest.spooled import Piece, merged
+from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
 
 BATCH_BYTES: Final = 64 << 20
 """Of a batch at most: what is not yet read waits in the spool [bytes]."""
@@ -59,10 +65,13 @@ def _assembler(group: str, state: GroupState, new: Callable[[], Assembler]) -> A
     return Assembler.from_bytes(bytes(content))
 
 
+Commit = Callable[[str, int, list[GroupBatch]], Any]
+
+
 def follow(
     spark: SparkSession,
     folder: Path,
-    commit: Callable[[str, int, list[GroupBatch]], Any],
+    commit: Commit,
     *,
     trigger_s: float | None,
     batch_bytes: int = BATCH_BYTES,
@@ -79,7 +88,7 @@ def follow(
     trigger_s
         How often a batch begins [s]; None: until all that is in the spool now is done.
     """
-    spool, deployed, checkpoint = folder / "spool", folder / "stream" / "deployments", folder / "stream" / "checkpoint"
+    spool, deployed, checkpoint = folder / SPOOL, folder / STREAM / DEPLOYMENTS, folder / STREAM / CHECKPOINT
     tasks = spark.sparkContext.defaultParallelism
     spark.dataSource.register(SpoolSource)
     options = {"spool": spool, "deployed": deployed, "bytes": batch_bytes, "tasks": tasks}
@@ -100,11 +109,6 @@ def follow(
     return writer.start()
 
 
-def stream_id(checkpoint: Path) -> str:
-    """Return the id of a stream, which lives as long as its checkpoint."""
-    return str(json.loads((checkpoint / "metadata").read_text())["id"])
-
-
 SETTINGS: Final = {
     "spark.sql.streaming.minBatchesToRetain": "4",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
@@ -113,3 +117,82 @@ SETTINGS: Final = {
     "spark.sql.streaming.metricsEnabled": "false",
 }
 """Of Spark, for streams of few and large rows."""
+
+
+class SparkLost(HyperGridError):
+    """The process of Spark ended, or cannot be reached any more."""
+
+
+class Follower:
+    """A session of Spark, and the query that follows a spool in it; a context manager.
+
+    Raises `SparkLost` from every method once the session's process is gone; `end` then removes what is left of it.
+    """
+
+    def __init__(self) -> None:
+        self._spark: SparkSession | None = None
+        self._query: StreamingQuery | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Number of Spark's process."""
+        process = getattr(SparkContext._gateway, "proc", None)
+        return None if process is None else int(process.pid)
+
+    def begin(self, folder: Path, commit: Commit, *, trigger_s: float | None, batch_bytes: int) -> None:
+        """Begin to follow; the session is started where there is none."""
+        with _told():
+            if self._spark is None:
+                self._spark = session()
+                for key, value in SETTINGS.items():
+                    self._spark.conf.set(key, value)
+            self._query = follow(self._spark, folder, commit, trigger_s=trigger_s, batch_bytes=batch_bytes)
+
+    def is_active(self) -> bool:
+        """Return whether the query is at work.
+
+        Raises
+        ------
+        HyperGridError
+            It failed.
+        """
+        assert self._query is not None
+        process = getattr(SparkContext._gateway, "proc", None)
+        if process is not None and process.poll() is not None:
+            message = f"Spark's process ended with status {process.returncode}"
+            raise SparkLost(message)
+        with _told():
+            if self._query.isActive:
+                return True
+            failure = self._query.exception()
+        if failure is not None:
+            message = f"the stream failed: {str(failure).strip().splitlines()[0]}"
+            raise HyperGridError(message)
+        return False
+
+    def stop(self) -> None:
+        """Stop following; a batch that is under way comes again."""
+        with _told():
+            if self._query is not None:
+                self._query.stop()
+        self._query = None
+
+    def end(self) -> None:
+        """End the session, whatever became of it."""
+        spark, self._spark, self._query = self._spark, None, None
+        if spark is None:
+            return
+        try:
+            stop(spark)
+        except (Py4JError, OSError, PySparkException):
+            abandon()
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tell errors of a process that is gone from others."""
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError, EOFError) as error:
+        message = "Spark's process cannot be reached any more"
+        raise SparkLost(message) from error
