@@ -314,6 +314,12 @@ class Writer:
             self._root.described_by = {**stored, **kept}
             self.changed = True
 
+    def streamed(self, stream: str, told: Json) -> None:
+        """Remember what a stream says of itself, beside what else this commit changes; alone it changes nothing."""
+        stored = self._root.streams
+        if stored.get(stream) != told:
+            self._root.streams = {**stored, stream: told}
+
     def finish(self) -> Json | None:
         """Write what is pending; return the snapshot's metadata, or None where nothing changed."""
         if self.already_committed or not self.changed:

@@ -128,7 +128,7 @@ def session(
         try:
             running = builder.getOrCreate()
         except BaseException:
-            _abandon(scratch)
+            abandon(scratch)
             raise
         if interrupted():
             stop(running)
@@ -169,15 +169,18 @@ def _held_interrupts() -> Iterator[Callable[[], bool]]:
         raise KeyboardInterrupt
 
 
-def _abandon(scratch: Path) -> None:
-    """End the JVM of a session that did not come to be."""
+def abandon(scratch: Path | None = None) -> None:
+    """End the JVM of a session that did not come to be, or was lost; another can be started then."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
         process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
-    shutil.rmtree(scratch, ignore_errors=True)
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
