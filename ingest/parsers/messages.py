@@ -60,7 +60,7 @@ def sniff(head: bytes, file: str) -> str | None:
     return "JSON objects with a time and values" if keys & TIME and len(keys) > 1 else None
 
 
-def _is_lines(path: Path) -> bool:
+def is_lines(path: Path) -> bool:
     """Tell whether each line is a message; else the file is one document."""
     with path.open("rb") as stream:
         first = stream.readline(LINE_MOST_BYTES).lstrip(b"\xef\xbb\xbf").strip()
@@ -85,7 +85,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     Unreadable
         It is a document, and too large or no JSON.
     """
-    lines = _is_lines(path)
+    lines = is_lines(path)
     if lines:
         with path.open("rb") as stream:
             data = stream.read(_LOOKED_AT)

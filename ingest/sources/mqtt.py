@@ -29,6 +29,8 @@ MESSAGE_MOST_BYTES: Final = 1 << 20
 GROUP_MOST: Final = 5_000
 """Messages that are brought to the disk together at most."""
 GROUP_MOST_BYTES: Final = 8 << 20
+UNNUMBERED: Final = 1 << 16
+"""In place of the number of a message that is not to be acknowledged."""
 WINDOW: Final = 2_000
 """Messages that a broker of MQTT 5 may send before the first is acknowledged; older ones have a number of their own."""
 KEEP_ALIVE_S: Final = 60
@@ -304,7 +306,7 @@ class MqttSource:
         self._came_bytes += len(record.payload)
 
     def _record(self, message: MQTTMessage) -> Record:
-        payload, place, wrong = bytes(message.payload), -message.mid if message.qos else 0, ""
+        payload, place, wrong = bytes(message.payload), -(message.mid if message.qos else UNNUMBERED), ""
         try:
             topic = message.topic
         except UnicodeDecodeError:
@@ -333,7 +335,7 @@ class MqttSource:
         self._spool.append(self._came, may_roll=False)
         for record in self._came:
             # Not before it is in the spool: what is known is acknowledged when it comes again.
-            if record.place:
+            if record.place > -UNNUMBERED:
                 self.remember(-record.place, record.origin, record.payload)
         refused = sum(record.kind == REFUSED for record in self._came)
         full = False

@@ -84,7 +84,8 @@ class Record(NamedTuple):
     """Topic of a message, or a file's path from the watched folder."""
     payload: bytes = b""
     place: int = 0
-    """Line number of a file's first line in the payload; of messages minus the number that the broker gave it; or 0."""
+    """Number of the first line of a file's lines, from 1; 0 for a whole file; negative for a message: minus the number
+    that the broker gave it, -65,536 where it gave none."""
     kind: int = MESSAGE
 
 

@@ -95,7 +95,7 @@ def publish(
     retain: bool = False,
     certificates: Path | None = None,
 ) -> None:
-    """Publish messages at QoS 1, and wait until the broker has acknowledged them; by TLS where there are certificates."""
+    """Publish messages at QoS 1 (by TLS with these certificates), and wait until the broker has acknowledged them."""
     client = Client(CallbackAPIVersion.VERSION2)
     if certificates is not None:
         client.tls_set(*(str(certificates / name) for name in ("ca.pem", "client.pem", "client.key")))
