@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidQuery
 from hypergrid.streams import KeysDoNotGrow, Matches, WoJoin
 from hypergrid.times import SECOND_NS
-from ingest.arrived import Arrived, Names, joined
+from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.parsers.records import AGAIN_NS
 
 VERSION: Final = 1
@@ -33,23 +33,6 @@ REMEMBERED: Final = 4
 """Messages of a device that are remembered, to know one that it sends again."""
 _TICKS_A_SLICE: Final = 8
 """How often in a slice the clock is looked at where nobody speaks."""
-
-
-@dataclass(frozen=True, eq=False)
-class Clock:
-    """Records of the spool that hold no rows: ticks of the clock, and ends of the input."""
-
-    seq: NDArray[np.int64]
-    """Sequence number of each, ascending, shape (t,)."""
-    clock_ns: NDArray[np.int64]
-    """[ns since 1970 UTC], shape (t,)."""
-    is_end: NDArray[np.bool_]
-    """Whether the input ends here: all that is held is let go; shape (t,)."""
-
-    @classmethod
-    def nothing(cls) -> "Clock":
-        """Return no records."""
-        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 @dataclass(frozen=True, eq=False)

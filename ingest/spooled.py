@@ -17,8 +17,7 @@ from hypergrid.store import Reject
 from hypergrid.streams.elements import Station
 from hypergrid.times import SECOND_NS
 from hypergrid.units import Variable
-from ingest.arrived import Arrived, Names, joined
-from ingest.assembler import Clock
+from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.mapping import Column, Deployment, Feed
 from ingest.parsers import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable
 from ingest.parsers.messages import parse_texts

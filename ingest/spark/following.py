@@ -180,7 +180,11 @@ class Follower:
     def end(self) -> None:
         """End the session, whatever became of it."""
         spark, self._spark, self._query = self._spark, None, None
+        process = getattr(SparkContext._gateway, "proc", None)
         if spark is None:
+            return
+        if process is None or process.poll() is not None:
+            abandon()
             return
         try:
             stop(spark)
