@@ -20,8 +20,8 @@ from hypergrid.units import Variable
 from ingest.quality.declared import Quality
 from ingest.quality.judge import judge
 from ingest.quality.settings import VariableTests
-from ingest.quality.spatial import Places
-from ingest.quality.summary import Summary
+from ingest.quality.spatial import Places, isolated
+from ingest.quality.summary import GAPS, ISOLATED, Summary
 from ingest.quality.temporal import Line, pauses
 from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
 
@@ -63,7 +63,8 @@ class Inspector:
         old = writer.read(variable.name, window=around)
         context, came = together(old, new)
         others = {name: self._with_stored(writer, name, companion(name), around) for name in tests.companions}
-        judged = judge(context, tests, places_of(context.series, self.stations), others)
+        places = places_of(context.series, self.stations)
+        judged = judge(context, tests, places, others)
         flags, bits = judged.flag, judged.tests
         # What is stored already with this value stays, so that it is told as a duplicate; its flag is given below.
         new = _with_flags(new, context, came, flags, bits, old)
@@ -76,6 +77,7 @@ class Inspector:
             self.revised += writer.flags(replace(context, flag=flags, tests=bits).take(changed & ~came.is_new))
         self._sum_up(new)
         count_gaps(self.summary, context, tests, came.is_new)
+        count_isolated(self.summary, context, tests, places, came.is_new)
         return stored
 
     def reach_ns(self, tests: VariableTests, readings: Readings) -> int:
@@ -103,7 +105,19 @@ def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted
         present = np.flatnonzero(context.flag != MISSING)
         usable = context.take(present)
         before = pauses(Line(usable.index, usable.time_ns, usable.value), tests.gap.hours)
-        summary.add_gaps(usable.series, usable.index[before[wanted[present[before + 1]]]])
+        summary.add_to(GAPS, usable.series, usable.index[before[wanted[present[before + 1]]]])
+
+
+def count_isolated(
+    summary: Summary, context: Readings, tests: VariableTests, places: Places, wanted: NDArray[np.bool_]
+) -> None:
+    """Count the wanted readings, shape (context,), of series that have too few neighbours for every test by them."""
+    checks = [one for one in (tests.buddy_check, tests.spatial_consistency) if one]
+    if checks:
+        alone = np.logical_and.reduce(
+            [isolated(places, radius_m=one.radius_km * 1000.0, neighbours=one.neighbours) for one in checks]
+        )
+        summary.add_to(ISOLATED, context.series, context.index[wanted & alone[context.index]])
 
 
 def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:

@@ -12,7 +12,7 @@ from hypergrid.store import Archive
 from hypergrid.times import Window
 from hypergrid.tokens import token
 from hypergrid.units import Variable
-from ingest.judging import count_gaps, judged_part
+from ingest.judging import count_gaps, count_isolated, judged_part, places_of
 from ingest.mapping import load
 from ingest.quality.declared import Quality, from_json
 from ingest.quality.summary import Summary
@@ -95,6 +95,7 @@ def run_quality(
                 for summary, readings_of in ((before, old), (after, new)):
                     summary.add(old.series, old.index, readings_of.flag, readings_of.tests_or_none_set())
                     count_gaps(summary, context, tests, inside)
+                    count_isolated(summary, context, tests, places_of(context.series, archive.stations), inside)
                 if name == RADIATION:
                     guard.add(new)
                 readings += len(new)

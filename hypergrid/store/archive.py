@@ -357,6 +357,11 @@ class Archive:
         """Return the files that were ingested, in the order of the commits."""
         return self._root.files()
 
+    @property
+    def streams(self) -> Mapping[str, Mapping[str, object]]:
+        """What each stream that wrote into the archive said last of itself, by its id."""
+        return MappingProxyType(self._root.streams)
+
     def counts(self) -> dict[str, dict[str, int]]:
         """Return by variable the number of its "series", "readings", "values", "missing", "superseded" and "slices".
 

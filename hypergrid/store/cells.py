@@ -210,6 +210,19 @@ def empty_tile(shape: tuple[int, int]) -> Tile:
     return Tile(value, flag, offset, delay, np.zeros(shape, np.uint16))
 
 
+def distinct(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return whole numbers ascending and each once; by marks where they lie close together, as those of a block do."""
+    if not len(numbers):
+        return np.empty(0, np.int64)
+    least = int(numbers.min())
+    span = int(numbers.max()) - least + 1
+    if span > 4 * len(numbers):
+        return np.unique(numbers).astype(np.int64)
+    marks = np.zeros(span, np.bool_)
+    marks[numbers - least] = True
+    return np.flatnonzero(marks) + least
+
+
 def consecutive(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Return ascending whole numbers as runs in which each is one more than the one before."""
     return np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1) if len(numbers) else []

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -34,6 +35,12 @@ LOOPBACK = "127.0.0.1"
 
 _PROJECT = str(Path(__file__).resolve().parents[2])
 _PATIENCE_S = 10.0
+GONE = (Py4JError, OSError)
+"""What asking a JVM that died raises."""
+
+TRIES = 3
+"""How often a task is tried: one whose worker died, for memory was short, is done by another."""
+
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -116,12 +123,12 @@ def session(
         # The JVM that only assembles the command of the real one.
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
     }
-    builder = SparkSession.builder.appName(app).master(master or f"local[{cores or '*'}]").config(map=settings)
+    builder = SparkSession.builder.appName(app).master(master or f"local[{cores or '*'},{TRIES}]").config(map=settings)
     with _changed_environment(environment), _held_interrupts() as interrupted:
         try:
             running = builder.getOrCreate()
         except BaseException:
-            _abandon(scratch)
+            abandon(scratch)
             raise
         if interrupted():
             stop(running)
@@ -162,15 +169,18 @@ def _held_interrupts() -> Iterator[Callable[[], bool]]:
         raise KeyboardInterrupt
 
 
-def _abandon(scratch: Path) -> None:
-    """End the JVM of a session that did not come to be."""
+def abandon(scratch: Path | None = None) -> None:
+    """End the JVM of a session that did not come to be, or was lost; another can be started then."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
         process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
-    shutil.rmtree(scratch, ignore_errors=True)
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
@@ -179,11 +189,16 @@ def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
     A JVM that has not ended by itself within `patience_s` [s] is killed.
     """
     gateway = SparkContext._gateway
-    scratch = running.conf.get("spark.local.dir")
-    running.stop()
+    scratch = None
+    # A JVM that is gone already, for somebody killed it, cannot be asked.
+    with contextlib.suppress(*GONE):
+        scratch = running.conf.get("spark.local.dir")
+    with contextlib.suppress(*GONE):
+        running.stop()
     if gateway is not None:
         # Spark keeps its JVM for a next session until Python ends; a page that is served for days must not carry it.
-        gateway.shutdown()
+        with contextlib.suppress(*GONE):
+            gateway.shutdown()
         process = getattr(gateway, "proc", None)
         if process is not None:
             process.stdin.close()
@@ -192,10 +207,17 @@ def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+        _forget(running)
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _forget(running: SparkSession) -> None:
+    """Let the next session be a new one, also where the JVM could not tell this one that it ended."""
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 @contextlib.contextmanager
