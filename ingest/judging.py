@@ -140,12 +140,21 @@ def judged_part(
     archive
         Tells the stations.
     """
-    around = widened(part, reach_ns(tests, read(variable.name, window=part), archive.slice_s))
-    context = read(variable.name, window=around)
+    reach = round(tests.reach_s(archive.slice_s) * SECOND_NS)
+    context = read(variable.name, window=widened(part, reach))
+    # How far is only known of readings: what is sampled more rarely than slices are long looks further.
+    needed = reach_ns(tests, context.take(_within(context, part)), archive.slice_s)
+    if needed > reach:
+        context = read(variable.name, window=widened(part, needed))
+    around = widened(part, max(reach, needed))
     others = {name: read(name, window=around) for name in tests.companions}
     judged = judge(context, tests, places_of(context.series, archive.stations), others)
-    rows = (context.time_ns >= part.start_ns) & (context.time_ns < part.stop_ns)
-    return context, replace(context, flag=judged.flag, tests=judged.tests), rows
+    return context, replace(context, flag=judged.flag, tests=judged.tests), _within(context, part)
+
+
+def _within(readings: Readings, part: Window) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = (readings.time_ns >= part.start_ns) & (readings.time_ns < part.stop_ns)
+    return inside
 
 
 def widened(part: Window, reach: int) -> Window:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -33,22 +34,22 @@ class Executors:
 
         Raises
         ------
-        HyperGridError
+        HyperGridError, OSError
             What a task raised; or executors were lost.
         """
 
-        def run(task: Any) -> tuple[Any, HyperGridError | None]:  # noqa: ANN401 - whatever `work` takes
+        def run(task: Any) -> tuple[Any, Exception | None]:  # noqa: ANN401 - whatever `work` takes
             # Tasks share the cores already; threads in each would only compete.
             pa.set_cpu_count(1)
             try:
                 return work(task), None
-            except HyperGridError as error:
+            except (HyperGridError, OSError) as error:
                 return None, error
 
         try:
             found = self._context.parallelize(tasks, len(tasks)).map(run).collect()
-        except PySparkException as error:
-            message = f"Spark could not end a task ({_first_line(error)}); give the same command again: it goes on"
+        except (PySparkException, Py4JError) as error:
+            message = f"Spark could not end a task ({_cause(error)}); give the same command again: it goes on"
             raise HyperGridError(message) from error
         for _, problem in found:
             if problem is not None:
@@ -56,8 +57,11 @@ class Executors:
         return [result for result, _ in found]
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _cause(error: Exception) -> str:
+    """Return the one line of a Java trace that says what went wrong."""
+    lines = str(error).strip().splitlines()
+    said = [line.partition("SparkException: ")[2] for line in lines if "SparkException: " in line]
+    return (said or lines or [type(error).__name__])[-1 if said else 0]
 
 
 @contextmanager

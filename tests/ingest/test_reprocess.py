@@ -1,5 +1,6 @@
 """A whole archive once more: the flags of `hypergrid quality`, whatever is killed or committed meanwhile."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -7,12 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
+import hypergrid as hg
+from hypergrid import in_parts
 from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
 from hypergrid.store import Archive, Branch, told
 from hypergrid.streams.elements import Position, Readings, Series, Station
@@ -22,7 +27,7 @@ from ingest import reprocess as module
 from ingest import reprocessing
 from ingest.job import ingest
 from ingest.reprocess import abandon, reprocess
-from ingest.requality import run_quality
+from ingest.requality import parameters_of, run_quality
 from station_data.generate import generate
 
 NOW_NS = 1_200_000_000 * 10**9
@@ -291,3 +296,40 @@ def test_killed_anywhere_it_ends_in_the_same_flags(archive: Archive, other: Arch
     assert_same(archive, other)
     assert Branch.names(archive) == ()
     assert list(archive.latest().check(grace_s=10**6)) == []
+
+
+def test_surfaces_go_on_where_they_were(
+    archive: Archive, other: Archive, parameters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_parts, "READINGS_OF_A_PIECE", 6_000)
+    asked = [tmp_path / "hourly.json", tmp_path / "windy.json"]
+    hourly = {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "1h"}]}
+    windy = {**hourly, "variable": "wind_speed"}
+    for path, document in zip(asked, (hourly, windy), strict=True):
+        path.write_text(json.dumps(document))
+    run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1)
+    ask = partial(reprocess, archive.path, quality=parameters, queries=asked, out=tmp_path / "out", now_ns=NOW_NS + 1)
+    # It is killed at the flags, in the first surface, and in the second: what comes late is in none of them.
+    whole = len(reprocessing.Judging(parameters_of(archive, parameters)[0], (), None).parts(archive))
+    for parts in (4, whole - 4 + 4, 6):
+        with pytest.raises(Interrupted):
+            ask(workers=Few(parts))
+    assert (tmp_path / "out").is_dir()
+    judged = archive.latest()
+    assert judged.snapshot != archive.snapshot
+    _late(archive)
+    late = archive.latest().snapshot
+    report = ask(workers=Few(1000))
+    assert archive.latest().snapshot == late
+    assert [one.snapshot for one in report.surfaces] == [judged.snapshot] * 2
+    assert report.judged is not None
+    assert report.judged.resumed == whole == report.judged.parts
+    assert report.surfaces[0].resumed > 0
+    assert report.surfaces[0].pieces > report.surfaces[0].resumed
+    for one, document in zip(report.surfaces, (hourly, windy), strict=True):
+        expected = hg.open(other.path).query(document).compute()
+        with xr.open_dataset(one.out) as found:
+            np.testing.assert_array_equal(found["value"].values, expected["value"].values)
+        assert (one.cells, one.missing) == (expected["value"].size, int(expected["value"].isnull().sum()))
+        assert hg.again(one.out, hg.open(archive.path)).confirmed
+    assert [path.name for path in (archive.path / module.FOLDER).iterdir()] == ["lock"]
