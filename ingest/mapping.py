@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.streams.elements import Position, Stamp, Station, Statistic
@@ -111,6 +111,19 @@ class Feed:
         return token(self)
 
 
+Grouping = Literal["network", "feed"]
+
+
+@dataclass(frozen=True)
+class Assembling:
+    """How a stream assembles slices."""
+
+    join: Grouping = "network"
+    """Whose slices wait for one another: those of all stations, or of each feed's by themselves."""
+    idle_s: float | None = None
+    """A station that is silent for longer is waited for no longer [s]; None: ten slices."""
+
+
 @dataclass(frozen=True)
 class Deployment:
     """A network: its stations, its variables and its feeds."""
@@ -129,6 +142,7 @@ class Deployment:
     """False where no file was given and everything is a default."""
     path: Path | None = field(default=None, compare=False)
     """The deployment file."""
+    stream: Assembling = field(default=Assembling(), compare=False)
     broker: Broker | None = field(default=None, compare=False)
     """Where messages come from."""
 
@@ -204,7 +218,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     """Return the deployment that the content of a file describes; errors as in `load`."""
     top = CheckedTable(content, "", file=file)
     # Before all else: a table whose name is misspelt must not be told as a missing one.
-    for key in ("network", "variable", "feed", "station", "quality", "mqtt"):
+    for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream"):
         top.has(key)
     top.finish()
     network = CheckedTable(top.value("network", default={}), "network", file=file)
@@ -227,10 +241,20 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         variables=variables,
         quality=_quality(top, variables),
         path=path,
+        stream=_assembling(CheckedTable(top.value("stream", default={}), "stream", file=file)),
         broker=_broker(top, path),
     )
     network.finish()
     return deployment
+
+
+def _assembling(table: CheckedTable) -> Assembling:
+    found = Assembling(
+        cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
+        table.number("idle_s", least=0.001, most=1e8) if table.has("idle_s") else None,
+    )
+    table.finish()
+    return found
 
 
 def _quality(top: CheckedTable, own: tuple[Variable, ...]) -> Quality:
