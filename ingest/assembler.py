@@ -25,7 +25,7 @@ IDLE_SLICES: Final = 10.0
 """A station that is silent for so many slices is waited for no longer, by default."""
 MOST_STREAMS: Final = 1024
 """Streams that a join takes; where there are more stations, some share one."""
-PUSHED: Final = 1 << 16
+PUSHED: Final = 1 << 12
 """Rows that are joined at once, so that what the join returns stays small."""
 STALLED: Final = 256
 """A station whose clock stands still is waited for no longer after so many rows."""

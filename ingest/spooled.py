@@ -189,8 +189,8 @@ class _Reading:
         found.unmapped |= set(parsed.unmapped)
         for bad in parsed.bad:
             number, line = numbered[bad.line - 1]
-            seq, _, origin, place, _ = records[number]
-            _refuse(found, seq, Reject(origin, place + line if place > 0 else 0, bad.column, bad.text, bad.reason))
+            refused, _, origin, place, _ = records[number]
+            _refuse(found, refused, Reject(origin, place + line if place > 0 else 0, bad.column, bad.text, bad.reason))
         if not len(parsed.code) or parsed.line is None:
             return
         record = np.array([number for number, _ in numbered], np.int64)[parsed.line - 1]
