@@ -94,7 +94,6 @@ class MqttSource:
         self._client_id, self._environment = client_id, environment
         self._feeds = tuple(feeds)
         self._asked = frozenset(before)
-        self._changed = False
         self._of: dict[str, str | None] = {}
         self._recent: dict[int, int] = {}
         self._came: list[Record] = []
@@ -114,10 +113,6 @@ class MqttSource:
         """End, once what came is on the disk and acknowledged."""
         self._stop.set()
         self._thread.join()
-
-    def follow(self, feeds: Sequence[tuple[str, Topic]]) -> None:
-        """Receive the messages of these feeds from now on."""
-        self._feeds, self._changed = tuple(feeds), True
 
     def statistics(self) -> Received:
         """Return what has come so far."""
@@ -245,10 +240,7 @@ class MqttSource:
         return user, password
 
     def _subscribe(self, client: Client) -> None:
-        self._changed = False
-        feeds = self._feeds
-        self._of.clear()
-        wanted = frozenset(topic.filter for _, topic in feeds)
+        wanted = frozenset(topic.filter for _, topic in self._feeds)
         if wanted:
             client.subscribe([(one, 1) for one in sorted(wanted)])
         if gone := sorted(self._asked - wanted):
@@ -277,8 +269,6 @@ class MqttSource:
             if lost != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 raise ConnectionError(error_string(lost))
             client.loop_misc()
-            if self._changed:
-                self._subscribe(client)
 
     def _read(self, client: Client) -> MQTTErrorCode:
         """Take all messages that are there, up to a group."""

@@ -76,6 +76,8 @@ class Followed:
     """Length and CRC-32 of a last line without an end that was handed on, too."""
     refused: int = -1
     """Its size when it was refused [bytes]; -1 where it was not."""
+    refused_by: str = ""
+    """Token of the feed that it was refused by, where that is known."""
     seen: Status = (-1, 0, 0)
     """What it was like when there was nothing more to read."""
 
@@ -83,7 +85,7 @@ class Followed:
         """Return how far it is read with another record, above which a header was sent."""
         payload = record.payload
         if record.kind == REFUSED:
-            return replace(self, refused=int(payload.rpartition(b"\n")[2].split()[0]), seen=(-1, 0, 0))
+            return replace(self, refused=int(payload.rpartition(b"\n")[2].split()[0]), refused_by="")
         if record.place == 0:
             return Followed(record.feed, len(payload), zlib.crc32(payload), whole=True)
         above, file = header.count(b"\n"), self
@@ -94,6 +96,34 @@ class Followed:
             return replace(file, half=(len(payload), zlib.crc32(payload)))
         offset, lines = file.offset + len(payload), file.lines + payload.count(b"\n")
         return replace(file, offset=offset, check=zlib.crc32(payload, file.check), lines=lines, half=(0, 0))
+
+
+class Files:
+    """How far each file was read, by its path from the watched folder."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Followed] = {}
+        self._headers: dict[str, bytes] = {}
+
+    def state(self) -> dict[str, Any]:
+        """Return it as of what was appended to the spool."""
+        return {name: asdict(file) for name, file in self.known.items()}
+
+    def restore(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on from a state that was written as JSON."""
+        self.known.clear()
+        for name, file in state.items():
+            values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in file.items()}
+            self.known[name] = Followed(**values)
+
+    def replay(self, record: Record) -> None:
+        """Take note of a record of a file, a header or a refusal that is in the spool, and came after the state."""
+        name = record.origin
+        if record.kind == HEADER:
+            self._headers[name] = record.payload
+        else:
+            file = self.known.get(name, Followed(record.feed))
+            self.known[name] = file.after(record, self._headers.pop(name, b""))
 
 
 @dataclass
@@ -145,6 +175,8 @@ class WatchedFolder:
 
     Parameters
     ----------
+    files
+        How far they were read; kept up to date.
     tell
         Is told what people should know, in one sentence.
     exclude
@@ -159,6 +191,7 @@ class WatchedFolder:
         self,
         folder: Path,
         deployment: Deployment,
+        files: Files,
         *,
         tell: Callable[[str], None],
         exclude: Path | None = None,
@@ -167,38 +200,12 @@ class WatchedFolder:
     ) -> None:
         self.folder, self._tell, self._exclude = folder, tell, exclude
         self._settle_s, self._now_ns = settle_s, now_ns
-        self._files: dict[str, Followed] = {}
+        self._files = files.known
         self._seen: dict[str, _Seen] = {}
-        self._headers: dict[str, bytes] = {}
         self._missing = False
-        self.follow(deployment)
-
-    def follow(self, deployment: Deployment) -> None:
-        """Read the files of this deployment's feeds from now on; what was refused is tried again."""
         self._deployment, self._tables = deployment, arrival_tables(deployment)
+        self._tokens = {feed.name: feed.token() for feed in deployment.feeds}
         self._feeds: dict[str, Feed | None] = {}
-        self._files = {name: replace(file, refused=-1) for name, file in self._files.items()}
-        for seen in self._seen.values():
-            seen.done = False
-
-    def state(self) -> dict[str, Any]:
-        """Return how far each file was read, as of what was appended to the spool."""
-        return {name: asdict(file) for name, file in self._files.items()}
-
-    def restore(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on from a state that was written as JSON."""
-        for name, file in state.items():
-            values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in file.items()}
-            self._files[name] = Followed(**values)
-
-    def replay(self, record: Record) -> None:
-        """Take note of a record of a file that is in the spool, and came after the state."""
-        name = record.origin
-        if record.kind == HEADER:
-            self._headers[name] = record.payload
-        else:
-            file = self._files.get(name, Followed(record.feed))
-            self._files[name] = file.after(record, self._headers.pop(name, b""))
 
     def poll(self, spool: Spool, now_s: float, *, final: bool = False) -> Polled:
         """Append what is new to the spool, which is not flushed.
@@ -276,12 +283,13 @@ class WatchedFolder:
         file = self._files.get(look.name, Followed(look.feed.name))
         if file.feed != look.feed.name and not file.whole:
             file = Followed(look.feed.name)
-        if file.refused == status[0]:
+        token = self._tokens[look.feed.name]
+        if file.refused == status[0] and file.refused_by in (token, ""):
             seen.done = True
             return False
         if not self._is_same(look, file, seen, status):
             file = Followed(look.feed.name)
-        file, more = replace(file, refused=-1), False
+        file, more = replace(file, refused=-1, refused_by=""), False
         try:
             more = self._read(look, file)
         except Unreadable as error:
@@ -295,6 +303,8 @@ class WatchedFolder:
             if record.kind != HEADER:
                 file = file.after(record, header)
             header = record.payload if record.kind == HEADER else b""
+        if file.refused >= 0:
+            file = replace(file, refused_by=token)
         # Not before: where a segment begins, the spool asks for the state without these records.
         seen.compared = status
         seen.ends = _ends(look.stream, file.offset)

@@ -199,17 +199,6 @@ def test_retained_messages_are_passed_over(tmp_path: Path, broker: RunningBroker
     assert kept(tmp_path / "spool") == as_kept([("net/1/up", b"new")])
 
 
-def test_feeds_are_added_while_it_runs(tmp_path: Path, broker: RunningBroker) -> None:
-    told = Told()
-    with Spool.open(tmp_path / "spool") as spool, receiving(spool, broker, told) as source:
-        source.follow((*FEEDS, ("more", Topic("more/{station}"))))
-        wait_until(lambda: "more/+" in source.filters)
-        time.sleep(0.5)
-        publish(broker, [("more/3", b"x")])
-        wait_until(lambda: spool.durable == 1)
-    assert kept(tmp_path / "spool") == [(0, "more", "more/3", b"x")]
-
-
 def test_a_wrong_password_is_told_without_it(tmp_path: Path) -> None:
     passwords = tmp_path / "passwords"
     subprocess.run([program("mosquitto_passwd"), "-b", "-c", passwords, "me", "right"], check=True)
