@@ -89,6 +89,12 @@ def groups_of(deployment: Deployment) -> tuple[str, ...]:
     return tuple(feed.name for feed in deployment.feeds) if by_feed else (deployment.name,)
 
 
+def expected(deployment: Deployment, group: str) -> tuple[tuple[str, str], ...]:
+    """Return feeds and stations that a group waits for from its beginning: those declared, where one feed has all."""
+    feeds = [feed.name for feed in deployment.feeds]
+    return tuple((feeds[0], station.id) for station in deployment.stations) if len(feeds) == 1 else ()
+
+
 def parse_span(folder: Path, after: int, upto: int, deployment: Deployment) -> list[Piece]:
     """Parse the records of a spool with after < seq <= upto into a piece for each group."""
     found = parse_records(frames(folder, after, upto), deployment)

@@ -13,6 +13,7 @@ from ingest.grouped import GroupBatch, advance
 from ingest.job import ingest
 from ingest.mapping import Deployment, load
 from ingest.sources.spool import END, REFUSED, Record, Spool, durable, reach, segments
+from ingest.spooled import expected as expected_in
 from ingest.spooled import groups_of, merged, parse_span
 from ingest.streamed import Committed, Ledger, commit, ledger_of
 from ingest.target import held
@@ -43,7 +44,11 @@ class Loop:
             for group in groups_of(self.deployment):
                 state = self.states.get(group)
                 idle_s = self.deployment.stream.idle_s
-                assembler = Assembler(self.deployment.slice_s, idle_s) if state is None else Assembler.from_bytes(state)
+                assembler = (
+                    Assembler(self.deployment.slice_s, idle_s, expected=expected_in(self.deployment, group))
+                    if state is None
+                    else Assembler.from_bytes(state)
+                )
                 batch = advance(
                     assembler, merged([one for one in pieces if one.group == group]), [n for n, _ in segments(spool)]
                 )
