@@ -45,6 +45,7 @@ from hypergrid.topology import Layer
 from hypergrid.topology.zones import read_into
 from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
+from ingest.reprocess_commands import remap as remap_archive
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
@@ -75,11 +76,17 @@ QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query a
 
 @app.command()
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATHS…", help="Files, and folders with all that is in them.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATHS…", help="Files, and folders with all that is in them.")
+    ] = None,
     archive: Annotated[
         Path | None, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")
     ] = None,
     *,
+    remap: Annotated[
+        Path | None,
+        typer.Option(metavar="ARCHIVE", help="Instead of PATHS: read the raw files of an archive again, and amend it."),
+    ] = None,
     deployment: Annotated[
         Path | None, typer.Option(help="Deployment file (TOML); a deployment.toml in the folder is found by itself.")
     ] = None,
@@ -91,7 +98,18 @@ def ingest(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring station files into an archive, in one commit."""
+    """Bring station files into an archive, in one commit; or, after a mistake in their description, once more."""
+    if remap is not None:
+        if paths or dry_run or strict:
+            message = (
+                "ingest --remap ARCHIVE reads the raw files of the archive: leave PATHS, --dry-run and --strict away"
+            )
+            raise InvalidQuery(message)
+        remap_archive(remap, deployment=deployment, as_json=as_json)
+        return
+    if not paths:
+        message = "ingest needs PATHS, files or folders to bring in; or --remap ARCHIVE"
+        raise InvalidQuery(message)
     if dry_run:
         _dry_run(paths, deployment, write_deployment, as_json=as_json)
         return
