@@ -4,6 +4,7 @@ The heavy rooms are imported by the command that needs them, so that `hypergrid 
 """
 
 import importlib
+import inspect
 import json
 import math
 import sys
@@ -42,6 +43,7 @@ from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
 from hypergrid.topology import Layer
 from hypergrid.topology.zones import read_into
+from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.reprocess_commands import remap as remap_archive
 
@@ -66,7 +68,7 @@ app = typer.Typer(
 )
 
 app.add_typer(layers_app, name="layers")
-for command in (*COMMANDS, *REPROCESS_COMMANDS):
+for command in (*COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
     app.command()(command)
 
 QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]
@@ -515,6 +517,7 @@ def bench(
     *,
     case: Annotated[str, typer.Option(help="Which of its cases.")] = "all",
     pairs: Annotated[int, typer.Option(min=1, help="Pairs that a median is of.")] = 5,
+    values: Annotated[int | None, typer.Option(min=1, help="Values that the benchmark ingest brings in.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time this program beside its peers (in a checkout, with the development packages)."""
@@ -527,8 +530,12 @@ def bench(
     chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
     if case not in chosen.CASES:
         raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
+    sizes = {} if values is None else {"values": values}
+    if sizes and "values" not in inspect.signature(chosen.measure).parameters:
+        message = f"--values is for the benchmark ingest; {name} has sizes of its own; leave it away"
+        raise InvalidQuery(message)
     with stages(quiet=as_json) as tell:
-        measured = chosen.measure(case, pairs=pairs, tell=tell)
+        measured = chosen.measure(case, pairs=pairs, tell=tell, **sizes)
     if as_json:
         show_json(measured)
     else:

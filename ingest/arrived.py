@@ -126,6 +126,23 @@ class Arrived:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """Records of the spool that hold no rows: ticks of the clock, and ends of the input."""
+
+    seq: NDArray[np.int64]
+    """Sequence number of each, ascending, shape (t,)."""
+    clock_ns: NDArray[np.int64]
+    """[ns since 1970 UTC], shape (t,)."""
+    is_end: NDArray[np.bool_]
+    """Whether the input ends here: all that is held is let go; shape (t,)."""
+
+    @classmethod
+    def nothing(cls) -> "Clock":
+        """Return no records."""
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+
+
 def column_from(content: dict[str, Any]) -> Column:
     """Return the column that `asdict` made a mapping of."""
     return Column(**{**content, "given": tuple(content["given"])})

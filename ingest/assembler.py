@@ -7,6 +7,7 @@ the join holds is held here, and nothing else.
 
 import zlib
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidQuery
 from hypergrid.streams import KeysDoNotGrow, Matches, WoJoin
 from hypergrid.times import SECOND_NS
-from ingest.arrived import Arrived, Names, joined
+from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.parsers.records import AGAIN_NS
 
 VERSION: Final = 1
@@ -25,7 +26,7 @@ IDLE_SLICES: Final = 10.0
 """A station that is silent for so many slices is waited for no longer, by default."""
 MOST_STREAMS: Final = 1024
 """Streams that a join takes; where there are more stations, some share one."""
-PUSHED: Final = 1 << 16
+PUSHED: Final = 1 << 12
 """Rows that are joined at once, so that what the join returns stays small."""
 STALLED: Final = 256
 """A station whose clock stands still is waited for no longer after so many rows."""
@@ -33,23 +34,6 @@ REMEMBERED: Final = 4
 """Messages of a device that are remembered, to know one that it sends again."""
 _TICKS_A_SLICE: Final = 8
 """How often in a slice the clock is looked at where nobody speaks."""
-
-
-@dataclass(frozen=True, eq=False)
-class Clock:
-    """Records of the spool that hold no rows: ticks of the clock, and ends of the input."""
-
-    seq: NDArray[np.int64]
-    """Sequence number of each, ascending, shape (t,)."""
-    clock_ns: NDArray[np.int64]
-    """[ns since 1970 UTC], shape (t,)."""
-    is_end: NDArray[np.bool_]
-    """Whether the input ends here: all that is held is let go; shape (t,)."""
-
-    @classmethod
-    def nothing(cls) -> "Clock":
-        """Return no records."""
-        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +100,13 @@ class Assembler:
         Length of a slice [s].
     idle_s
         A station that is silent for longer is waited for no longer [s]; None: `IDLE_SLICES` slices.
+    expected
+        Feeds and stations that are waited for from the beginning; others may come at any time.
     """
 
-    def __init__(self, slice_s: float, idle_s: float | None = None) -> None:
+    def __init__(
+        self, slice_s: float, idle_s: float | None = None, *, expected: Iterable[tuple[str, str]] = ()
+    ) -> None:
         self.slice_ns = round(slice_s * SECOND_NS)
         self.idle_s = IDLE_SLICES * slice_s if idle_s is None else idle_s
         self.counts = Counts()
@@ -128,7 +116,7 @@ class Assembler:
         """Readings that were rejected so far, told by whoever parses."""
         self.tally: dict[int, list[int]] = {}
         """What came by segments of the spool that are not done, told by whoever parses."""
-        self._names = Names()
+        self._names = Names({origin: number for number, origin in enumerate(expected)})
         self._sent = _Sent()
         self._held = Arrived.nothing()
         self._numbers = np.empty(0, np.int64)
@@ -136,7 +124,9 @@ class Assembler:
         self._begin()
 
     def _begin(self) -> None:
-        self._join = WoJoin(2, policy="progress", form="assembling", idle_s=self.idle_s)
+        # Who was there, or is expected, is waited for; who is new, not before it speaks.
+        streams = max(2, min(MOST_STREAMS, len(self._names.origins)))
+        self._join = WoJoin(streams, policy="progress", form="assembling", idle_s=self.idle_s)
         self._pushed = 0
 
     def __len__(self) -> int:

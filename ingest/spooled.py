@@ -17,8 +17,7 @@ from hypergrid.store import Reject
 from hypergrid.streams.elements import Station
 from hypergrid.times import SECOND_NS
 from hypergrid.units import Variable
-from ingest.arrived import Arrived, Names, joined
-from ingest.assembler import Clock
+from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.mapping import Column, Deployment, Feed
 from ingest.parsers import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable
 from ingest.parsers.messages import parse_texts
@@ -88,6 +87,12 @@ def groups_of(deployment: Deployment) -> tuple[str, ...]:
     """Return the names of the groups of stations whose slices are assembled together."""
     by_feed = deployment.stream.join == "feed"
     return tuple(feed.name for feed in deployment.feeds) if by_feed else (deployment.name,)
+
+
+def expected(deployment: Deployment, group: str) -> tuple[tuple[str, str], ...]:
+    """Return feeds and stations that a group waits for from its beginning: those declared, where one feed has all."""
+    feeds = [feed.name for feed in deployment.feeds]
+    return tuple((feeds[0], station.id) for station in deployment.stations) if len(feeds) == 1 else ()
 
 
 def parse_span(folder: Path, after: int, upto: int, deployment: Deployment) -> list[Piece]:
@@ -190,8 +195,8 @@ class _Reading:
         found.unmapped |= set(parsed.unmapped)
         for bad in parsed.bad:
             number, line = numbered[bad.line - 1]
-            seq, _, origin, place, _ = records[number]
-            _refuse(found, seq, Reject(origin, place + line if place > 0 else 0, bad.column, bad.text, bad.reason))
+            refused, _, origin, place, _ = records[number]
+            _refuse(found, refused, Reject(origin, place + line if place > 0 else 0, bad.column, bad.text, bad.reason))
         if not len(parsed.code) or parsed.line is None:
             return
         record = np.array([number for number, _ in numbered], np.int64)[parsed.line - 1]

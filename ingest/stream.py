@@ -19,16 +19,15 @@ from ingest.deployed import deploy, deployments, reading
 from ingest.grouped import GroupBatch
 from ingest.job import RAW
 from ingest.mapping import load
+from ingest.sources import receiver
 from ingest.sources.raw import sweep
 from ingest.sources.spool import END, Record, Spool, durable
-from ingest.spark.following import Follower, SparkLost
+from ingest.spark.following import Follower, QueryFailed, SparkLost
 from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, Committed, Ledger, commit, ledger_of, stream_id
 from ingest.target import check_same, existing, held
 
 JVM: Final = "jvm"
 """File that tells Spark's process."""
-USED_WRONGLY: Final = 2
-"""Status of a receiver that cannot work as it was told."""
 RESTARTS: Final = 3
 """How often Spark is started again within `RESTARTS_S`."""
 RESTARTS_S: Final = 600.0
@@ -134,8 +133,10 @@ class Following:
 
     deployment: Path | None = None
     """Deployment file; None: the one that the stream has."""
-    receiver: tuple[str, ...] = ()
-    """Command that receives into the spool, and ends when told; empty: nothing is received."""
+    watch: Path | None = None
+    """Folder whose files are followed."""
+    mqtt: str | None = None
+    """Address of the broker whose messages are received; None: that of the deployment, if it has one."""
     trigger_s: float = 10.0
     """How often a batch begins [s]."""
     until_idle: bool = False
@@ -185,9 +186,9 @@ def stream(
         run = _Run(folder, how, progress, stopping, on_status, on_warning)
         stack.callback(run.end)
         run.deploy()
-        if how.receiver:
+        if run.receives:
             stack.enter_context(run.receiving())
-        if not (how.until_idle and not how.receiver):
+        if run.receives or not how.until_idle:
             run.follow(how.trigger_s)
         if how.until_idle and not stopping.is_set():
             with Spool.open(folder / SPOOL) as spool:
@@ -286,6 +287,12 @@ class _Run:
             return False
         return path.read_text(encoding="utf-8-sig") != deployments(self.folder / STREAM / DEPLOYMENTS)[-1].text
 
+    @property
+    def receives(self) -> bool:
+        """Whether anything is received; else only the spool is followed."""
+        broker = deployments(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.broker
+        return self.how.watch is not None or self.how.mqtt is not None or broker is not None
+
     @contextmanager
     def receiving(self) -> Iterator[None]:
         """Receive into the spool meanwhile."""
@@ -296,7 +303,11 @@ class _Run:
             self._stop_receiving()
 
     def _receive(self) -> None:
-        self._receiver = subprocess.Popen(self.how.receiver, stdin=subprocess.DEVNULL)
+        how, deployed = self.how, deployments(self.folder / STREAM / DEPLOYMENTS)[-1]
+        words = receiver.command(
+            self.folder, how.deployment or deployed.path, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle
+        )
+        self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
 
     def _stop_receiving(self) -> None:
         if self._receiver is not None and self._receiver.poll() is None:
@@ -313,7 +324,7 @@ class _Run:
             return False
         if code == 0 and self.how.until_idle:
             return True
-        if code == USED_WRONGLY:
+        if code == receiver.USED_WRONGLY:
             message = "the receiver cannot work as it was told; see its message above"
             raise HyperGridError(message)
         self.on_warning(f"the receiver ended with status {code}; it is started again")
@@ -327,13 +338,13 @@ class _Run:
             try:
                 if self._followed(trigger_s):
                     return
-            except SparkLost as lost:
+            except (SparkLost, QueryFailed) as lost:
                 self._note_loss(lost)
                 continue
             self._stop_receiving()
             self.deploy()
             self.on_warning("the deployment changed; what comes from now on is read by it")
-            if self.how.receiver:
+            if self.receives:
                 self._receive()
 
     def _followed(self, trigger_s: float | None) -> bool:
@@ -359,18 +370,19 @@ class _Run:
     def _is_active(self) -> bool:
         try:
             return self._follower.is_active()
-        except SparkLost:
-            raise
-        except HyperGridError:
+        except QueryFailed:
             # What failed here says more than what Spark makes of it.
             if self.progress.failure is not None:
                 raise self.progress.failure from None
             raise
 
-    def _note_loss(self, lost: SparkLost) -> None:
+    def _note_loss(self, lost: SparkLost | QueryFailed) -> None:
+        """Prepare another start; a busy machine is no failure, as Spark waits but ten seconds for its workers."""
         now = time.monotonic()
         self.restarts.append(now)
-        self._follower.end()
+        if isinstance(lost, SparkLost):
+            self._follower.end()
+        self.progress.failure = None
         if len([one for one in self.restarts if now - one < RESTARTS_S]) > RESTARTS:
             message = f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again"
             raise HyperGridError(message) from lost
