@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,9 @@ from ingest.staging import Staged, stage, windows
 from ingest.storing import VALUES_AT_ONCE, Stock, kinds, rows_within
 from ingest.target import STAGING, held
 from ingest.telling import columns_of, is_placed, with_told
+
+SEGMENTS: Final = "spool/"
+"""What names of raw copies begin with that are no files: segments of what a stream received."""
 
 
 @dataclass
@@ -242,8 +245,12 @@ class _Run:
     def _entries(self) -> dict[str, FileEntry]:
         """Return the last entry of each content, in the order in which contents came first."""
         found: dict[str, FileEntry] = {}
-        for entry in self.archive.files():
-            if place_of(self.archive.path / RAW, entry.sha256).is_file():
+        files = self.archive.files()
+        streamed = {entry.sha256 for entry in files if entry.name.startswith(SEGMENTS)}
+        if streamed:
+            self.warn(f"what came by streams ({len(streamed)} segments) stays as it is: only files are read again")
+        for entry in files:
+            if entry.sha256 not in streamed and place_of(self.archive.path / RAW, entry.sha256).is_file():
                 found[entry.sha256] = entry
         if not found:
             message = f"{self.archive.path} keeps no raw file that could be read again; nothing was changed"

@@ -63,6 +63,7 @@ class Sizes:
     columns: int = 100
     part: int = READINGS_OF_A_PART
     """Readings of a part, and of a piece."""
+    cores: tuple[int, ...] = (1, 2)
 
     @property
     def query(self) -> dict[str, Any]:
@@ -80,7 +81,7 @@ class Sizes:
 
 CASES: Final[Mapping[str, Sizes]] = {
     "all": Sizes(),
-    "short": Sizes(days=120, stations=20, rows=14, columns=20, part=50_000),
+    "short": Sizes(days=60, stations=10, rows=7, columns=10, part=20_000, cores=(2,)),
 }
 
 
@@ -106,7 +107,7 @@ def measure(sizes: Sizes | str, tell: Callable[[str, float], None], *, pairs: in
         expected, alone = _in_process(folder, sizes)
         tell("in this process", 1.0)
         runs = []
-        for cores in (1, 2):
+        for cores in sizes.cores:
             name = f"{cores} core{'s' if cores > 1 else ''}"
             tell(name, 0.0)
             found = [_undisturbed(folder, cores, sizes.part, expected) for _ in range(pairs)]

@@ -222,6 +222,18 @@ def test_what_others_wrote_stays(stations: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(now.value[rows], given.value)
 
 
+def test_what_came_by_streams_stays(stations: Path, tmp_path: Path) -> None:
+    folder = _ingested(stations, tmp_path)
+    archive = Archive.open(folder)
+    first = archive.files()[0]
+    # A segment that has the form of a file is none.
+    with archive.commit(batch="segment", message="segment", now_ns=NOW_NS + 5) as writer:
+        writer.files([replace(first, name="spool/segment-1.csv")])
+    report = remap(folder, deployment=_deployment(tmp_path, COLUMNS.replace('"degC"', '"degF"')), now_ns=LATER_NS)
+    assert (report.files, report.replaced) == (1, ROWS)
+    assert "what came by streams (1 segments) stays as it is: only files are read again" in report.warnings
+
+
 def test_later_files_go_before_earlier_ones(stations: Path, tmp_path: Path) -> None:
     folder = _ingested(stations, tmp_path)
     text = (stations / "A.csv").read_text().splitlines()
