@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING
-from hypergrid.store import Conservation, Writer
+from hypergrid.store import Archive, Conservation, Writer
 from hypergrid.streams.elements import Position, Readings, Series, Station, concatenate
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.units import Variable
 from ingest.quality.declared import Quality
 from ingest.quality.judge import judge
 from ingest.quality.settings import VariableTests
-from ingest.quality.spatial import Places
-from ingest.quality.summary import Summary
+from ingest.quality.spatial import Places, isolated
+from ingest.quality.summary import GAPS, ISOLATED, Summary
 from ingest.quality.temporal import Line, pauses
 from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
 
@@ -63,7 +63,8 @@ class Inspector:
         old = writer.read(variable.name, window=around)
         context, came = together(old, new)
         others = {name: self._with_stored(writer, name, companion(name), around) for name in tests.companions}
-        judged = judge(context, tests, places_of(context.series, self.stations), others)
+        places = places_of(context.series, self.stations)
+        judged = judge(context, tests, places, others)
         flags, bits = judged.flag, judged.tests
         # What is stored already with this value stays, so that it is told as a duplicate; its flag is given below.
         new = _with_flags(new, context, came, flags, bits, old)
@@ -76,6 +77,7 @@ class Inspector:
             self.revised += writer.flags(replace(context, flag=flags, tests=bits).take(changed & ~came.is_new))
         self._sum_up(new)
         count_gaps(self.summary, context, tests, came.is_new)
+        count_isolated(self.summary, context, tests, places, came.is_new)
         return stored
 
     def reach_ns(self, tests: VariableTests, readings: Readings) -> int:
@@ -103,7 +105,19 @@ def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted
         present = np.flatnonzero(context.flag != MISSING)
         usable = context.take(present)
         before = pauses(Line(usable.index, usable.time_ns, usable.value), tests.gap.hours)
-        summary.add_gaps(usable.series, usable.index[before[wanted[present[before + 1]]]])
+        summary.add_to(GAPS, usable.series, usable.index[before[wanted[present[before + 1]]]])
+
+
+def count_isolated(
+    summary: Summary, context: Readings, tests: VariableTests, places: Places, wanted: NDArray[np.bool_]
+) -> None:
+    """Count the wanted readings, shape (context,), of series that have too few neighbours for every test by them."""
+    checks = [one for one in (tests.buddy_check, tests.spatial_consistency) if one]
+    if checks:
+        alone = np.logical_and.reduce(
+            [isolated(places, radius_m=one.radius_km * 1000.0, neighbours=one.neighbours) for one in checks]
+        )
+        summary.add_to(ISOLATED, context.series, context.index[wanted & alone[context.index]])
 
 
 def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
@@ -112,6 +126,40 @@ def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
     usual_s = float(np.median(steps[steps > 0])) / SECOND_NS if (steps > 0).any() else 0.0
     interval_s = max(slice_s, usual_s, *(series.interval_s for series in readings.series))
     return round(tests.reach_s(interval_s) * SECOND_NS)
+
+
+def judged_part(
+    read: Callable[..., Readings], archive: Archive, variable: Variable, tests: VariableTests, part: Window
+) -> tuple[Readings, Readings, NDArray[np.bool_]]:
+    """Return the readings within a window and around it, the same with new flags, and which lie within it.
+
+    Parameters
+    ----------
+    read
+        Gives a variable's readings with the tests that set their flags: `Writer.read`, or the like.
+    archive
+        Tells the stations.
+    """
+    reach = round(tests.reach_s(archive.slice_s) * SECOND_NS)
+    context = read(variable.name, window=widened(part, reach))
+    # How far is only known of readings: what is sampled more rarely than slices are long looks further.
+    needed = reach_ns(tests, context.take(_within(context, part)), archive.slice_s)
+    if needed > reach:
+        context = read(variable.name, window=widened(part, needed))
+    around = widened(part, max(reach, needed))
+    others = {name: read(name, window=around) for name in tests.companions}
+    judged = judge(context, tests, places_of(context.series, archive.stations), others)
+    return context, replace(context, flag=judged.flag, tests=judged.tests), _within(context, part)
+
+
+def _within(readings: Readings, part: Window) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = (readings.time_ns >= part.start_ns) & (readings.time_ns < part.stop_ns)
+    return inside
+
+
+def widened(part: Window, reach: int) -> Window:
+    """Return the window that flags within another depend on: on neighbours, and on what their own flags depend on."""
+    return Window(part.start_ns - 2 * reach, part.stop_ns + 2 * reach)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """What the tests said, counted by station and variable."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from hypergrid.streams.elements import Series
 
 GAPS = "gaps"
 """Pauses longer than the test of gaps allows, one a series."""
+ISOLATED = "isolated"
+"""Readings that no test by neighbours can evaluate, as too few stations are around theirs."""
 
 
 class Summary:
@@ -19,6 +21,14 @@ class Summary:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], Counter[str]] = {}
+
+    @classmethod
+    def of(cls, parts: Iterable["Summary"]) -> "Summary":
+        """Return the counts of several, none of which counted a variable that another did."""
+        whole = cls()
+        for part in parts:
+            whole._counts |= part._counts
+        return whole
 
     def add(
         self,
@@ -39,10 +49,11 @@ class Summary:
             for number, count in zip(*np.unique(index[rows], return_counts=True), strict=True):
                 self._of(series[number])[name] += int(count)
 
-    def add_gaps(self, series: tuple[Series, ...], index: NDArray[np.int32]) -> None:
-        """Count pauses, told by the series of each."""
-        for number, count in zip(*np.unique(index, return_counts=True), strict=True):
-            self._of(series[number])[GAPS] += int(count)
+    def add_to(self, what: str, series: tuple[Series, ...], index: NDArray[np.int32]) -> None:
+        """Count something, told by the series of each."""
+        counts = np.bincount(index, minlength=len(series))
+        for number in np.flatnonzero(counts).tolist():
+            self._of(series[number])[what] += int(counts[number])
 
     def _of(self, series: Series) -> Counter[str]:
         return self._counts.setdefault((series.station, series.variable), Counter())
@@ -74,7 +85,7 @@ def table_of(by_station: Mapping[str, Mapping[str, int]], *, most: int = 20) -> 
             sum(counts.get(word, 0) for word in MEANINGS.values()),
             counts.get(suspect, 0),
             counts.get(fail, 0),
-            ", ".join(f"{name} {counts[name]:,}" for name in (*TESTS, GAPS) if counts.get(name)),
+            ", ".join(f"{name} {counts[name]:,}" for name in (*TESTS, GAPS, ISOLATED) if counts.get(name)),
         )
         for station, counts in ranked[:most]
     ]

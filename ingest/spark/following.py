@@ -106,7 +106,11 @@ def follow(
             commit(stream_id(checkpoint), number, groups)
 
     writer = batches.writeStream.foreachBatch(hand_on).option("checkpointLocation", str(checkpoint))
-    writer = writer.trigger(availableNow=True) if trigger_s is None else writer.trigger(processingTime=f"{trigger_s} s")
+    writer = (
+        writer.trigger(availableNow=True)
+        if trigger_s is None
+        else writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
+    )
     return writer.start()
 
 

@@ -97,3 +97,11 @@ def test_there_are_many_and_the_small_ones_lie_in_the_project(tmp_path: Path) ->
     # Packers differ in their bytes from version to version.
     plain = [path for path in written if path.suffix not in (".gz", ".zip")]
     assert all((FOLDER / path.name).read_bytes() == path.read_bytes() for path in plain)
+
+
+def test_stamps_in_the_future_are_told(tmp_path: Path) -> None:
+    bad = next(bad for bad in BAD_FILES if bad.name == "future.csv")
+    path = placed(bad, tmp_path / "in")
+    done = CliRunner().invoke(app, ["ingest", "--json", "--archive", str(tmp_path / "a"), "--", str(path)])
+    (told,) = [text for text in json.loads(done.stdout)["warnings"] if "future" in text]
+    assert "A (to 2199-01-01T00:00Z)" in told

@@ -138,6 +138,18 @@ def test_what_comes_later_revises_what_was_there(tmp_path: Path) -> None:
     assert newest.snapshots[0].metadata["slices"]["air_temperature"]["first_ns"] == int(stamps[20])
 
 
+def test_those_that_are_isolated_are_counted(tmp_path: Path) -> None:
+    given = _network(1)
+    far = {**STATIONS, "7": Station("7", "7", (Position(None, 9.0, 46.0, 1000.0),))}
+    archive = _archive(tmp_path / "a")
+    inspector = Inspector(QUALITY, far, 600.0)
+    with archive.commit(batch="b", message="", now_ns=1) as writer:
+        inspector.store(writer, KNOWN_VARIABLES["air_temperature"], given, lambda _: None)
+    counted = inspector.summary.by_station()
+    assert counted["7"]["isolated"] == np.count_nonzero(given.index == 7)
+    assert not any("isolated" in counted[name] for name in STATIONS if name != "7")
+
+
 def test_a_reading_that_replaces_another_is_judged_in_its_place(tmp_path: Path) -> None:
     archive = _archive(tmp_path / "a")
     stamps = START_NS + np.arange(5) * STEP_NS
