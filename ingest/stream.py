@@ -356,9 +356,10 @@ class _Run:
             if not self._is_active():
                 self.on_status(progress.status())
                 return True
-            changed = trigger_s is not None and self._is_changed()
-            received = trigger_s is not None and self._is_received()
-            if changed or received or self.stopping.is_set():
+            # Ctrl-C ends the receiver too, which then needs no other.
+            looks = trigger_s is not None and not self.stopping.is_set()
+            changed = looks and self._is_changed()
+            if changed or (looks and self._is_received()) or self.stopping.is_set():
                 # A commit that is under way is waited for; without this it would be done again.
                 with progress.busy:
                     follower.stop()

@@ -50,10 +50,10 @@ def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float)
     opened = Archive.open(archive)
     (ledger,) = opened.streams.values()
     assert (ledger["came"], ledger["held"]) == (9 * len(sent), 0)
-    assert ledger["upto"] == durable(archive / "spool")
+    assert len(sent) < ledger["upto"] <= durable(archive / "spool")
     # Segments that are done are raw copies with an entry, once each.
     names = [entry.name for entry in opened.files()]
-    assert len(names) == len(set(names)) >= 2
+    assert len(names) == len(set(names)) >= 1
     assert list(opened.check(deep=True)) == []
 
 

@@ -1,0 +1,117 @@
+"""The stream as a command and a process: what it is told, what it refuses, and messages of a real broker."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hypergrid.__main__ import app
+from hypergrid.errors import ArchiveConflict, InvalidDeployment, NotFound
+from hypergrid.store import Archive
+from hypergrid.store.lock import exclusive
+from ingest.deployed import deploy, deployments, parted, reading
+from ingest.job import ingest
+from ingest.mapping import load
+from ingest.stream import Following, Status, stream
+from ingest.streamed import Ledger
+from ingest.target import held
+from tests.ingest.brokers import RunningBroker, publish
+from tests.ingest.streamed import SAMPLE, everything, messages, write_deployment
+
+
+def test_a_stream_needs_a_deployment(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="needs --deployment FILE"):
+        stream(tmp_path / "archive", Following())
+    assert not (tmp_path / "archive").exists()
+    done = CliRunner().invoke(app, ["stream", str(tmp_path / "archive")])
+    assert isinstance(done.exception, NotFound)
+
+
+def test_one_stream_an_archive_and_of_its_network(tmp_path: Path) -> None:
+    deployment, archive = write_deployment(tmp_path, arrivals=False), tmp_path / "archive"
+    with held(archive, load(deployment), now_ns=1, on_wait=lambda: None):
+        pass
+    other = tmp_path / "other.toml"
+    other.write_text(deployment.read_text().replace('name = "pass"', 'name = "other"', 1))
+    with pytest.raises(ArchiveConflict, match="network 'pass'"):
+        stream(archive, Following(other, until_idle=True))
+    (archive / "stream").mkdir(exist_ok=True)
+    with exclusive(archive / "stream" / "lock"), pytest.raises(ArchiveConflict, match="another stream"):
+        stream(archive, Following(deployment, until_idle=True))
+
+
+def test_deployments_read_the_records_that_came_under_them(tmp_path: Path) -> None:
+    path = write_deployment(tmp_path, arrivals=False)
+    journal = tmp_path / "journal"
+    assert deploy(journal, path, first=10)
+    assert not deploy(journal, path, first=20), "the same again is no other"
+    path.write_text(path.read_text() + "\n[stream]\nidle_s = 7\n")
+    assert deploy(journal, path, first=101)
+    found = deployments(journal)
+    assert [one.first for one in found] == [10, 101]
+    # What came before the first is read by it.
+    assert [(a, b, one.stream.idle_s) for a, b, one in parted(found, 0, 300)] == [
+        (0, 9, None),
+        (9, 100, None),
+        (100, 300, 7.0),
+    ]
+    assert reading(found, 100).stream.idle_s is None
+    assert reading(found, 101).stream.idle_s == 7.0
+    with pytest.raises(NotFound, match="no deployment yet"):
+        reading([], 1)
+    path.write_text("[[feed]]\n")
+    with pytest.raises(InvalidDeployment):
+        deploy(journal, path, first=400)
+    assert len(deployments(journal)) == 2
+
+
+def test_keys_of_the_stream_are_checked(tmp_path: Path) -> None:
+    for text, told in (('join = "all"', "stream.join"), ("idle_s = 0", "stream.idle_s"), ("ilde_s = 3", "ilde_s")):
+        path = write_deployment(tmp_path, arrivals=False, more=f"\n[stream]\n{text}\n")
+        with pytest.raises(InvalidDeployment, match=told):
+            load(path)
+
+
+def test_the_status_is_a_line() -> None:
+    status = Status(Ledger(came=9, held=4, stored=5, late=1), 1234.5, 1_190_246_400_000_000_000, 7, 3)
+    assert status.describe() == (
+        "1,234 readings/s, 4 held, 1 rows late, last slice closed 2007-09-20T00:00Z, 7 records behind"
+    )
+
+
+def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Path, broker: RunningBroker) -> None:
+    sent = messages(("1", "6", "9"), until_h=8.0)
+    told = [
+        (one.station, json.dumps({**json.loads(one.payload), "arrival": one.arrival_ns / 10**9}).encode())
+        for one in sent
+    ]
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "all.jsonl").write_bytes(b"".join(payload + b"\n" for _, payload in told))
+    (tmp_path / "files" / "arrivals.csv").write_bytes((SAMPLE / "arrivals.csv").read_bytes())
+    write_deployment(tmp_path / "files", arrivals=True)
+    ingest([tmp_path / "files"], tmp_path / "expected", now_ns=1, engine="inprocess")
+    deployment, archive = write_deployment(tmp_path, arrivals=False), tmp_path / "archive"
+    words = [sys.executable, "-m", "hypergrid", "stream", str(archive), "--deployment", str(deployment)]
+    words += ["--mqtt", broker.url, "--trigger", "1s", "--json"]
+    first = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    until = time.monotonic() + 240
+    while not (archive / "stream" / "jvm").exists():
+        assert time.monotonic() < until, "Spark did not start"
+        time.sleep(0.2)
+    publish(broker, ((f"pass/{station}/up", payload) for station, payload in told[: len(told) // 2]))
+    time.sleep(3.0)
+    first.terminate()
+    report = json.loads(first.communicate(timeout=240)[0])
+    assert first.returncode == 0
+    assert report["ledger"]["came"] <= 9 * len(sent)
+    # While nobody receives, the broker keeps what comes.
+    publish(broker, ((f"pass/{station}/up", payload) for station, payload in told[len(told) // 2 :]))
+    done = subprocess.run([*words, "--until-idle"], stdout=subprocess.PIPE, text=True, timeout=400, check=True)
+    ledger = json.loads(done.stdout)["ledger"]
+    assert (ledger["came"] - ledger["duplicates"], ledger["held"]) == (9 * len(sent), 0)
+    assert everything(archive) == everything(tmp_path / "expected")
+    assert list(Archive.open(archive).check()) == []
