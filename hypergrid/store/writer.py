@@ -117,14 +117,33 @@ class Writer:
         )
         return self._store(group, known)
 
-    def read(self, variable: str, *, window: Window | None = None) -> Readings:
+    def read(self, variable: str, *, window: Window | None = None, series: Iterable[Series] | None = None) -> Readings:
         """Return a variable's readings with the tests that set their flags, what was written here included.
 
         None where the variable is not declared; ordered by series, then time.
+
+        Parameters
+        ----------
+        series
+            Only of these; those that are not stored are passed over.
         """
         if variable not in self._root.variables:
             return Readings.empty()
-        return read(self._group(variable), self._slices, window=window, series=None, superseded=False, tests=True)
+        group = self._group(variable)
+        chosen = None
+        if series is not None:
+            known = {one: number for number, one in enumerate(group.series)}
+            chosen = np.array([known[one] for one in series if one in known], np.intp)
+        return read(group, self._slices, window=window, series=chosen, superseded=False, tests=True)
+
+    def series(self, variable: str) -> tuple[Series, ...]:
+        """Return the series of a variable, what was written here included; none where it is not declared."""
+        return self._group(variable).series if variable in self._root.variables else ()
+
+    def extent(self, variable: str) -> Window | None:
+        """Return the whole slices that hold all readings of a variable; None where there is none."""
+        extent = self._group(variable).extent if variable in self._root.variables else None
+        return None if extent is None else Window(*(self._slices.start_ns(s) for s in (extent[0], extent[1] + 1)))
 
     def flags(self, judged: Readings) -> int:
         """Give readings that are stored other flags; return how many changed.

@@ -16,6 +16,7 @@ Span = tuple[float, float]
 Of = Literal["level", "difference", "plain"]
 VALUE: Final = "value"
 SUN: Final = "sun"
+MINUTE_NS: Final = 60_000_000_000
 
 
 def _number(default: float | None, of: Of = "plain", *, least: float = -1e300, most: float = 1e300) -> Any:  # noqa: ANN401
@@ -321,6 +322,16 @@ class VariableTests:
         """Return them for values in another unit."""
         present = {name: getattr(self, name) for name in self.KINDS}
         return VariableTests(**{n: p.converted(source, target) for n, p in present.items() if p is not None})
+
+    @property
+    def cell_ns(self) -> int:
+        """Length of the cells of time within which tests by neighbours look [ns]; 0: there are none such."""
+        checks = [one for one in (self.buddy_check, self.spatial_consistency) if one]
+        return math.lcm(*(round(one.minutes * MINUTE_NS) for one in checks)) if checks else 0
+
+    def alone(self) -> "VariableTests":
+        """Return those that look along a series alone."""
+        return replace(self, buddy_check=None, spatial_consistency=None)
 
     def reach_s(self, interval_s: float) -> float:
         """Return how far from a reading those lie that its flags depend on, with one every `interval_s` or more [s]."""

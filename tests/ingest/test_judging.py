@@ -11,7 +11,8 @@ from hypergrid.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.units import KNOWN_VARIABLES
-from ingest.judging import Inspector, together
+from ingest.came import together
+from ingest.judging import Inspector
 from ingest.quality.declared import Quality
 from ingest.quality.defaults import DEFAULTS
 from ingest.quality.settings import BuddyCheck, FlatLine
