@@ -20,13 +20,15 @@ from ingest.came import Came, together
 from ingest.quality.judge import ALONE, BY_NEIGHBOURS, GAP_BIT, OLDEST_HOURS, Judged, judge, judge_by_neighbours
 from ingest.quality.settings import VariableTests
 from ingest.quality.spatial import Places
-from ingest.quality.stretches import EVER, Stretches, stretches
+from ingest.quality.stretches import EVER, FLAT_BIT, Stretches, stretches
 from ingest.quality.temporal import HOUR_NS, Line
 
 _INTERVALS: Final = 32
 """Intervals before and after what came that are read at first: enough where values change."""
 _TIMES: Final = 8
 """How many times as far is looked where that was too short: a chunk of 2,048 slices is read as a whole anyway."""
+_FURTHEST: Final = 2
+"""How many reaches away is looked at most."""
 _MOST_REACHES: Final = 2
 """What spans more of the reach of the tests is judged with all around it: that is little then."""
 
@@ -79,7 +81,7 @@ class Nearby:
             return None
         if span.stop_ns - span.start_ns > _MOST_REACHES * reach_ns or cell_ns > reach_ns:
             return None
-        windows = _windows(span, round(_INTERVALS * interval_s * SECOND_NS), 2 * reach_ns, cell_ns)
+        windows = _windows(span, round(_INTERVALS * interval_s * SECOND_NS), _FURTHEST * reach_ns, cell_ns)
         # Without tests by neighbours nobody asks for the series to which nothing came.
         near = self.writer.read(self.variable, window=windows[0], series=None if cell_ns else new.series)
         if _has_unjudged(near):
@@ -90,7 +92,7 @@ class Nearby:
     def judge_all(self, new: Readings, *, reach_ns: int) -> Around:
         """Return new readings and all within their reach with their flags, whatever flags the archive has."""
         first, last = int(new.time_ns.min()), int(new.time_ns.max())
-        window = Window(first - 2 * reach_ns, last + 2 * reach_ns + 1)
+        window = Window(first - _FURTHEST * reach_ns, last + _FURTHEST * reach_ns + 1)
         old = self.writer.read(self.variable, window=window)
         context, came = together(old, new)
         judged = judge(context, self.tests, self.places(context.series), self.companions(window, None))
@@ -118,7 +120,7 @@ class Nearby:
             context, came = together(old, open_)
             touched = came.is_new & ((context.flag != MISSING) | came.replaces)
             begins, ends = window.start_ns <= extent.start_ns, window.stop_ns >= extent.stop_ns
-            found = stretches(context, touched, self.tests, places, begins=begins, ends=ends)
+            found = stretches(context, touched, came.replaces, self.tests, places, begins=begins, ends=ends)
             if window is windows[-1]:
                 span = int(new.time_ns.min()) - reach_ns, int(new.time_ns.max()) + reach_ns
                 found = found.all_found(*span)
@@ -152,7 +154,7 @@ class Nearby:
         return Around(old, context, came, self._with_neighbours(context, judged, again))
 
     def _alone(self, context: Readings, concerned: "_Concerned") -> tuple[Judged, Rows]:
-        """Return flags by the tests along series where these tell them anew, elsewhere as they are, and where that is."""
+        """Return flags by the tests along series where these tell them anew, and where that is."""
         rows = np.flatnonzero(concerned.known.judged(context))
         given = context.take(rows)
         others: Mapping[str, Readings] = {}
@@ -164,6 +166,9 @@ class Nearby:
         flag, tests = context.flag.copy(), context.tests_or_none_set().copy()
         here = told[rows]
         flag[rows[here]], tests[rows[here]] = found.flag[here], found.tests[here]
+        stuck = told & concerned.known.stuck[context.index] & (context.flag != MISSING)
+        if self.tests.flat_line:
+            flag[stuck], tests[stuck] = self.tests.flat_line.worst, FLAT_BIT
         return Judged(flag, tests), told
 
     def _with_neighbours(self, context: Readings, judged: Judged, again: Rows) -> Judged:

@@ -167,9 +167,13 @@ def store(
     stations = stations_of(stock.stations(), stock.deployment, known=known)
     writer.stations(stations)
     quality = stock.deployment.quality
-    inspector = Inspector(quality, {**known, **{one.id: one for one in stations}}, stock.deployment.slice_s)
+    told, kept = quality.to_json(variables), writer.kept_quality
+    others = frozenset(name for name in told if kept.get(name) != told[name])
+    inspector = Inspector(
+        quality, {**known, **{one.id: one for one in stations}}, stock.deployment.slice_s, others=others
+    )
     if quality.run:
-        writer.quality(quality.to_json(variables))
+        writer.quality({**kept, **told})
     sizes = [(s, stock.width(c.file)) for c, s in zip(stock.plan.chunks, stock.staged, strict=True)]
     cuts = windows(sizes, most=values_at_once)
     for place, window in enumerate(cuts):

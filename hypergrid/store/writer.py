@@ -213,6 +213,11 @@ class Writer:
         set_here: NDArray[np.intp] = chosen[found]
         return set_here
 
+    @property
+    def kept_quality(self) -> Mapping[str, object]:
+        """The parameters of the tests that set the flags; empty: none ran."""
+        return self._root.quality
+
     def quality(self, parameters: Mapping[str, object]) -> None:
         """Keep the parameters of the tests that set the flags, as JSON."""
         if self._root.quality != dict(parameters):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
+from hypergrid.flags import FAIL, SUSPECT
 from hypergrid.units import convert
 from ingest.checked import CheckedTable
 
@@ -217,6 +218,11 @@ class FlatLine(Parameters):
     tolerance: float = _number(0.0, "difference", least=0.0)
     within_hours: float = _number(6.0, least=0.0)
     exempt: tuple[Exempt, ...] = field(default=(), metadata={"kind": "records", "record": Exempt})
+
+    @property
+    def worst(self) -> int:
+        """The flag of what stays the same for longest."""
+        return SUSPECT if self.fail_hours is None else FAIL
 
     def check(self, table: CheckedTable) -> None:
         """Refuse durations in the wrong order."""

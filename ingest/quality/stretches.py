@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING
 from hypergrid.streams.elements import Readings
-from ingest.quality.judge import ALONE, Exemptions, bits_of
+from ingest.quality.judge import ALONE, Exemptions, bits_of, judge
 from ingest.quality.settings import SUN, VALUE, FlatLine, VariableTests
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Line
@@ -29,6 +29,7 @@ from ingest.quality.temporal import HOUR_NS, Line
 EVER: Final = np.iinfo(np.int64).max
 """Later than any stamp; `-EVER` is earlier [ns]."""
 _SINGLE: Final = bits_of("given_suspect", "given_fail", "gross_range", "climatology")
+FLAT_BIT: Final = bits_of("flat_line")
 _UP_TO_SPIKE: Final = _SINGLE | bits_of("spike")
 
 Rows = NDArray[np.bool_]
@@ -49,11 +50,14 @@ class Stretches:
     """Flags of readings before this are told [ns]."""
     last_ns: Stamps
     """Readings up to here are judged [ns]."""
+    stuck: Rows
+    """Whether all that is told goes on with a still stretch that is as long already as a test can say."""
 
     @classmethod
     def none(cls, series: int) -> "Stretches":
         """Return that nothing is known yet of so many series."""
-        return cls(np.zeros(series, np.bool_), *np.full((4, series), EVER))
+        unknown = np.zeros(series, np.bool_)
+        return cls(unknown, *np.full((4, series), EVER), stuck=unknown)
 
     def updated(self, other: "Stretches", series: NDArray[np.int32]) -> "Stretches":
         """Return it with what another says of some series."""
@@ -82,7 +86,14 @@ class Stretches:
 
 
 def stretches(
-    readings: Readings, touched: Rows, tests: VariableTests, places: Places, *, begins: bool, ends: bool
+    readings: Readings,
+    touched: Rows,
+    replaced: Rows,
+    tests: VariableTests,
+    places: Places,
+    *,
+    begins: bool,
+    ends: bool,
 ) -> Stretches:
     """Return what must be judged of each series because of readings that came or were replaced.
 
@@ -93,6 +104,8 @@ def stretches(
         and tests with which these parameters judged them.
     touched
         Those that came with another value than the archive has, shape (n,).
+    replaced
+        Those of them that the archive has with another value, shape (n,).
     begins, ends
         Whether the archive has none before the first, or after the last of the readings.
     """
@@ -102,34 +115,36 @@ def stretches(
     until_ns, ended = scan.after()
     ended |= ends
     first_ns, after_ns, begun = scan.before(places, ended)
-    return Stretches((begun | begins) & ended, first_ns, after_ns, until_ns, until_ns)
+    found = Stretches((begun | begins) & ended, first_ns, after_ns, until_ns, until_ns, np.zeros_like(begun))
+    return scan.shortened(found, replaced, places, begins=begins, ends=ends)
 
 
 class _Scan:
     def __init__(self, readings: Readings, touched: Rows, tests: VariableTests) -> None:
         count, index, time_ns = len(readings.series), readings.index, readings.time_ns
-        self._readings, self._tests, self._count = readings, tests, count
-        earliest, latest = np.full(count, EVER), np.full(count, -EVER)
-        np.minimum.at(earliest, index[touched], time_ns[touched])
-        np.maximum.at(latest, index[touched], time_ns[touched])
+        self._readings, self._touched, self._tests, self._count = readings, touched, tests, count
+        self._earliest, self._latest = np.full(count, EVER), np.full(count, -EVER)
+        np.minimum.at(self._earliest, index[touched], time_ns[touched])
+        np.maximum.at(self._latest, index[touched], time_ns[touched])
         stands = ~touched & (readings.flag != MISSING)
         bits = readings.tests_or_none_set()
         self._rows = np.arange(len(readings))
-        self._before, self._after = stands & (time_ns < earliest[index]), stands & (time_ns > latest[index])
+        self._before = stands & (time_ns < self._earliest[index])
+        self._after = stands & (time_ns > self._latest[index])
         self._single, self._level = (bits & _SINGLE) == 0, (bits & _UP_TO_SPIKE) == 0
         self._clean = (bits & ALONE) == 0
+        # The one next to what came may be a spike from now on, or be one no more.
+        spike = self._last(self._before & self._single)
+        self._sure = self._before & self._level & (self._rows < spike[index])
         self._attenuated_ns = round(tests.attenuated_signal.hours * HOUR_NS) if tests.attenuated_signal else 0
 
     def before(self, places: Places, has_stop: Rows) -> tuple[Stamps, Stamps, Rows]:
         """Return the stamps of the reading that stands and of the last that nothing changes, and where they are."""
         index, time_ns = self._readings.index, self._readings.time_ns
-        spike = self._last(self._before & self._single)
-        sure = self._before & self._level & (self._rows < spike[index])
-        apart = self._apart(sure, nearest=self._last(sure), backward=True)
-        edge = self._last(apart)
+        nearest = self._last(self._sure)
+        edge = self._last(self._apart(self._sure, nearest=nearest, backward=True))
         flat = self._tests.flat_line
         if flat and flat.exempt:
-            nearest = self._last(sure)
             open_ = (edge < 0) & (nearest >= 0)
             if open_.any():
                 edge = np.where(self._uncounted(nearest, open_, flat, places, has_stop), nearest, edge)
@@ -151,6 +166,52 @@ class _Scan:
         from_ns = np.where(step < none, np.r_[time_ns, 0][step] + self._attenuated_ns, EVER)
         stands = self._first(self._after & self._clean & (self._rows > step[index]) & (time_ns >= from_ns[index]))
         return np.where(stands < none, np.r_[time_ns, EVER][stands], EVER), stands < none
+
+    def shortened(self, found: Stretches, replaced: Rows, places: Places, *, begins: bool, ends: bool) -> Stretches:
+        """Return it with less of sensors that are broken: these may have no reading that stands for days.
+
+        What is bad by itself changes nothing but itself. What goes on with a still stretch that is as long as a test
+        can say is as bad as that.
+        """
+        if self._tests.gap and self._tests.gap.flag != "none":
+            return found
+        readings, touched = self._readings, self._touched
+        rows = np.flatnonzero(touched)
+        single = VariableTests(gross_range=self._tests.gross_range, climatology=self._tests.climatology)
+        bad = np.zeros(len(readings), np.bool_)
+        bad[rows] = judge(readings.take(rows), single, places, {}).tests > 0
+        inside = (readings.flag != MISSING) & ~touched & ~self._before & ~self._after
+        known = ~self._any(inside | replaced)
+        if self._tests.gap and not begins:
+            # Whether there was a pause tells the reading before, whatever it is.
+            known &= self._any(self._before) | ~self._any(touched)
+        alone = known & ~self._any(touched & ~bad)
+        stuck = known & ends & ~alone & self._stuck(bad)
+        short = alone | stuck
+        bounds = {
+            "first_ns": np.where(stuck, EVER, self._earliest),
+            "after_ns": np.minimum(self._earliest, EVER - 1) - 1,
+            "until_ns": np.maximum(self._latest, 1 - EVER) + 1,
+            "last_ns": self._latest,
+        }
+        bounds = {name: np.where(short, bound, getattr(found, name)) for name, bound in bounds.items()}
+        return replace(found, found=found.found | short, stuck=stuck, **bounds)
+
+    def _stuck(self, bad: Rows) -> Rows:
+        """Return the series in which what came goes on with a still stretch that nothing makes longer."""
+        flat, readings, index = self._tests.flat_line, self._readings, self._readings.index
+        if not flat or flat.tolerance > 0.0:
+            return np.zeros(self._count, np.bool_)
+        nearest = self._last(self._sure)
+        rows = np.flatnonzero((nearest[index] >= 0) & (self._rows >= nearest[index]) & (readings.flag != MISSING))
+        was = (readings.flag[rows] == flat.worst) & (readings.tests_or_none_set()[rows] == FLAT_BIT)
+        goes_on = (self._touched[rows] & ~bad[rows]) | (was & ~self._touched[rows])
+        goes_on &= readings.value[rows] == readings.value[nearest[index[rows]]]
+        pause = np.diff(readings.time_ns[rows]) > flat.within_hours * HOUR_NS
+        goes_on[1:] &= ~pause | (index[rows[1:]] != index[rows[:-1]])
+        ended = np.zeros(len(readings), np.bool_)
+        ended[rows[~goes_on]] = True
+        return (nearest >= 0) & ~self._any(ended | self._after)
 
     def _apart(self, sure: Rows, *, nearest: NDArray[np.intp], backward: bool) -> Rows:
         """Return which of the readings that are sure no still stretch joins with those nearest to what came."""
@@ -190,6 +251,12 @@ class _Scan:
         counts[readings.index[rows[~Exemptions(line, alone, readings, places, {})(rows)]]] = True
         uncounted: Rows = held | (here & ~counts)
         return uncounted
+
+    def _any(self, rows: Rows) -> Rows:
+        """Return which series have one of some rows, shape (series,)."""
+        found = np.zeros(self._count, np.bool_)
+        found[self._readings.index[rows]] = True
+        return found
 
     def _last(self, rows: Rows) -> NDArray[np.intp]:
         """Return the last of some rows in each series, -1 where there is none, shape (series,)."""
