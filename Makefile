@@ -1,6 +1,6 @@
 # Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium demo serve test soak check bench lock clean
+.PHONY: help setup chromium mosquitto demo serve test soak check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/ready
@@ -31,16 +31,19 @@ serve: $(STAMP) ## the web API and the page (ARGS are those of hypergrid serve)
 chromium:
 	@sh tools/chromium.sh
 
+mosquitto:
+	@sh tools/mosquitto.sh
+
 check: $(STAMP) ## style, types and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: check chromium ## check, then all tests but the long proofs (at most 15 minutes; ARGS go to pytest)
+test: check chromium mosquitto ## check, then all tests but the long proofs (at most 15 minutes; ARGS go to pytest)
 	$(BIN)/python -m pytest $(ARGS)
 
-soak: $(STAMP) chromium ## the long proofs
+soak: $(STAMP) chromium mosquitto ## the long proofs
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 bench: $(STAMP) ## time kriging, as JSON

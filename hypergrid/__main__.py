@@ -42,6 +42,8 @@ from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
 from hypergrid.topology import Layer
 from hypergrid.topology.zones import read_into
+from ingest.commands import COMMANDS as INGEST_COMMANDS
+from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
@@ -64,7 +66,7 @@ app = typer.Typer(
 )
 
 app.add_typer(layers_app, name="layers")
-for command in COMMANDS:
+for command in (*COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
     app.command()(command)
 
 QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]

@@ -150,7 +150,7 @@ def export(
 
     until = None if as_of is None else parse_instant(as_of)
     opened = Archive.open(placed(place, archive), snapshot=snapshot, as_of_ns=until)
-    chosen = Selection(tuple(variable or ()), tuple(station or ()), _window(start, stop), tuple(flag or ()))
+    chosen = Selection(tuple(variable or ()), tuple(station or ()), window_of(start, stop), tuple(flag or ()))
     begun = time.monotonic()
     try:
         # Before it is read: what a file cites can be asked for again, and does not expire while it is written.
@@ -171,7 +171,8 @@ def export(
     say(f"{listed}{more}: {done.readings:,} readings of snapshot {done.snapshot}, {summary['seconds']} s")
 
 
-def _window(start: str | None, stop: str | None) -> Window | None:
+def window_of(start: str | None, stop: str | None) -> Window | None:
+    """Return the window that --from and --to say; None where neither is given."""
     if start is None and stop is None:
         return None
     first, last = (FIRST_INSTANT if start is None else start), (LAST_INSTANT if stop is None else stop)

@@ -167,7 +167,7 @@ def write(dataset: xr.Dataset, path: str | Path) -> None:
     try:
         if target.suffix == ".zarr":
             _zarr_folder(dataset, scratch)
-            _swap(scratch, target)
+            swap(scratch, target)
         else:
             scratch.write_bytes(to_bytes(dataset, name))
             scratch.rename(target)
@@ -177,7 +177,7 @@ def write(dataset: xr.Dataset, path: str | Path) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def _swap(scratch: Path, target: Path) -> None:
+def swap(scratch: Path, target: Path) -> None:
     """Put a folder in the place of another, which is kept until the new one is there: a rename takes no full folder."""
     aside = scratch.with_suffix(".old")
     if target.is_dir():

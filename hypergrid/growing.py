@@ -73,7 +73,7 @@ class Growing:
             raise InvalidQuery(message)
         self._allowed_bytes = allowed_bytes
         self._query = query
-        self._here = _clipped(query)
+        self._here = clipped(query)
         self._told: Outcome | None = None
         self._rows = _Rows(self._here.topology.space.count)
         self._renew()
@@ -111,7 +111,7 @@ class Growing:
         if newest.snapshot == before.snapshot:
             return Update(before.snapshot, np.empty(0, dtype=np.intp))
         query = Query(_moved(self._query.question, before.snapshot, newest.snapshot), Sources(newest))
-        here, old = _clipped(query), self._here
+        here, old = clipped(query), self._here
         changes = _changes(newest, before.snapshot)
         why = _why_anew(old, here, changes)
         if why or changes is None:
@@ -211,7 +211,8 @@ def _room(like: NDArray[Any], rows: int) -> NDArray[Any]:
     return np.empty((rows, like.shape[1]), dtype=like.dtype)
 
 
-def _clipped(query: Query) -> Perspective:
+def clipped(query: Query) -> Perspective:
+    """Return the chain of the cells that a query's clip selects."""
     return push_clip(query.surface())[0].perspective
 
 
@@ -252,12 +253,12 @@ def _why_anew(old: Perspective, new: Perspective, changes: Changes | None) -> st
     fitted = [item for item in new.chain() if isinstance(item.operator, Interpolate) and learns(item.operator)]
     if any(touched(item.source, changes).any() for item in fitted):
         return "the variogram is fitted to the new slices as well; give one, variogram={…}, to keep it"
-    if _looks_at_all(new) and touched(new, changes).any():
+    if looks_at_all(new) and touched(new, changes).any():
         return "the variance of a mean over time depends on all slices; give correlation_time a duration to keep it"
     return ""
 
 
-def _looks_at_all(here: Perspective) -> bool:
+def looks_at_all(here: Perspective) -> bool:
     """Return whether the correlation in time behind a variance is found from all slices: it was not given."""
     below, aggregates = averaged(here)
     operator = below.operator

@@ -35,8 +35,8 @@ class Rows:
     """Flags of QARTOD that the rows came with, shape (n,)."""
 
 
-def series_of(feed: Feed, column: Column, station: str) -> Series:
-    """Return the series that a column of a feed holds for a station."""
+def series_of(feed: str, column: Column, station: str) -> Series:
+    """Return the series that a column of a feed, by its name, holds for a station."""
     return Series(
         column.variable,
         station,
@@ -45,7 +45,7 @@ def series_of(feed: Feed, column: Column, station: str) -> Series:
         column.statistic,
         column.interval_s,
         column.stamp,
-        f"{feed.name}:{column.name}",
+        f"{feed}:{column.name}",
     )
 
 
@@ -58,7 +58,7 @@ def all_series(present: Iterable[tuple[Feed, Column, str]], deployment: Deployme
     found: dict[str, set[tuple[object, Series]]] = {}
     for feed, column, station in present:
         key = (rank.get(station, len(rank)), natural(station))
-        found.setdefault(column.variable, set()).add((key, series_of(feed, column, station)))
+        found.setdefault(column.variable, set()).add((key, series_of(feed.name, column, station)))
 
     def order(item: tuple[object, Series]) -> tuple[object, ...]:
         key, series = item
@@ -94,7 +94,7 @@ def assemble(
             if column.variable != variable.name:
                 continue
             # Of long rows, not every station has every column.
-            found = [place.get(series_of(piece.feed, column, station), -1) for station in piece.stations]
+            found = [place.get(series_of(piece.feed.name, column, station), -1) for station in piece.stations]
             table = np.array(found or [0], np.int32)
             converted = convert(values, column.unit, deployment.variable(variable.name).unit)
             given = NOT_EVALUATED if piece.flag is None else piece.flag

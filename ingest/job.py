@@ -1,9 +1,11 @@
 """Ingest: files to one commit of the archive. Plan, parse (here or on Spark), keep raw copies, store."""
 
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +22,16 @@ from ingest.mapping import Deployment, default_deployment, load, variable_name
 from ingest.parsers import FORMATS
 from ingest.plan import Plan, guess_slice_s, layout_warnings, make_plan
 from ingest.report import IngestReport, Stages, check_conservation
-from ingest.sources.folder import CHUNK_BYTES, FILE_NAME, Chunk, Found, discover, find_deployment, has_changed
+from ingest.sources.folder import (
+    CHUNK_BYTES,
+    FILE_NAME,
+    Chunk,
+    Found,
+    SourceFile,
+    discover,
+    find_deployment,
+    has_changed,
+)
 from ingest.sources.raw import hash_of, keep, sweep
 from ingest.staging import Staged, stage
 from ingest.storing import VALUES_AT_ONCE, Stock, Totals, kinds, store
@@ -204,11 +215,7 @@ def _ingest_new(
         if run.strict and rejects:
             _refuse(rejects)
         with run.stages.stage("keep raw"):
-            for file in plan.files:
-                keep(file.path, run.folder / RAW, sha256=file.sha256, size_bytes=file.size_bytes)
-                if has_changed(file):
-                    message = f"{file.path} changed while it was read; nothing was committed; ingest it again"
-                    raise HyperGridError(message)
+            _keep_raw(plan.files, run.folder / RAW)
         totals, snapshot = _commit(run, stock, archive, batch, rejects, beside)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -218,6 +225,20 @@ def _ingest_new(
         listed = ", ".join(f"{name} (to {format_instant(stamp)})" for name, stamp in sorted(totals.ahead.items()))
         run.warn(f"stamps in the future are kept as they are; the clocks of these stations are likely wrong: {listed}")
     return _report(run, plan, found, archive.stations, stock, totals, rejects, engine, snapshot)
+
+
+def _keep_raw(files: Sequence[SourceFile], raw: Path) -> None:
+    """Keep copies of the files, several at once, as most of it is the compressor's work."""
+
+    def copied(file: SourceFile) -> bool:
+        keep(file.path, raw, sha256=file.sha256, size_bytes=file.size_bytes)
+        return not has_changed(file)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for file, is_same in zip(files, pool.map(copied, files), strict=True):
+            if not is_same:
+                message = f"{file.path} changed while it was read; nothing was committed; ingest it again"
+                raise HyperGridError(message)
 
 
 def _keep_aside(path: Path, folder: Path) -> str:

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING
-from hypergrid.store import Conservation, Writer
+from hypergrid.store import Archive, Conservation, Writer
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.units import Variable
 from ingest.came import Came, equal, together
 from ingest.nearby import Nearby
 from ingest.quality.declared import Quality
-from ingest.quality.judge import Judged
+from ingest.quality.judge import Judged, judge
 from ingest.quality.settings import VariableTests
 from ingest.quality.spatial import Places, isolated
 from ingest.quality.summary import GAPS, ISOLATED, Summary
@@ -44,6 +44,16 @@ class Inspector:
     """Variables whose flags in the archive were set by other tests than those of `quality`."""
     revised: int = 0
     """Readings that were stored before and have another flag now."""
+
+    def keep(self, writer: Writer, variables: Mapping[str, Variable]) -> None:
+        """Keep the parameters of the tests of some variables with the archive, beside those of others.
+
+        Where the archive's were set by other tests than these, all readings within their reach are judged anew.
+        """
+        told, kept = self.quality.to_json(variables), writer.kept_quality
+        self.others = frozenset(name for name in told if kept.get(name) != told[name])
+        if self.quality.run:
+            writer.quality({**kept, **told})
 
     def store(
         self, writer: Writer, variable: Variable, given: Readings, companion: Callable[[str], Readings | None]
@@ -162,6 +172,40 @@ def usual_interval_s(readings: Readings, slice_s: float) -> float:
     steps = np.diff(readings.time_ns)[readings.index[1:] == readings.index[:-1]]
     usual_s = float(np.median(steps[steps > 0])) / SECOND_NS if (steps > 0).any() else 0.0
     return max(slice_s, usual_s, *(series.interval_s for series in readings.series))
+
+
+def judged_part(
+    read: Callable[..., Readings], archive: Archive, variable: Variable, tests: VariableTests, part: Window
+) -> tuple[Readings, Readings, NDArray[np.bool_]]:
+    """Return the readings within a window and around it, the same with new flags, and which lie within it.
+
+    Parameters
+    ----------
+    read
+        Gives a variable's readings with the tests that set their flags: `Writer.read`, or the like.
+    archive
+        Tells the stations.
+    """
+    reach = round(tests.reach_s(archive.slice_s) * SECOND_NS)
+    context = read(variable.name, window=widened(part, reach))
+    # How far is only known of readings: what is sampled more rarely than slices are long looks further.
+    needed = reach_ns(tests, context.take(_within(context, part)), archive.slice_s)
+    if needed > reach:
+        context = read(variable.name, window=widened(part, needed))
+    around = widened(part, max(reach, needed))
+    others = {name: read(name, window=around) for name in tests.companions}
+    judged = judge(context, tests, places_of(context.series, archive.stations), others)
+    return context, replace(context, flag=judged.flag, tests=judged.tests), _within(context, part)
+
+
+def _within(readings: Readings, part: Window) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = (readings.time_ns >= part.start_ns) & (readings.time_ns < part.stop_ns)
+    return inside
+
+
+def widened(part: Window, reach: int) -> Window:
+    """Return the window that flags within another depend on: on neighbours, and on what their own flags depend on."""
+    return Window(part.start_ns - 2 * reach, part.stop_ns + 2 * reach)
 
 
 def _with_flags(

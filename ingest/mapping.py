@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.streams.elements import Position, Stamp, Station, Statistic
@@ -18,12 +18,13 @@ from hypergrid.times import parse_instant
 from hypergrid.tokens import token
 from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert
 from ingest.checked import CheckedTable
-from ingest.parsers import FORMATS, ReadOptions
+from ingest.parsers import FORMATS, DocumentFormat, ReadOptions
 from ingest.parsers.clock import zone_of
 from ingest.parsers.table import GENERAL
 from ingest.parsers.told import VARIABLE_NAME, ToldColumn, variable_name
 from ingest.quality.declared import Quality, read_quality
 from ingest.text_form import text_form
+from ingest.topics import Broker, Topic, check_apart, read_broker, read_topic
 
 FILE_NAME: Final = "deployment.toml"
 """Name under which a deployment file is found by itself."""
@@ -69,7 +70,7 @@ class Feed:
 
     name: str
     files: str
-    """Pattern of the files' names."""
+    """Pattern of the files' names; empty where it has messages alone."""
     format: str
     options: ReadOptions
     columns: tuple[Column, ...] = ()
@@ -79,6 +80,8 @@ class Feed:
     stamp: Stamp = "instant"
     arrivals: str | None = None
     """File beside the deployment file with `station,time,arrival`."""
+    topic: Topic | None = field(default=None, metadata={"omit_default": True})
+    """Under which its messages come by MQTT."""
 
     def column(self, name: str) -> Column:
         """Return the declared column, or an undeclared one of unknown unit.
@@ -108,6 +111,19 @@ class Feed:
         return token(self)
 
 
+Grouping = Literal["network", "feed"]
+
+
+@dataclass(frozen=True)
+class Assembling:
+    """How a stream assembles slices."""
+
+    join: Grouping = "network"
+    """Whose slices wait for one another: those of all stations, or of each feed's by themselves."""
+    idle_s: float | None = None
+    """A station that is silent for longer is waited for no longer [s]; None: ten slices."""
+
+
 @dataclass(frozen=True)
 class Deployment:
     """A network: its stations, its variables and its feeds."""
@@ -126,6 +142,9 @@ class Deployment:
     """False where no file was given and everything is a default."""
     path: Path | None = field(default=None, compare=False)
     """The deployment file."""
+    stream: Assembling = field(default=Assembling(), compare=False)
+    broker: Broker | None = field(default=None, compare=False)
+    """Where messages come from."""
 
     @cached_property
     def _own(self) -> Mapping[str, Variable]:
@@ -199,7 +218,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     """Return the deployment that the content of a file describes; errors as in `load`."""
     top = CheckedTable(content, "", file=file)
     # Before all else: a table whose name is misspelt must not be told as a missing one.
-    for key in ("network", "variable", "feed", "station", "quality"):
+    for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream"):
         top.has(key)
     top.finish()
     network = CheckedTable(top.value("network", default={}), "network", file=file)
@@ -212,6 +231,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         for place, name in enumerate(names):
             if name in names[:place]:
                 top.refuse(f"{kind}[{place}]", f"repeats {name!r}; each {kind} is named once")
+    check_apart([(feed.name, feed.topic) for feed in feeds if feed.topic is not None], file=file)
     deployment = Deployment(
         network.text("name"),
         feeds,
@@ -221,14 +241,31 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         variables=variables,
         quality=_quality(top, variables),
         path=path,
+        stream=_assembling(CheckedTable(top.value("stream", default={}), "stream", file=file)),
+        broker=_broker(top, path),
     )
     network.finish()
     return deployment
 
 
+def _assembling(table: CheckedTable) -> Assembling:
+    found = Assembling(
+        cast("Grouping", table.text("join", default="network", among=get_args(Grouping))),
+        table.number("idle_s", least=0.001, most=1e8) if table.has("idle_s") else None,
+    )
+    table.finish()
+    return found
+
+
 def _quality(top: CheckedTable, own: tuple[Variable, ...]) -> Quality:
     names = {**KNOWN_VARIABLES, **{variable.name: variable for variable in own}}
     return read_quality(CheckedTable(top.value("quality", default={}), "quality", file=top.file), names.get)
+
+
+def _broker(top: CheckedTable, path: Path | None) -> Broker | None:
+    if not top.has("mqtt"):
+        return None
+    return read_broker(CheckedTable(top.value("mqtt"), "mqtt", file=top.file), folder=path.parent if path else None)
 
 
 def _variable(table: CheckedTable) -> Variable:
@@ -274,9 +311,13 @@ def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
         replace(form, targets=targets if form.unit_column else ()),
     )
     arrivals = table.text("arrivals") if table.has("arrivals") else None
-    feed = Feed(
-        table.text("name"), table.text("files"), format_name, options, columns, interval_s, statistic, stamp, arrivals
-    )
+    topic = read_topic(table) if table.has("topic") else None
+    if topic is not None and isinstance(FORMATS[format_name], DocumentFormat) and format_name != "messages":
+        table.refuse(
+            "topic", f"needs a format that a message can have, 'messages' or lines of text; got {format_name!r}"
+        )
+    files = table.text("files") if topic is None or table.has("files") else ""
+    feed = Feed(table.text("name"), files, format_name, options, columns, interval_s, statistic, stamp, arrivals, topic)
     table.finish()
     return feed
 

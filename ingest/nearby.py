@@ -83,7 +83,8 @@ class Nearby:
             return None
         windows = _windows(span, round(_INTERVALS * interval_s * SECOND_NS), _FURTHEST * reach_ns, cell_ns)
         # Without tests by neighbours nobody asks for the series to which nothing came.
-        near = self.writer.read(self.variable, window=windows[0], series=None if cell_ns else new.series)
+        some = None if cell_ns else [new.series[n] for n in np.unique(new.index).tolist()]
+        near = self.writer.read(self.variable, window=windows[0], series=some)
         if _has_unjudged(near):
             return None
         concerned = self._concerned(new, near, windows, extent, reach_ns)

@@ -1,24 +1,20 @@
 """Quality of a whole archive once more: other parameters, the same values, other flags, in one commit."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
-from hypergrid.store import Archive, Writer
-from hypergrid.streams.elements import Readings
+from hypergrid.store import Archive
 from hypergrid.times import Window
 from hypergrid.tokens import token
 from hypergrid.units import Variable
-from ingest.judging import count_gaps, count_isolated, places_of, reach_ns
+from ingest.judging import count_gaps, count_isolated, judged_part, places_of
 from ingest.mapping import load
-from ingest.quality.declared import from_json
-from ingest.quality.judge import judge
-from ingest.quality.settings import VariableTests
+from ingest.quality.declared import Quality, from_json
 from ingest.quality.summary import Summary
 from ingest.quality.zone import RADIATION, ZoneGuard
 from ingest.target import check_same
@@ -80,17 +76,8 @@ def run_quality(
         The archive has no such variable.
     """
     archive = Archive.open(archive_path)
-    for name in variables:
-        if name not in archive.variables:
-            unknown = NotFound.among("variable", name, archive.variables)
-            raise unknown
-    if deployment is not None:
-        described = load(deployment)
-        check_same(archive, described)
-        quality, source = described.quality, str(deployment)
-    else:
-        quality, source = from_json(archive.quality), "the archive, and the defaults"
-    chosen = {name: one for name, one in archive.variables.items() if name in (variables or archive.variables)}
+    quality, source = parameters_of(archive, deployment)
+    chosen = chosen_of(archive, variables)
     before, after, guard = Summary(), Summary(), ZoneGuard()
     readings = changed = 0
     kept = {**archive.quality, **quality.to_json(chosen)}
@@ -103,7 +90,7 @@ def run_quality(
             window = archive.extent(name)
             for part, done in _parts(archive, name, window):
                 progress(name, done)
-                context, judged, inside = _judged(writer, archive, variable, tests, part)
+                context, judged, inside = judged_part(writer.read, archive, variable, tests, part)
                 old, new = context.take(inside), judged.take(inside)
                 for summary, readings_of in ((before, old), (after, new)):
                     summary.add(old.series, old.index, readings_of.flag, readings_of.tests_or_none_set())
@@ -123,6 +110,36 @@ def run_quality(
     )
 
 
+def chosen_of(archive: Archive, variables: Sequence[str]) -> dict[str, Variable]:
+    """Return the variables of these names, of none all.
+
+    Raises
+    ------
+    hypergrid.errors.NotFound
+        The archive has no such variable.
+    """
+    for name in variables:
+        if name not in archive.variables:
+            unknown = NotFound.among("variable", name, archive.variables)
+            raise unknown
+    return {name: one for name, one in archive.variables.items() if name in (variables or archive.variables)}
+
+
+def parameters_of(archive: Archive, deployment: Path | None) -> tuple[Quality, str]:
+    """Return the parameters in a deployment file, or those of the archive where there is none; and where they are from.
+
+    Raises
+    ------
+    hypergrid.errors.InvalidDeployment, hypergrid.errors.ArchiveConflict
+        The deployment file cannot be used, or is of another network.
+    """
+    if deployment is None:
+        return from_json(archive.quality), "the archive, and the defaults"
+    described = load(deployment)
+    check_same(archive, described)
+    return described.quality, str(deployment)
+
+
 def _parts(archive: Archive, name: str, window: Window | None) -> Iterator[tuple[Window, float]]:
     """Yield the archive's time in pieces, each with the share that was done before."""
     if window is None:
@@ -132,17 +149,3 @@ def _parts(archive: Archive, name: str, window: Window | None) -> Iterator[tuple
     edges[-1] = window.stop_ns
     for place in range(pieces):
         yield Window(edges[place], edges[place + 1]), place / pieces
-
-
-def _judged(
-    writer: Writer, archive: Archive, variable: Variable, tests: VariableTests, part: Window
-) -> tuple[Readings, Readings, NDArray[np.bool_]]:
-    """Return the readings within a window and around it, the same with new flags, and which lie within it."""
-    inside = writer.read(variable.name, window=part)
-    reach = reach_ns(tests, inside, archive.slice_s)
-    around = Window(part.start_ns - reach, part.stop_ns + reach)
-    context = writer.read(variable.name, window=around)
-    others = {name: writer.read(name, window=around) for name in tests.companions}
-    judged = judge(context, tests, places_of(context.series, archive.stations), others)
-    rows = (context.time_ns >= part.start_ns) & (context.time_ns < part.stop_ns)
-    return context, replace(context, flag=judged.flag, tests=judged.tests), rows

@@ -166,13 +166,16 @@ def _unlabelled(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.in
     return tuple(labels.dictionary.to_pylist()), code
 
 
-def windows(chunks: Iterable[tuple[Staged, int]], *, most: int) -> Sequence[Window]:
+def windows(chunks: Iterable[tuple[Staged, int]], *, most: int, chunks_ns: tuple[int, int]) -> Sequence[Window]:
     """Cut time so that no window holds many more than `most` values, if each chunk's are spread evenly over its time.
 
     Parameters
     ----------
     chunks
         Staged chunks, each with its number of columns.
+    chunks_ns
+        Where the archive's first chunk along time begins, and how long its chunks are [ns]. Windows that are longer
+        begin and end with one, so that none is written twice.
     """
     spans = [(s.first_ns, s.last_ns + 1, s.rows * max(1, columns)) for s, columns in chunks if s.rows]
     if not spans:
@@ -185,6 +188,9 @@ def windows(chunks: Iterable[tuple[Staged, int]], *, most: int) -> Sequence[Wind
     edges = np.unique(np.concatenate([starts, stops]))
     held = _held_before(edges, starts, stops, counts)
     cuts = np.interp(np.linspace(0, total, pieces + 1)[1:-1], held, edges.astype(np.float64)).astype(np.int64)
+    origin, length = chunks_ns
+    if last - first >= 2 * length * pieces:
+        cuts = origin + (cuts - origin + length // 2) // length * length
     bounds = np.unique(np.concatenate([[first], np.clip(cuts, first, last), [last]])).tolist()
     return [Window(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
 

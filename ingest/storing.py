@@ -1,8 +1,12 @@
 """Staged chunks into the archive: one commit, a range of time and a variable at a time."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +23,7 @@ from ingest.mapping import Column, Deployment, Feed
 from ingest.parsers import Parsed
 from ingest.parsers.table import VALUE
 from ingest.plan import Plan
+from ingest.quality.summary import Summary
 from ingest.quality.zone import ZoneSuspicion
 from ingest.staging import Staged, staged_rejects, staged_rows, windows
 from ingest.telling import column_of
@@ -135,19 +140,13 @@ class Totals:
     ahead: dict[str, int] = field(default_factory=dict)
     """By station, the greatest stamp of those that lie in the future [ns since 1970 UTC]."""
 
-    def add(self, readings: Readings, outcome: Conservation, *, now_ns: int) -> None:
-        """Add a variable's readings of a range of time."""
-        missing = int(np.isnan(readings.value).sum())
+    def add(self, missing: int, ahead: Mapping[str, int], outcome: Conservation) -> None:
+        """Add a variable's readings of a range of time, of which some are missing, and some lie in the future."""
         self.missing += missing
-        self.values += len(readings) - missing
+        self.values += outcome.readings - missing
         self.conservation = self.conservation + outcome
-        ahead = readings.time_ns > now_ns + AHEAD_NS
-        if ahead.any():
-            latest = np.zeros(len(readings.series), np.int64)
-            np.maximum.at(latest, readings.index[ahead], readings.time_ns[ahead])
-            for number in np.flatnonzero(latest).tolist():
-                station = readings.series[number].station
-                self.ahead[station] = max(int(latest[number]), self.ahead.get(station, 0))
+        for station, stamp in ahead.items():
+            self.ahead[station] = max(stamp, self.ahead.get(station, stamp))
 
 
 def store(
@@ -160,37 +159,61 @@ def store(
     progress: Callable[[float], None],
 ) -> Totals:
     """Judge and write everything that was staged; the caller commits. `known`: the stations that the archive has."""
-    totals = Totals()
     series = stock.series()
     variables = {name: stock.deployment.variable(name) for name in series}
     writer.variables(variables.values())
     stations = stations_of(stock.stations(), stock.deployment, known=known)
     writer.stations(stations)
     quality = stock.deployment.quality
-    told, kept = quality.to_json(variables), writer.kept_quality
-    others = frozenset(name for name in told if kept.get(name) != told[name])
-    inspector = Inspector(
-        quality, {**known, **{one.id: one for one in stations}}, stock.deployment.slice_s, others=others
-    )
-    if quality.run:
-        writer.quality({**kept, **told})
+    places = {**known, **{one.id: one for one in stations}}
+    inspectors = {name: Inspector(quality, places, stock.deployment.slice_s) for name in variables}
+    for name, variable in variables.items():
+        inspectors[name].keep(writer, {name: variable})
     sizes = [(s, stock.width(c.file)) for c, s in zip(stock.plan.chunks, stock.staged, strict=True)]
-    cuts = windows(sizes, most=values_at_once)
-    for place, window in enumerate(cuts):
-        pieces = _rows(stock, window, now_ns=now_ns)
-        slices = _slice_numbers(pieces, stock.deployment.slice_s)
-        totals.slices = np.union1d(totals.slices, slices)
+    cuts = windows(sizes, most=values_at_once, chunks_ns=writer.chunks_ns)
+    totals = Totals()
 
-        def coming(name: str, pieces: list[Rows] = pieces) -> Readings | None:
-            return assemble(pieces, variables[name], series[name], stock.deployment) if name in series else None
+    def stored(name: str, pieces: list[Rows]) -> tuple[int, Mapping[str, int], Conservation]:
+        def coming(other: str) -> Readings | None:
+            known = other in series
+            return assemble(pieces, variables[other], series[other], stock.deployment) if known else None
 
-        for count, (name, variable) in enumerate(variables.items()):
-            readings = assemble(pieces, variable, series[name], stock.deployment)
-            totals.add(readings, inspector.store(writer, variable, readings, coming), now_ns=now_ns)
-            progress((place + (count + 1) / len(series)) / len(cuts))
-    totals.quality, totals.revised = inspector.summary.by_station(), inspector.revised
-    totals.suspicions = inspector.suspicions()
+        readings = assemble(pieces, variables[name], series[name], stock.deployment)
+        missing = int(np.isnan(readings.value).sum())
+        outcome = inspectors[name].store(writer, variables[name], readings, coming)
+        return missing, _ahead(readings, now_ns), outcome
+
+    # Variables side by side, as most of the work is numpy's and the compressor's; the next range is read meanwhile.
+    with ThreadPoolExecutor(os.cpu_count()) as variables_at_once, ThreadPoolExecutor(1) as reader:
+        load = partial(_rows, stock, now_ns=now_ns)
+        ahead = reader.submit(load, cuts[0]) if cuts else None
+        for place in range(len(cuts)):
+            assert ahead is not None
+            pieces = ahead.result()
+            ahead = reader.submit(load, cuts[place + 1]) if place + 1 < len(cuts) else None
+            slices = _slice_numbers(pieces, stock.deployment.slice_s)
+            totals.slices = np.union1d(totals.slices, slices)
+            results = variables_at_once.map(stored, variables, repeat(pieces))
+            for count, result in enumerate(results):
+                totals.add(*result)
+                progress((place + (count + 1) / len(series)) / len(cuts))
+    summary = Summary.of([one.summary for one in inspectors.values()])
+    totals.quality, totals.revised = summary.by_station(), sum(one.revised for one in inspectors.values())
+    totals.suspicions = [found for one in inspectors.values() for found in one.suspicions()]
     return totals
+
+
+def _ahead(readings: Readings, now_ns: int) -> dict[str, int]:
+    """Return the greatest stamp of each station of those that lie in the future [ns]."""
+    found: dict[str, int] = {}
+    ahead = readings.time_ns > now_ns + AHEAD_NS
+    if ahead.any():
+        latest = np.zeros(len(readings.series), np.int64)
+        np.maximum.at(latest, readings.index[ahead], readings.time_ns[ahead])
+        for number in np.flatnonzero(latest).tolist():
+            station = readings.series[number].station
+            found[station] = max(int(latest[number]), found.get(station, 0))
+    return found
 
 
 def _rows(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
@@ -237,7 +260,12 @@ def _by_column(stock: Stock, place: int, rows: Rows, parsed: Parsed) -> list[Row
 
 def _slice_numbers(pieces: Iterable[Rows], slice_s: float) -> NDArray[np.int64]:
     length = round(slice_s * SECOND_NS)
-    return np.unique(np.concatenate([np.empty(0, np.int64), *[np.unique(p.time_ns // length) for p in pieces]]))
+    return np.unique(np.concatenate([np.empty(0, np.int64), *[_runs(p.time_ns // length) for p in pieces]]))
+
+
+def _runs(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers without those that repeat the one before: few are left of rows in order of time."""
+    return numbers[np.r_[True, numbers[1:] != numbers[:-1]]] if len(numbers) else numbers
 
 
 def kinds(rejects: Iterable[Reject]) -> dict[str, int]:

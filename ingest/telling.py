@@ -63,7 +63,7 @@ def with_told(
     whole = replace(
         deployment,
         variables=tuple(found.values()),
-        stations=_stations([layout.told for layout in plan.layouts.values()], deployment.stations, stations),
+        stations=placed_stations([layout.told for layout in plan.layouts.values()], deployment.stations, stations),
     )
     _check_units(plan, whole)
     return whole
@@ -85,7 +85,7 @@ def _check_units(plan: Plan, deployment: Deployment) -> None:
                 raise InvalidDeployment(message) from error
 
 
-def _stations(
+def placed_stations(
     told: Iterable[Told], declared: tuple[Station, ...], archive: Mapping[str, Station]
 ) -> tuple[Station, ...]:
     """Return the declared stations, then those that files tell; a declared one without a position takes the told."""

@@ -4,6 +4,7 @@ The only folder that knows Icechunk and the layout of the Zarr arrays; `README.m
 """
 
 from hypergrid.store.archive import Archive
+from hypergrid.store.branch import Branch, Fork, Result, Written
 from hypergrid.store.care import CARE, Care, Maintained
 from hypergrid.store.changes import Change, compared, told
 from hypergrid.store.checks import Defect
@@ -13,6 +14,7 @@ from hypergrid.store.records import Conservation, FileEntry, Reject, Snapshot
 from hypergrid.store.writer import Writer
 
 __all__ = [
-    "CARE", "MARKER", "Archive", "Care", "Change", "Conservation", "Defect", "FileEntry", "LayerChange", "LayerEntry",
-    "Layers", "Maintained", "Reject", "Snapshot", "Writer", "compared", "told",
+    "CARE", "MARKER", "Archive", "Branch", "Care", "Change", "Conservation", "Defect", "FileEntry", "Fork",
+    "LayerChange", "LayerEntry", "Layers", "Maintained", "Reject", "Result", "Snapshot", "Writer", "Written",
+    "compared", "told",
 ]  # fmt: skip

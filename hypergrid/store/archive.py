@@ -33,8 +33,10 @@ from hypergrid.topology.layer import Layer
 from hypergrid.units import Variable
 
 _STORE = "store"
-_LOCK = "lock"
-_BRANCH = "main"
+LOCK = "lock"
+"""File of an archive that is held around every commit."""
+BRANCH = "main"
+"""The branch that is the archive; others are at work on what is to become it."""
 _SHORTEST_SLICE_S = 0.01
 
 if "ICECHUNK_LOG" not in os.environ:
@@ -123,12 +125,12 @@ class Archive:
         declared = list(variables)
 
         def build(building: Path) -> None:
-            session = icechunk.Repository.create(_storage(building)).writable_session(_BRANCH)
+            session = icechunk.Repository.create(storage_of(building)).writable_session(BRANCH)
             root = Root.create(zarr.create_group(session.store))
             writer = Writer(root.group, slices=Slices(identity.slice_ns), batch="")
             writer.variables(declared)
             session.commit("created", metadata=_metadata(now_ns, {"batch": "", "slices": {}, "counts": {}}))
-            (building / _LOCK).touch()
+            (building / LOCK).touch()
 
         create_folder(folder, identity, build=build)
         return cls.open(folder)
@@ -156,8 +158,8 @@ class Archive:
         folder = Path(path).resolve()
         identity = read_identity(folder)
         try:
-            repository = icechunk.Repository.open(_storage(folder))
-            head = repository.lookup_branch(_BRANCH)
+            repository = icechunk.Repository.open(storage_of(folder))
+            head = repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
             message = f"{folder} is a damaged archive: {_STORE}/ cannot be opened; restore it from a copy"
             raise NotAnArchive(message) from error
@@ -169,7 +171,7 @@ class Archive:
             existing = [one.id for one in archive.snapshots]
             message = f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
             raise NotFound(message)
-        return archive._at(str(snapshot))
+        return archive.at(str(snapshot))
 
     def as_of(self, time_ns: int | None) -> "Archive":
         """Return the archive at the same snapshot as if only what had arrived by an instant were known; None: all.
@@ -189,8 +191,8 @@ class Archive:
 
         Asking costs the reading of one small file.
         """
-        head = self._repository.lookup_branch(_BRANCH)
-        return self if head == self.snapshot else self._at(head)
+        head = self._repository.lookup_branch(BRANCH)
+        return self if head == self.snapshot else self.at(head)
 
     @cached_property
     def variables(self) -> Mapping[str, Variable]:
@@ -221,7 +223,7 @@ class Archive:
     def snapshots(self) -> Sequence[Snapshot]:
         """Snapshots, newest first: from the one that is read to the oldest that has not expired, then cited ones."""
         # Opened anew: this object may remember what another process let expire.
-        repository = icechunk.Repository.open(_storage(self.path))
+        repository = icechunk.Repository.open(storage_of(self.path))
         infos = [info for info in _ancestry(repository, self.snapshot) if _snapshot(info) is not None]
         known = {info.id for info in infos}
         cited = [repository.lookup_snapshot(one) for one in self.cited if one not in known]
@@ -355,6 +357,11 @@ class Archive:
         """Return the files that were ingested, in the order of the commits."""
         return self._root.files()
 
+    @property
+    def streams(self) -> Mapping[str, Mapping[str, object]]:
+        """What each stream that wrote into the archive said last of itself, by its id."""
+        return MappingProxyType(self._root.streams)
+
     def counts(self) -> dict[str, dict[str, int]]:
         """Return by variable the number of its "series", "readings", "values", "missing", "superseded" and "slices".
 
@@ -380,8 +387,8 @@ class Archive:
         now_ns
             The present [ns since 1970 UTC].
         """
-        with exclusive(self.path / _LOCK):
-            session = self._repository.writable_session(_BRANCH)
+        with exclusive(self.path / LOCK):
+            session = self._repository.writable_session(BRANCH)
             writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch=batch)
             yield writer
             metadata = writer.finish()
@@ -421,12 +428,12 @@ class Archive:
 
         Committers do so by themselves, after some commits.
         """
-        with exclusive(self.path / _LOCK):
+        with exclusive(self.path / LOCK):
             return self._maintain(care or self._care)
 
     def _maintain(self, care: Care) -> Maintained:
         # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
-        return maintain(self.path, self.path / _STORE, _BRANCH, now=datetime.now(UTC), care=care)
+        return maintain(self.path, self.path / _STORE, BRANCH, now=datetime.now(UTC), care=care)
 
     def cite(self, *, on_wait: Callable[[], None] = lambda: None) -> None:
         """Let the snapshot that is read stay, with all that it holds, until it is released.
@@ -438,9 +445,9 @@ class Archive:
         NotFound
             It expired.
         """
-        with exclusive(self.path / _LOCK, on_wait=on_wait):
+        with exclusive(self.path / LOCK, on_wait=on_wait):
             try:
-                cite(icechunk.Repository.open(_storage(self.path)), self.snapshot)
+                cite(icechunk.Repository.open(storage_of(self.path)), self.snapshot)
             except icechunk.IcechunkError as error:
                 message = f"snapshot {self.snapshot} expired, and can no longer be cited; cite a newer one"
                 raise NotFound(message) from error
@@ -453,7 +460,7 @@ class Archive:
         NotFound
             It was not cited.
         """
-        with exclusive(self.path / _LOCK):
+        with exclusive(self.path / LOCK):
             if not release(self._repository, snapshot):
                 unknown = NotFound.among("cited snapshot", snapshot, self.cited)
                 raise unknown
@@ -478,13 +485,13 @@ class Archive:
         """
         yield from examine(self.path, self._root, self._slices, deep=deep, progress=progress)
         progress("store", 0.0)
-        with exclusive(self.path / _LOCK):
+        with exclusive(self.path / LOCK):
             yield from check_store(self._repository, self.path / _STORE, grace_s=grace_s)
         progress("store", 1.0)
 
     def discard(self) -> bool:
         """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""
-        with exclusive(self.path / _LOCK):
+        with exclusive(self.path / LOCK):
             # The creation is the one commit without a batch; after maintenance it is no longer there.
             found = self.latest().snapshots
             vacant = len(found) == 1 and found[0].metadata["batch"] == ""
@@ -492,7 +499,8 @@ class Archive:
                 remove_folder(self.path)
         return vacant
 
-    def _at(self, snapshot: str) -> "Archive":
+    def at(self, snapshot: str) -> "Archive":
+        """Return the archive at a snapshot that is known to be there, read as this object reads."""
         return Archive(
             self.path, self._identity, self._repository, snapshot, as_of_ns=self.as_of_ns, care=self._care
         )  # fmt: skip
@@ -524,7 +532,8 @@ class Archive:
         return {"series": len(group.series), "values": found["readings"] - found["missing"], **found}
 
 
-def _storage(folder: Path) -> icechunk.Storage:
+def storage_of(folder: Path) -> icechunk.Storage:
+    """Return where the repository of an archive lies."""
     return icechunk.local_filesystem_storage(str(folder / _STORE))
 
 

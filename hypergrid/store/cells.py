@@ -101,6 +101,14 @@ class Tile:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Judgements:
+    """What tests say of a block of cells; each array has the shape (slices, series)."""
+
+    flag: NDArray[np.uint8]
+    tests: NDArray[np.uint16]
+
+
 class Cells:
     """The arrays of a variable on disk, of the shape (slices, series): four, and `TESTS` where a test set a flag.
 
@@ -142,22 +150,29 @@ class Cells:
         """Return the flags of a block alone."""
         return np.asarray(self._arrays["flag"][rows, columns], np.uint8)
 
+    def read_judgements(self, rows: slice, columns: slice) -> "Judgements":
+        """Return the flags of a block, and the tests that set them."""
+        if not self.has_tests:
+            flag = self.read_flags(rows, columns)
+            return Judgements(flag, np.zeros(flag.shape, np.uint16))
+        return Judgements(*blocks([self._arrays["flag"], self._arrays[TESTS]], rows, columns))
+
+    def write_judgements(self, rows: slice, columns: slice, judged: "Judgements") -> None:
+        """Write the flags of a block and the tests that set them; it may end within a chunk."""
+        self._arrays["flag"][rows, columns] = judged.flag
+        if self.has_tests:
+            self._arrays[TESTS][rows, columns] = judged.tests
+
     def write(self, rows: slice, columns: slice, tile: Tile) -> None:
         """Write a block, which begins and ends where chunks do."""
         self._arrays["value"][rows, columns] = tile.value
-        self._arrays["flag"][rows, columns] = tile.flag
         self._arrays["offset_ns"][rows, columns] = tile.offset_ns
         self._arrays["delay_ns"][rows, columns] = tile.delay_ns
-        self._write_tests(rows, columns, tile)
+        self.write_flags(rows, columns, tile)
 
     def write_flags(self, rows: slice, columns: slice, tile: Tile) -> None:
         """Write the flags of a block and the tests that set them."""
-        self._arrays["flag"][rows, columns] = tile.flag
-        self._write_tests(rows, columns, tile)
-
-    def _write_tests(self, rows: slice, columns: slice, tile: Tile) -> None:
-        if self.has_tests:
-            self._arrays[TESTS][rows, columns] = tile.tests
+        self.write_judgements(rows, columns, Judgements(tile.flag, tile.tests))
 
 
 def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
@@ -193,6 +208,19 @@ def empty_tile(shape: tuple[int, int]) -> Tile:
     """Return a block of empty cells."""
     value, flag, offset, delay = (np.full(shape, fill, dtype) for dtype, fill in ARRAYS.values())
     return Tile(value, flag, offset, delay, np.zeros(shape, np.uint16))
+
+
+def distinct(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return whole numbers ascending and each once; by marks where they lie close together, as those of a block do."""
+    if not len(numbers):
+        return np.empty(0, np.int64)
+    least = int(numbers.min())
+    span = int(numbers.max()) - least + 1
+    if span > 4 * len(numbers):
+        return np.unique(numbers).astype(np.int64)
+    marks = np.zeros(span, np.bool_)
+    marks[numbers - least] = True
+    return np.flatnonzero(marks) + least
 
 
 def consecutive(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:

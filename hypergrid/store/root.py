@@ -80,6 +80,16 @@ class Root:
     def described_by(self, kept: dict[str, str]) -> None:
         self.group.attrs["described_by"] = kept
 
+    @property
+    def streams(self) -> dict[str, Json]:
+        """What each stream says of itself, by its id."""
+        kept: Any = self.group.attrs.get("streams", {})
+        return dict(kept)
+
+    @streams.setter
+    def streams(self, kept: dict[str, Json]) -> None:
+        self.group.attrs["streams"] = kept
+
     def add(self, table: str, records: Sequence[Reject] | Sequence[FileEntry]) -> int:
         """Append records to "rejects" or "files"; return how many."""
         if records:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.store.attributes import Json
-from hypergrid.store.cells import Slices, consecutive
+from hypergrid.store.cells import Slices, consecutive, distinct
 
 KINDS: Final = ("new", "replaced", "flags")
 """How readings change: they are new, replace others, or have another flag."""
@@ -32,7 +32,11 @@ class Touched:
 
     def add(self, slices: NDArray[np.int64], series: NDArray[np.int32]) -> None:
         """Count n readings, by their slices and series, shape (n,)."""
-        self.readings += len(slices)
+        self.add_all(len(slices), distinct(slices), distinct(series))
+
+    def add_all(self, readings: int, slices: NDArray[np.int64], series: NDArray[np.int64] | NDArray[np.int32]) -> None:
+        """Count readings that lie in some slices, and some series."""
+        self.readings += readings
         self.slices = np.union1d(self.slices, slices)
         self.series = np.union1d(self.series, series)
 

@@ -9,7 +9,17 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.store.attributes import Json, decode_series, decode_variable, encode_series, encode_variable, node_name
-from hypergrid.store.cells import ARRAYS, CHUNK_SLICES, TESTS, Cells, Slices, consecutive, create_cells, create_tests
+from hypergrid.store.cells import (
+    ARRAYS,
+    CHUNK_SLICES,
+    TESTS,
+    Cells,
+    Slices,
+    consecutive,
+    create_cells,
+    create_tests,
+    distinct,
+)
 from hypergrid.store.merge import SideRows
 from hypergrid.store.table import CHUNK_ROWS, Table
 from hypergrid.store.together import nodes
@@ -135,7 +145,7 @@ class VariableGroup:
     def occupy(self, slice_index: NDArray[np.int64]) -> None:
         """Let the extent and the chunks include these slices, at least one."""
         self.extent = hull(self.extent, (int(slice_index.min()), int(slice_index.max())))
-        self.chunks = np.union1d(self.chunks, slice_index // CHUNK_SLICES)
+        self.chunks = np.union1d(self.chunks, distinct(slice_index // CHUNK_SLICES))
 
     def side_readings(self, *, superseded: bool, tests: bool = False, window: Window | None = None) -> Readings:
         """Return the side table's readings that are superseded, or those that are not, in the order of the table.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
+from threading import Lock
 
 import numpy as np
 import zarr
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import ArchiveConflict
 from hypergrid.flags import ABSENT, MISSING
 from hypergrid.store.attributes import Json, extend_stations
-from hypergrid.store.cells import CHUNK_SLICES, Slices, Tile, empty_tile, touched_blocks
+from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile, empty_tile, touched_blocks
 from hypergrid.store.layers import LayerChange, LayerEntry, remove_layer, write_layer
 from hypergrid.store.merge import Outcome, SideRows, collapse, merge
 from hypergrid.store.reading import read
@@ -27,6 +28,9 @@ from hypergrid.units import Variable
 class Writer:
     """Changes that become visible together when the context of `Archive.commit` ends, or never.
 
+    Readings of several variables may be stored, read and flagged by several threads at once: each variable has a lock,
+    so that nobody reads cells that are half written.
+
     Attributes
     ----------
     already_committed
@@ -40,6 +44,8 @@ class Writer:
         self._slices = slices
         self._groups: dict[str, VariableGroup] = {}
         self._touched: dict[str, dict[str, Touched]] = {}
+        self._locks: dict[str, Lock] = {}
+        self._totals = Lock()
         self._counts = Conservation()
         self._rejects = 0
         self._files = 0
@@ -49,6 +55,11 @@ class Writer:
         self.already_committed = self._root.has_batch(batch)
         self.changed = False
         self.snapshot: str | None = None
+
+    @property
+    def chunks_ns(self) -> tuple[int, int]:
+        """Where the first chunk along time begins [ns since 1970 UTC], and how long all are [ns]."""
+        return self._slices.start_ns(0), CHUNK_SLICES * self._slices.length_ns
 
     def variables(self, variables: Iterable[Variable]) -> None:
         """Declare variables; one that exists stays as it is.
@@ -102,20 +113,11 @@ class Writer:
         """
         if not readings.series:
             return Conservation()
-        group = self._group(_single_variable(readings))
+        name = _single_variable(readings)
         _check(readings)
         self._slices.index(readings.time_ns)
-        numbers = self._series_numbers(group, readings.series)
-        known = Readings(
-            group.series,
-            numbers[readings.index],
-            readings.time_ns,
-            readings.value,
-            readings.flag,
-            readings.arrival_ns,
-            readings.tests,
-        )
-        return self._store(group, known)
+        with self._locked(name):
+            return self._store(self._group(name), readings)
 
     def read(self, variable: str, *, window: Window | None = None, series: Iterable[Series] | None = None) -> Readings:
         """Return a variable's readings with the tests that set their flags, what was written here included.
@@ -129,20 +131,26 @@ class Writer:
         """
         if variable not in self._root.variables:
             return Readings.empty()
-        group = self._group(variable)
-        chosen = None
-        if series is not None:
-            known = {one: number for number, one in enumerate(group.series)}
-            chosen = np.array([known[one] for one in series if one in known], np.intp)
-        return read(group, self._slices, window=window, series=chosen, superseded=False, tests=True)
+        with self._locked(variable):
+            group, chosen = self._group(variable), None
+            if series is not None:
+                known = {one: number for number, one in enumerate(group.series)}
+                chosen = np.array([known[one] for one in series if one in known], np.intp)
+            return read(group, self._slices, window=window, series=chosen, superseded=False, tests=True)
 
     def series(self, variable: str) -> tuple[Series, ...]:
         """Return the series of a variable, what was written here included; none where it is not declared."""
-        return self._group(variable).series if variable in self._root.variables else ()
+        if variable not in self._root.variables:
+            return ()
+        with self._locked(variable):
+            return self._group(variable).series
 
     def extent(self, variable: str) -> Window | None:
         """Return the whole slices that hold all readings of a variable; None where there is none."""
-        extent = self._group(variable).extent if variable in self._root.variables else None
+        if variable not in self._root.variables:
+            return None
+        with self._locked(variable):
+            extent = self._group(variable).extent
         return None if extent is None else Window(*(self._slices.start_ns(s) for s in (extent[0], extent[1] + 1)))
 
     def flags(self, judged: Readings) -> int:
@@ -156,13 +164,34 @@ class Writer:
             Readings of one variable as `read` returns them, with new flags and the tests that set them. Those that
             are not stored, and those without a value, are passed over.
         """
+        changed, beside = self.flags_in_cells(judged)
+        if len(beside):
+            name = _single_variable(beside)
+            with self._locked(name):
+                group = self._group(name)
+                numbers = self._numbers_of(group, beside)
+                at = self._flags_beside(group, numbers, beside, np.arange(len(beside)))
+                self._touch(group, "flags", beside.time_ns[at], numbers[at])
+                with self._totals:
+                    self._flags += self._count(len(at))
+            changed += len(at)
+        return changed
+
+    def flags_in_cells(self, judged: Readings) -> tuple[int, Readings]:
+        """Do what `flags` does for the readings in cells; return how many changed, and the readings in no cell.
+
+        It writes the chunks of cells alone, so that processes which share none can do it at once.
+        """
         if not len(judged):
-            return 0
-        group = self._group(_single_variable(judged))
-        known = {one: number for number, one in enumerate(group.series)}
-        numbers = np.array([known.get(one, -1) for one in judged.series], np.int32)[judged.index]
+            return 0, judged
+        name = _single_variable(judged)
+        with self._locked(name):
+            return self._set_flags(self._group(name), judged)
+
+    def _set_flags(self, group: VariableGroup, judged: Readings) -> tuple[int, Readings]:
+        numbers = self._numbers_of(group, judged)
         if (numbers < 0).any():
-            return self.flags(judged.take(numbers >= 0))
+            return self._set_flags(group, judged.take(numbers >= 0))
         tests = judged.tests_or_none_set()
         if tests.any():
             group.keep_tests()
@@ -184,11 +213,17 @@ class Writer:
                     tile.tests[row[other], column[other]] = bits[other]
                 group.cells.write_flags(rows, columns, tile)
                 changed[chosen[other]] = True
-        changed[self._flags_beside(group, numbers, judged, np.flatnonzero(beside))] = True
         self._touch(group, "flags", judged.time_ns[changed], numbers[changed])
         count = int(np.count_nonzero(changed))
-        self._flags += self._count(count)
-        return count
+        with self._totals:
+            self._flags += self._count(count)
+        return count, judged.take(beside)
+
+    @staticmethod
+    def _numbers_of(group: VariableGroup, readings: Readings) -> NDArray[np.int32]:
+        """Return the number of each reading's series among those of the variable, -1 where it has none of it."""
+        known = {one: number for number, one in enumerate(group.series)}
+        return np.array([known.get(one, -1) for one in readings.series], np.int32)[readings.index]
 
     def _flags_beside(
         self, group: VariableGroup, numbers: NDArray[np.int32], judged: Readings, chosen: NDArray[np.intp]
@@ -212,6 +247,50 @@ class Writer:
                 group.side.set("tests", rows[order], tests[found][order])
         set_here: NDArray[np.intp] = chosen[found]
         return set_here
+
+    def carry_flags(self, judged: VariableGroup, rows: slice) -> None:
+        """Give cells the flags, and the tests that set them, that they have in another version of the variable.
+
+        Parameters
+        ----------
+        judged
+            The variable where the flags are from. Its series are the first of this version's, and in these slices the
+            readings of both are the same.
+        rows
+            The slices.
+        """
+        group = self._group(judged.variable.name)
+        for left in range(0, len(judged.series), CHUNK_SERIES):
+            columns = slice(left, min(left + CHUNK_SERIES, len(judged.series)))
+            theirs, mine = (one.cells.read_judgements(rows, columns) for one in (judged, group))
+            if theirs.tests.any():
+                group.keep_tests()
+            other = (mine.flag != theirs.flag) | (mine.tests != theirs.tests)
+            if other.any():
+                group.cells.write_judgements(rows, columns, theirs)
+                touched = self._touched.setdefault(judged.variable.name, {}).setdefault("flags", Touched())
+                count = int(np.count_nonzero(other))
+                slices, series = (np.flatnonzero(other.any(axis=axis)) for axis in (1, 0))
+                touched.add_all(count, slices + rows.start, series + left)
+                self._flags += self._count(count)
+
+    def carry_side_flags(self, judged: VariableGroup) -> None:
+        """Do what `carry_flags` does for the side table; of rows that were replaced since, the flags stay."""
+        group = self._group(judged.variable.name)
+        rows = judged.side_rows()
+        if not len(rows.row):
+            return
+        tests, old = judged.side_tests(rows.row), group.side_tests(rows.row)
+        flag, replaced = group.side.read("flag", "superseded", rows=slice(0, len(judged.side)))
+        if tests.any():
+            group.keep_tests()
+        other = (replaced[rows.row] == 0) & ((flag[rows.row] != rows.flag) | (old != tests))
+        if other.any():
+            group.side.set("flag", rows.row[other], rows.flag[other])
+            if group.tested:
+                group.side.set("tests", rows.row[other], tests[other])
+            self._touch(group, "flags", rows.time_ns[other], rows.series[other])
+            self._flags += self._count(int(np.count_nonzero(other)))
 
     @property
     def kept_quality(self) -> Mapping[str, object]:
@@ -264,6 +343,12 @@ class Writer:
             self._root.described_by = {**stored, **kept}
             self.changed = True
 
+    def streamed(self, stream: str, told: Json) -> None:
+        """Remember what a stream says of itself, beside what else this commit changes; alone it changes nothing."""
+        stored = self._root.streams
+        if stored.get(stream) != told:
+            self._root.streams = {**stored, stream: told}
+
     def finish(self) -> Json | None:
         """Write what is pending; return the snapshot's metadata, or None where nothing changed."""
         if self.already_committed or not self.changed:
@@ -287,6 +372,9 @@ class Writer:
         self._layers = [*dict.fromkeys([*self._layers, name])]
         self.changed = True
 
+    def _locked(self, variable: str) -> Lock:
+        return self._locks.setdefault(variable, Lock())
+
     def _group(self, name: str) -> VariableGroup:
         if name not in self._groups:
             self._root.require_variable(name)
@@ -304,7 +392,17 @@ class Writer:
         return np.array([known[one] for one in series], np.int32)
 
     def _store(self, group: VariableGroup, readings: Readings) -> Conservation:
-        kept, duplicates = collapse(readings)
+        numbers = self._series_numbers(group, readings.series)
+        known = Readings(
+            group.series,
+            numbers[readings.index],
+            readings.time_ns,
+            readings.value,
+            readings.flag,
+            readings.arrival_ns,
+            readings.tests,
+        )
+        kept, duplicates = collapse(known)
         if kept.tests is not None and kept.tests.any():
             group.keep_tests()
         total = Conservation(readings=len(readings), duplicates=duplicates)
@@ -328,8 +426,9 @@ class Writer:
             if outcome.tile_changed:
                 group.cells.write(rows, columns, tile)
             total += self._record(group, outcome)
-        self._counts += total
-        self.changed |= total.changed > 0
+        with self._totals:
+            self._counts += total
+            self.changed |= total.changed > 0
         return total
 
     def _record(self, group: VariableGroup, outcome: Outcome) -> Conservation:
@@ -343,8 +442,9 @@ class Writer:
         group.readings += outcome.stored + side
         group.missing += outcome.missing
         group.superseded += superseded
-        for kind, chosen in (("new", ~outcome.replaces), ("replaced", outcome.replaces)):
-            self._touch(group, kind, outcome.touched.time_ns[chosen], outcome.touched.index[chosen])
+        touched, replaces = outcome.touched, outcome.replaces
+        for kind, chosen in (("new", ~replaces if replaces.any() else slice(None)), ("replaced", replaces)):
+            self._touch(group, kind, touched.time_ns[chosen], touched.index[chosen])
         return Conservation(stored=outcome.stored, side=side, superseded=superseded, duplicates=outcome.duplicates)
 
     def _touch(self, group: VariableGroup, kind: str, time_ns: NDArray[np.int64], series: NDArray[np.int32]) -> None:

@@ -26,6 +26,7 @@ from hypergrid.streams.fields import (
     ENTRIES,
     ENTRIES_FULL,
     FIRST_KEY,
+    GREATEST,
     HELD_ALL,
     IDLE,
     LAST,
@@ -276,6 +277,18 @@ class WoJoin:
             table = (held.buckets, held.keys, held.heads, held.links, held.pending)
             kernel.close(*table, self._state.whole, self._state.seen.per, stop)
 
+    def widen(self, streams: int) -> None:
+        """Let there be so many streams; nobody waits for a new one until it brings something."""
+        if streams <= self.streams:
+            return
+        if self._about.known is not None or self._about.strategy is not None:
+            message = "a join with known parameters or with a strategy keeps its streams; make one with more"
+            raise InvalidQuery(message)
+        self._about = dataclasses.replace(self._about, streams=streams)
+        self._known = self._about.known_arrays()
+        state.widen(self._state, streams)
+        self._about.tell(self._state.whole, self._state.seen.per)
+
     def statistics(self) -> Statistics:
         """Return what is held, and what monitors say."""
         return statistics_of(self._state, self._known, self._about.allowed_bytes, self._waiting)
@@ -348,6 +361,12 @@ class WoJoin:
         """How many tuples of each stream were taken: the rows of the next ones, shape (n,)."""
         return self._state.rows.copy()
 
+    @property
+    def stalled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many tuples each stream has brought since its greatest key, and that key, shape (n,) each."""
+        per = (self._state.seen if self._waiting is None else self._waiting.monitors.seen).per
+        return per[:, STILL].copy(), per[:, GREATEST].copy()
+
     def least_rows(self) -> list[int | None]:
         """Return the least row of each stream that is held or waits, None where there is nothing of it."""
         held = self._state.held
@@ -392,7 +411,7 @@ class WoJoin:
         if isinstance(about["window"], dict):
             about["window"] = datetime.timedelta(microseconds=about["window"]["ns"] / 1000)
         if about["known"] is not None:
-            about["known"] = Known(**{name: _tuples(value) for name, value in about["known"].items()})
+            about["known"] = Known(**{name: state.tuples(value) for name, value in about["known"].items()})
         join = cls.__new__(cls)
         join._begin(Description(**about))
         join._ticking, join._finished = description["ticking"], description["finished"]
@@ -577,7 +596,3 @@ def _segments(folder: str | None) -> "Segments":
     from hypergrid.streams.segments import Segments  # noqa: PLC0415
 
     return Segments(folder)
-
-
-def _tuples(value: object) -> Any:  # noqa: ANN401 - lists of JSON, at any depth
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -4,12 +4,14 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.streams.fields import (
     AFTER,
+    ASLEEP,
     AWAY,
     BUCKETS,
     CEILING,
@@ -203,6 +205,22 @@ def grow_ranks(state: State, size: int) -> None:
     state.seen = seen._replace(ranks=ranks)
 
 
+def widen(state: State, streams: int) -> None:
+    """Make room for further streams: so many in all. The new ones are asleep until they bring something."""
+    seen, held, more = state.seen, state.held, streams - len(state.seen.per)
+    fresh = monitored(more, seen.ranks.shape[1])
+    fresh.per[:, ASLEEP] = 1
+    fresh = fresh._replace(records=np.zeros((more, *seen.records.shape[1:]), np.int64))
+    reaches = np.zeros((streams, streams))
+    reaches[:-more, :-more] = seen.reaches
+    grown = [name for name in Monitored._fields if name != "reaches"]
+    joined = {name: np.concatenate([getattr(seen, name), getattr(fresh, name)]) for name in grown}
+    state.seen = Monitored(**joined, reaches=reaches)
+    absent = np.full((len(held.heads), more), NONE, np.int32)
+    state.held = held._replace(heads=np.concatenate([held.heads, absent], axis=1))
+    state.rows = np.concatenate([state.rows, np.zeros(more, np.int64)])
+
+
 def packed(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.ndarray]) -> bytes:
     """Return a header and columns as bytes: magic, version, check sum, and all of it compressed."""
     listed = [[name, str(column.dtype), list(column.shape)] for name, column in columns.items()]
@@ -356,3 +374,8 @@ def _hold_again(state: State, columns: dict[str, np.ndarray], *, queued: bool) -
         *state.held[:7], state.whole, state.seen.per, queued,
         *(columns[name] for name in ("owner", "key", "row", "payload", "ordinal", "arrival", "whole_keys")),
     )  # fmt: skip
+
+
+def tuples(value: object) -> Any:  # noqa: ANN401 - lists of JSON, at any depth
+    """Return tuples for the lists that JSON made of them."""
+    return tuple(tuples(item) for item in value) if isinstance(value, list) else value

@@ -9,7 +9,7 @@ Source: The Things Stack v3, data formats; ChirpStack v3 and v4, event types (`u
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -60,7 +60,7 @@ def sniff(head: bytes, file: str) -> str | None:
     return "JSON objects with a time and values" if keys & TIME and len(keys) > 1 else None
 
 
-def _is_lines(path: Path) -> bool:
+def is_lines(path: Path) -> bool:
     """Tell whether each line is a message; else the file is one document."""
     with path.open("rb") as stream:
         first = stream.readline(LINE_MOST_BYTES).lstrip(b"\xef\xbb\xbf").strip()
@@ -85,7 +85,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     Unreadable
         It is a document, and too large or no JSON.
     """
-    lines = _is_lines(path)
+    lines = is_lines(path)
     if lines:
         with path.open("rb") as stream:
             data = stream.read(_LOOKED_AT)
@@ -165,6 +165,38 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         record.line, record.text = place + 1, show(text).encode()
         records.append(record)
     return parsed(records, options, lines=len(lines))
+
+
+def parse_texts(
+    texts: Iterable[tuple[int, bytes, str]], options: ReadOptions, *, lines: int
+) -> tuple[Parsed, tuple[Station, ...]]:
+    """Parse messages that came one by one; return their readings, and the stations that tell where they stand.
+
+    Parameters
+    ----------
+    texts
+        Each message with its number, from 1, ascending, and the station that it is of where it names none; an array
+        has several messages of one number.
+    lines
+        The greatest number.
+    """
+    records: list[Record] = []
+    places: dict[str, Station] = {}
+    for number, text, station in texts:
+        try:
+            content = loads(text.lstrip(b"\xef\xbb\xbf").strip())
+        except ValueError as error:
+            records.append(Record(number, show(text).encode(), refused=f"{BAD_JSON}: {str(error)[:100]}"))
+            continue
+        for one in content if isinstance(content, list) else [content]:
+            record, where = read_message(one, options)
+            if not record.station and station and isinstance(one, Mapping):
+                record, where = read_message({**one, options.station_column: station}, options)
+            record.line, record.text = number, show(text).encode() if one is content else beginning(one)
+            records.append(record)
+            if where is not None and record.station and not record.refused:
+                places[record.station] = station_at(record.station, *where)
+    return parsed(records, options, lines=lines, retimed=False), tuple(places.values())
 
 
 def read_message(content: object, options: ReadOptions) -> tuple[Record, tuple[float, float, float] | None]:

@@ -41,11 +41,11 @@ class Record:
     """Why nothing of it can be read."""
 
 
-def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int) -> Parsed:
+def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int, retimed: bool = True) -> Parsed:
     """Return the readings of records, and refuse what is none.
 
     A message that comes again with its counter, values and station within `AGAIN_NS` has the time of the first, so that
-    the archive knows its readings for duplicates.
+    the archive knows its readings for duplicates; unless `retimed` is false, as whoever sees pieces only knows better.
     """
     records = list(records)
     frame = _frame(records)
@@ -57,7 +57,8 @@ def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int) -> Pa
     quiet = _frame(records)
     arrival_ns = _instants(records, [record.arrival or 0 for record in records], quiet, options, "arrival")
     arrival_ns[~quiet.sound] = 0
-    _retimed(records, time_ns, frame)
+    if retimed:
+        _retimed(records, time_ns, frame)
     wanted = None if options.columns is None else set(options.columns)
     unmapped: set[str] = set()
     rows: list[tuple[int, str, float]] = []
@@ -92,6 +93,7 @@ def parsed(records: Iterable[Record], options: ReadOptions, *, lines: int) -> Pa
         tuple(sorted(unmapped)),
         arrival_ns[of],
         np.array([records[row].counter for row, _, _ in rows], np.int64),
+        line=np.array([records[row].line for row, _, _ in rows], np.int64),
     )
 
 

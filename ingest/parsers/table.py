@@ -160,6 +160,8 @@ class Parsed:
     """The device's own count of its messages, -1 where there is none, shape (n,)."""
     flags: NDArray[np.uint8] | None = None
     """Flags of QARTOD that the rows came with, shape (n,)."""
+    line: NDArray[np.int64] | None = None
+    """Records: which of them each row is of, from 1, shape (n,)."""
 
 
 class Parse(Protocol):

@@ -57,7 +57,8 @@ class Stretches:
     def none(cls, series: int) -> "Stretches":
         """Return that nothing is known yet of so many series."""
         unknown = np.zeros(series, np.bool_)
-        return cls(unknown, *np.full((4, series), EVER), stuck=unknown)
+        first, after, until, last = np.full((4, series), EVER)
+        return cls(unknown, first, after, until, last, unknown)
 
     def updated(self, other: "Stretches", series: NDArray[np.int32]) -> "Stretches":
         """Return it with what another says of some series."""

@@ -1,7 +1,7 @@
 """What the tests said, counted by station and variable."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,14 @@ class Summary:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], Counter[str]] = {}
+
+    @classmethod
+    def of(cls, parts: Iterable["Summary"]) -> "Summary":
+        """Return the counts of several, none of which counted a variable that another did."""
+        whole = cls()
+        for part in parts:
+            whole._counts |= part._counts
+        return whole
 
     def add(
         self,

@@ -109,9 +109,9 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
     ignored: list[str] = []
     companions: list[str] = []
     given = {path.resolve() for path in paths if path.is_file()}
-    arrivals = _arrivals(deployment)
+    arrivals = arrival_tables(deployment)
     seen: set[Path] = set()
-    for root, path in _walk(paths, exclude):
+    for root, path in walk(paths, exclude):
         if (real := path.resolve()) in seen:
             continue
         seen.add(real)
@@ -131,7 +131,7 @@ def discover(paths: Sequence[Path], deployment: Deployment, *, exclude: Path | N
                     feeds.append(feed)
             continue
         feed = _feed_of(path, None, deployment)
-        if real not in given and _is_companion(path, deployment):
+        if real not in given and is_companion(path, deployment):
             companions += [name] if feed else []
         elif feed is None:
             ignored.append(name)
@@ -163,12 +163,14 @@ def _found(path: Path, name: str, feed: Feed, packed: Member | str | None) -> So
     return SourceFile(here, name, feed.name, status.st_size, status.st_mtime_ns, member=member, refused=refused)
 
 
-def _arrivals(deployment: Deployment) -> set[Path]:
+def arrival_tables(deployment: Deployment) -> set[Path]:
+    """Return the tables of arrivals that a deployment names."""
     path, names = deployment.path, [feed.arrivals for feed in deployment.feeds if feed.arrivals is not None]
     return set() if path is None else {(path.parent / name).resolve() for name in names}
 
 
-def _is_companion(path: Path, deployment: Deployment) -> bool:
+def is_companion(path: Path, deployment: Deployment) -> bool:
+    """Return whether a file by its name and place goes with the data, and is none."""
     if path.name not in COMPANIONS or any(feed.files == path.name for feed in deployment.feeds):
         return False
     folder = path.resolve().parent
@@ -208,7 +210,7 @@ def _feed_of(path: Path, member: Member | None, deployment: Deployment) -> Feed 
     return named if recognised is None else by_format.get(recognised[0], named)
 
 
-def _walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Path]]:
+def walk(paths: Sequence[Path], exclude: Path | None) -> Iterator[tuple[Path, Path]]:
     """Yield each file with the folder that its name is told from."""
     apart = exclude.resolve() if exclude else None
     for root in paths:
@@ -307,11 +309,16 @@ def layout_of(file: SourceFile, feed: Feed) -> Layout:
             raise Unreadable(message)
     if isinstance(form, DocumentFormat):
         return form.layout(file.path, feed.options)
+    return layout_of_lines(head, file.path.name, feed, form)
+
+
+def layout_of_lines(head: bytes, file: str, feed: Feed, form: Format) -> Layout:
+    """Read the first lines of a file; errors as in `layout_of`."""
     if (place := head[:8192].find(b"\0")) >= 0:
         # Later NUL bytes are what a logger leaves when its power fails; they cost their lines only.
         message = f"{BINARY}: a NUL byte at byte {place}"
         raise Unreadable(message)
-    return form.layout(head, file.path.name, feed.options)
+    return form.layout(head, file, feed.options)
 
 
 def cut(file: SourceFile, place: int, layout: Layout, form: str, *, chunk_bytes: int, first: int) -> list[Chunk]:

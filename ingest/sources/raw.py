@@ -3,6 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
+from threading import get_ident
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ def keep(path: Path, raw: Path, *, sha256: str, size_bytes: int) -> Path:
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{_PARTIAL}{os.getpid()}-{sha256}")
+    partial = target.with_name(f"{_PARTIAL}{os.getpid()}-{get_ident()}-{sha256}")
     with path.open("rb") as stream, pa.CompressedOutputStream(str(partial), "zstd") as packed:
         for block in _blocks(stream, size_bytes):
             packed.write(block)

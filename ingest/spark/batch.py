@@ -13,17 +13,22 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from hypergrid.errors import HyperGridError
 from ingest.report import Stages
 from ingest.sources.folder import Chunk
-from ingest.spark.session import session, stop
+from ingest.spark.session import GONE, session, stop
 from ingest.staging import SUMMARY, Staged, stage
 
 _SUMMARY_DDL = (
     "number long, lines long, rows long, rejects long, first_ns long, last_ns long, "
     "stations array<string>, columns array<string>, unmapped array<string>"
 )
+LOST = (*GONE, PySparkException)
+CRASHED = "exited unexpectedly"
+"""What Spark says of a worker that died; of one whose Python raised it says another thing."""
 
 
 def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
@@ -38,10 +43,19 @@ def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> lis
     try:
         with stages.stage("parse"), _watched(folder, len(chunks), stages):
             return _stage(spark, chunks, folder)
+    except LOST as error:
+        if isinstance(error, PySparkException) and CRASHED not in str(error):
+            raise
+        message = f"Spark, which parses the files, was lost ({_first_line(error)}); nothing was committed; run it again"
+        raise HyperGridError(message) from error
     finally:
         if not was_running:
             with stages.stage("stop Spark"):
                 stop(spark)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
 
 
 def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[Staged]:

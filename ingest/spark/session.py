@@ -1,7 +1,9 @@
-"""One quiet local Spark session, and its end.
+"""One quiet Spark session, and its end.
 
-Spark stays on this machine: bound to the loopback address, without its web page, its temporary files under the system's
-temporary folder and gone afterwards. The environment is changed only while the session starts.
+Without a master Spark stays on this machine: bound to the loopback address, without its web page, its temporary files
+under the system's temporary folder and gone afterwards. The environment is changed only while the session starts. With
+a master the driver is here and the work is done by the executors of a cluster, which see this Python, and the archive,
+under the same paths.
 """
 
 import atexit
@@ -10,16 +12,20 @@ import importlib.util
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from hypergrid.errors import NotFound
 from ingest.spark.java import find_java, make_home, start_options
 
 DRIVER_MEMORY = "1g"
@@ -27,18 +33,32 @@ DRIVER_MEMORY = "1g"
 
 LOOPBACK = "127.0.0.1"
 
+_PROJECT = str(Path(__file__).resolve().parents[2])
+_PATIENCE_S = 10.0
+GONE = (Py4JError, OSError)
+"""What asking a JVM that died raises."""
+
+TRIES = 3
+"""How often a task is tried: one whose worker died, for memory was short, is done by another."""
+
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def session(
-    *, cores: int | None = None, app: str = "hypergrid", java_options: tuple[str, ...] | None = None
+    *,
+    cores: int | None = None,
+    master: str | None = None,
+    app: str = "hypergrid",
+    java_options: tuple[str, ...] | None = None,
 ) -> SparkSession:
-    """Start a local Spark session, or give the one that this process already has.
+    """Start a Spark session, or give the one that this process already has.
 
     Parameters
     ----------
     cores
-        Executor threads; all cores of the machine by default.
+        Executor threads; all cores of the machine, or of the cluster, by default.
+    master
+        Where a cluster's master listens, spark://HOST:PORT; this machine alone by default.
     app
         The name of the application.
     java_options
@@ -47,7 +67,7 @@ def session(
     Raises
     ------
     hypergrid.errors.NotFound
-        There is no Java 17 or newer.
+        There is no Java 17 or newer, or the master does not answer.
 
     Notes
     -----
@@ -68,8 +88,6 @@ def session(
         # In quotes, for the temporary folder's path may hold a blank.
         "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
         "spark.driver.memory": DRIVER_MEMORY,
-        "spark.driver.bindAddress": LOOPBACK,
-        "spark.driver.host": LOOPBACK,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
@@ -80,27 +98,55 @@ def session(
         # A handful of cores has no use for the default of 200 pieces.
         "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
     }
+    here = master is None or urlsplit(master).hostname in ("localhost", LOOPBACK)
+    if here:
+        settings |= {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+    if master is not None:
+        _check_answers(master)
+        settings |= {
+            # Executors import what the driver imports, wherever that lies; one thread a task, as tasks share the cores.
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(
+                one for one in (_PROJECT, os.environ.get("PYTHONPATH")) if one
+            ),
+            "spark.executorEnv.NUMBA_NUM_THREADS": "1",
+            "spark.executor.memory": DRIVER_MEMORY,
+            **({} if cores is None else {"spark.cores.max": cores}),
+        }
     environment = {
         "JAVA_HOME": str(make_home(java)),
         # Another Spark on the machine would be started in place of the locked one.
         "SPARK_HOME": _spark_home(),
-        "SPARK_LOCAL_IP": LOOPBACK,
+        **({"SPARK_LOCAL_IP": LOOPBACK} if here else {}),
         # The workers must be this Python, or they miss pyarrow.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         # The JVM that only assembles the command of the real one.
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
     }
-    builder = SparkSession.builder.appName(app).master(f"local[{cores or '*'}]").config(map=settings)
+    builder = SparkSession.builder.appName(app).master(master or f"local[{cores or '*'},{TRIES}]").config(map=settings)
     with _changed_environment(environment), _held_interrupts() as interrupted:
         try:
             running = builder.getOrCreate()
         except BaseException:
-            _abandon(scratch)
+            abandon(scratch)
             raise
         if interrupted():
             stop(running)
         return running
+
+
+def _check_answers(master: str) -> None:
+    """Raise `NotFound` where nobody listens at a master: Spark would ask it for minutes, and then end by itself."""
+    place = urlsplit(master)
+    try:
+        if place.scheme != "spark" or place.hostname is None:
+            message = f"a master is spark://HOST:PORT; got {master!r}"
+            raise NotFound(message)
+        with socket.create_connection((place.hostname, place.port or 7077), timeout=_PATIENCE_S):
+            return
+    except (OSError, ValueError) as error:
+        message = f"no Spark master answers at {master} ({error}); start it, or leave --master out to work here"
+        raise NotFound(message) from error
 
 
 @contextlib.contextmanager
@@ -123,15 +169,18 @@ def _held_interrupts() -> Iterator[Callable[[], bool]]:
         raise KeyboardInterrupt
 
 
-def _abandon(scratch: Path) -> None:
-    """End the JVM of a session that did not come to be."""
+def abandon(scratch: Path | None = None) -> None:
+    """End the JVM of a session that did not come to be, or was lost; another can be started then."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
         process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
-    shutil.rmtree(scratch, ignore_errors=True)
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
@@ -140,11 +189,16 @@ def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
     A JVM that has not ended by itself within `patience_s` [s] is killed.
     """
     gateway = SparkContext._gateway
-    scratch = running.conf.get("spark.local.dir")
-    running.stop()
+    scratch = None
+    # A JVM that is gone already, for somebody killed it, cannot be asked.
+    with contextlib.suppress(*GONE):
+        scratch = running.conf.get("spark.local.dir")
+    with contextlib.suppress(*GONE):
+        running.stop()
     if gateway is not None:
         # Spark keeps its JVM for a next session until Python ends; a page that is served for days must not carry it.
-        gateway.shutdown()
+        with contextlib.suppress(*GONE):
+            gateway.shutdown()
         process = getattr(gateway, "proc", None)
         if process is not None:
             process.stdin.close()
@@ -153,10 +207,17 @@ def stop(running: SparkSession, *, patience_s: float = 20.0) -> None:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        SparkContext._gateway = None
-        SparkContext._jvm = None
+        _forget(running)
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _forget(running: SparkSession) -> None:
+    """Let the next session be a new one, also where the JVM could not tell this one that it ended."""
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
 
 
 @contextlib.contextmanager

@@ -1,12 +1,13 @@
 """A small network as files, and archives told as plain values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hypergrid.store import Archive
+from tests.ingest.brokers import RunningBroker
 
 NOW_NS = 1_790_000_000_000_000_000
 COLUMNS = (
@@ -103,3 +104,11 @@ def everything(folder: Path) -> Told:
 @pytest.fixture
 def tell() -> Callable[[Path], Told]:
     return everything
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningBroker]:
+    """Give a running broker, or skip."""
+    running = RunningBroker(tmp_path / "broker").start()
+    yield running
+    running.stop()

@@ -48,7 +48,7 @@ def test_values_are_converted_and_missing_ones_keep_their_time(deployment: Deplo
     series = all_series(present, deployment)["air_temperature"]
     # the deployment's order of stations, then the columns'
     assert [(one.station, one.height_m) for one in series] == [("10", 10), ("10", 2), ("9", 10), ("9", 2)]
-    assert series[0] == series_of(feed, feed.columns[0], "10")
+    assert series[0] == series_of(feed.name, feed.columns[0], "10")
     readings = assemble([rows], deployment.variable("air_temperature"), series, deployment)
     np.testing.assert_allclose(readings.value, [0, np.nan, 100, 0, 10, np.nan], atol=1e-9)
     assert readings.flag.tolist() == [NOT_EVALUATED, MISSING, NOT_EVALUATED, NOT_EVALUATED, NOT_EVALUATED, MISSING]

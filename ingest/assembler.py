@@ -1,0 +1,288 @@
+"""Rows that arrive to slices: the join of the station streams on time (thesis 5.10.1), as a state between batches.
+
+The streams of the join are the stations of each feed; the key is the number of the slice; a row is a tuple. A slice is
+let go once no station is believed to bring it any more; a row that comes later, an amendment, is let go at once. What
+the join holds is held here, and nothing else.
+"""
+
+import zlib
+from collections import deque
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.streams import KeysDoNotGrow, Matches, WoJoin
+from hypergrid.times import SECOND_NS
+from ingest.arrived import Arrived, Clock, Names, joined
+from ingest.parsers.records import AGAIN_NS
+
+VERSION: Final = 1
+"""Of the state as bytes."""
+IDLE_SLICES: Final = 10.0
+"""A station that is silent for so many slices is waited for no longer, by default."""
+MOST_STREAMS: Final = 1024
+"""Streams that a join takes; where there are more stations, some share one."""
+PUSHED: Final = 1 << 16
+"""Rows that are joined at once, so that what the join returns stays small."""
+STALLED: Final = 256
+"""A station whose clock stands still is waited for no longer after so many rows."""
+REMEMBERED: Final = 4
+"""Messages of a device that are remembered, to know one that it sends again."""
+_TICKS_A_SLICE: Final = 8
+"""How often in a slice the clock is looked at where nobody speaks."""
+
+
+@dataclass(frozen=True, eq=False)
+class LetGo:
+    """Rows that are let go, in order of arrival, e of them."""
+
+    rows: Arrived
+    closed_ns: NDArray[np.int64]
+    """When the slice closed, or an amendment came [ns since 1970 UTC], shape (e,)."""
+    late: NDArray[np.bool_]
+    """Whether it is an amendment, shape (e,)."""
+
+
+@dataclass
+class Counts:
+    """What became of the rows so far: `readings == released + duplicates +` those that are held."""
+
+    rows: int = 0
+    readings: int = 0
+    """That came."""
+    released: int = 0
+    """Readings that were let go."""
+    duplicates: int = 0
+    """Readings of rows that were held already, value by value; dropped."""
+    late: int = 0
+    """Rows that were let go as amendments."""
+    slices: int = 0
+    """Slices that were closed."""
+    last_slice: int = 0
+    """Number of the last slice that was closed, counted from 1970."""
+
+
+@dataclass
+class _Sent:
+    """The last messages of the devices that count theirs."""
+
+    by_origin: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+    """By origin: counter, hash of the values, first time stamp [ns]."""
+
+    def first_times(self, rows: Arrived) -> NDArray[np.int64]:
+        """Return the time stamps, of messages that are sent again those of the first, shape (m,)."""
+        time_ns = rows.time_ns.copy()
+        counted = np.flatnonzero(rows.counter >= 0)
+        starts = rows.starts
+        for row in counted.tolist():
+            span = slice(int(starts[row]), int(rows.stops[row]))
+            digest = zlib.crc32(rows.value[span].tobytes(), zlib.crc32(rows.column[span].tobytes()))
+            mine = self.by_origin.setdefault(int(rows.origin[row]), deque(maxlen=REMEMBERED))
+            counter, now = int(rows.counter[row]), int(time_ns[row])
+            known = next((was for n, what, was in mine if (n, what) == (counter, digest)), None)
+            if known is not None and abs(now - known) <= AGAIN_NS:
+                time_ns[row] = known
+            else:
+                mine.append((counter, digest, now))
+        return time_ns
+
+
+class Assembler:
+    """The state of one group of stations whose slices are assembled together.
+
+    Parameters
+    ----------
+    slice_s
+        Length of a slice [s].
+    idle_s
+        A station that is silent for longer is waited for no longer [s]; None: `IDLE_SLICES` slices.
+    """
+
+    def __init__(self, slice_s: float, idle_s: float | None = None) -> None:
+        self.slice_ns = round(slice_s * SECOND_NS)
+        self.idle_s = IDLE_SLICES * slice_s if idle_s is None else idle_s
+        self.counts = Counts()
+        self.version = 0
+        """How many batches were taken."""
+        self.rejected = 0
+        """Readings that were rejected so far, told by whoever parses."""
+        self.tally: dict[int, list[int]] = {}
+        """What came by segments of the spool that are not done, told by whoever parses."""
+        self._names = Names()
+        self._sent = _Sent()
+        self._held = Arrived.nothing()
+        self._numbers = np.empty(0, np.int64)
+        self._clock_ns = -(2**62)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._join = WoJoin(2, policy="progress", form="assembling", idle_s=self.idle_s)
+        self._pushed = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def _streams(self) -> int:
+        """Streams that the join needs, so that it is seldom widened."""
+        return min(MOST_STREAMS, 1 << max(1, len(self._names.origins) - 1).bit_length())
+
+    @property
+    def held_readings(self) -> int:
+        """Readings that are held."""
+        return self._held.readings
+
+    def take(self, rows: Arrived, clock: Clock) -> LetGo:
+        """Take a batch in the order of the spool; return what is let go."""
+        self.version += 1
+        came = self._names.counted(rows)
+        came = replace(came, time_ns=self._sent.first_times(came))
+        self._join.widen(self._streams)
+        numbers = self.counts.rows + np.arange(len(came))
+        self.counts.rows += len(came)
+        self.counts.readings += came.readings
+        held = replace(self._held, origins=came.origins, columns=came.columns)
+        pool, pool_numbers = joined([held, came]), np.concatenate([self._numbers, numbers])
+        again = _repeats(pool)
+        again[: len(held)] = False
+        self.counts.duplicates += int(pool.sizes[again].sum())
+        letting = _Letting()
+        self._through(came.take(~again[len(held) :]), numbers[~again[len(held) :]], clock, letting)
+        number, closed_ns, late = letting.columns()
+        at = np.searchsorted(pool_numbers, number)
+        kept = ~again
+        kept[at] = False
+        self._held, self._numbers = pool.take(kept), pool_numbers[kept]
+        let_go = LetGo(pool.take(at), np.where(late, pool.came_ns[at], closed_ns), late)
+        self.counts.released += let_go.rows.readings
+        self.counts.late += int(late.sum())
+        return let_go
+
+    def _through(self, rows: Arrived, numbers: NDArray[np.int64], clock: Clock, letting: "_Letting") -> None:
+        start, places = 0, np.searchsorted(rows.seq, clock.seq)
+        for place, now_ns, is_end in zip(places.tolist(), clock.clock_ns.tolist(), clock.is_end.tolist(), strict=True):
+            latest = int(rows.came_ns[place - 1]) if place > start else self._clock_ns
+            if not is_end and now_ns < max(latest, self._clock_ns) + self.slice_ns // _TICKS_A_SLICE:
+                continue
+            self._push(rows, numbers, slice(start, place), letting)
+            start = place
+            if is_end:
+                self._note(self._join.finish(), np.empty(0, np.int64), now_ns, letting)
+                self._begin()
+                self._join.widen(self._streams)
+            else:
+                self._clock_ns = max(self._clock_ns, now_ns)
+                self._note(self._join.advance(now_ns), np.empty(0, np.int64), now_ns, letting)
+        self._push(rows, numbers, slice(start, len(rows)), letting)
+
+    def _push(self, rows: Arrived, numbers: NDArray[np.int64], span: slice, letting: "_Letting") -> None:
+        for first in range(span.start, span.stop, PUSHED):
+            part = slice(first, min(span.stop, first + PUSHED))
+            stream, key = rows.origin[part] % MOST_STREAMS, rows.time_ns[part] // self.slice_ns
+            came_ns = rows.came_ns[part]
+            since, greatest = self._join.stalled
+            aside = (since[stream] > STALLED) & (key <= greatest[stream])
+            letting.add(numbers[part][aside], came_ns[aside], late=True)
+            goes = ~aside
+            self._clock_ns = max(self._clock_ns, int(came_ns.max()))
+            try:
+                found = self._join.push(stream[goes], key[goes], numbers[part][goes].astype(np.float64), came_ns[goes])
+            except KeysDoNotGrow as stalled:
+                found = stalled.matches
+            self._note(found, came_ns[goes], int(came_ns[-1]), letting)
+
+    def _note(self, found: Matches, came_ns: NDArray[np.int64], now_ns: int, letting: "_Letting") -> None:
+        """Note what a push let go: slices closed with the arrival that closed them, or now where none did."""
+        before, self._pushed = self._pushed, self._pushed + len(came_ns)
+        if len(found):
+            there = ~np.isnan(found.payloads)
+            at = found.at - before
+            closed_ns = came_ns[at] if len(came_ns) else np.full(len(found), now_ns)
+            closed_ns = np.repeat(closed_ns, there.sum(axis=1))
+            letting.add(found.payloads[there].astype(np.int64), closed_ns, late=False)
+            self.counts.slices += len(np.unique(found.key))
+            self.counts.last_slice = int(found.key.max())
+        if len(found.late):
+            number = found.late.payload.astype(np.int64)
+            letting.add(number, np.full(len(number), now_ns), late=True)
+
+    def to_bytes(self) -> bytes:
+        """Return the state; `from_bytes` goes on from it."""
+        about = {
+            "version": VERSION,
+            "slice_ns": self.slice_ns,
+            "idle_s": self.idle_s,
+            "taken": self.version,
+            "clock_ns": self._clock_ns,
+            "pushed": self._pushed,
+            "counts": asdict(self.counts),
+            "rejected": self.rejected,
+            "tally": list(self.tally.items()),
+            "sent": [[origin, list(mine)] for origin, mine in self._sent.by_origin.items()],
+        }
+        return self._held.to_bytes(about, numbers=self._numbers.tobytes(), join=self._join.snapshot())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Assembler":
+        """Return the assembler that `to_bytes` was called of.
+
+        Raises
+        ------
+        InvalidQuery
+            The bytes were made by another version.
+        """
+        held, about, more = Arrived.from_bytes(data)
+        if about["version"] != VERSION:
+            message = (
+                f"the state of a stream needs version {VERSION}; got version {about['version']}: let the release that "
+                "made it end with --until-idle, and start anew"
+            )
+            raise InvalidQuery(message)
+        made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"])
+        made.version, made._clock_ns, made._pushed = about["taken"], about["clock_ns"], about["pushed"]
+        made.counts = Counts(**about["counts"])
+        made.rejected, made.tally = about["rejected"], {first: counts for first, counts in about["tally"]}
+        for origin, mine in about["sent"]:
+            made._sent.by_origin[origin] = deque((tuple(one) for one in mine), maxlen=REMEMBERED)
+        made._names = Names(
+            {one: number for number, one in enumerate(held.origins)},
+            {one: number for number, one in enumerate(held.columns)},
+        )
+        made._held, made._numbers = held, np.frombuffer(more["numbers"], np.int64)
+        made._join = WoJoin.resume(more["join"])
+        return made
+
+
+class _Letting:
+    """What a batch lets go, as it is found."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], bool]] = []
+
+    def add(self, numbers: NDArray[np.int64], closed_ns: NDArray[np.int64], *, late: bool) -> None:
+        self._parts.append((numbers, closed_ns, late))
+
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return numbers of rows, ascending, when each was let go, and whether late."""
+        number = np.concatenate([np.empty(0, np.int64), *(part[0] for part in self._parts)])
+        closed_ns = np.concatenate([np.empty(0, np.int64), *(part[1] for part in self._parts)])
+        late = np.repeat([part[2] for part in self._parts], [len(part[0]) for part in self._parts]).astype(np.bool_)
+        order = np.argsort(number, kind="stable")
+        return number[order], closed_ns[order], late[order]
+
+
+def _repeats(rows: Arrived) -> NDArray[np.bool_]:
+    """Tell which rows say of their station and instant just what the row before them said, shape (m,)."""
+    order = np.lexsort((rows.time_ns, rows.origin))
+    same = (np.diff(rows.origin[order]) == 0) & (np.diff(rows.time_ns[order]) == 0) & (np.diff(rows.sizes[order]) == 0)
+    later = np.flatnonzero(same) + 1
+    one, other = rows.take(order[later]), rows.take(order[later - 1])
+    equal = (one.value == other.value) | (np.isnan(one.value) & np.isnan(other.value))
+    equal &= (one.column == other.column) & (one.flag == other.flag)
+    differs = np.bincount(np.repeat(np.arange(len(one)), one.sizes), ~equal, minlength=len(one)) > 0
+    found = np.zeros(len(rows), np.bool_)
+    found[order[later[~differs]]] = True
+    return found

@@ -1,0 +1,90 @@
+"""The command `hypergrid stream`; what it needs of Spark and of ingest is loaded when it is called."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from hypergrid.console import PEOPLE, say, show_json, show_line
+from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.times import SECOND_NS, parse_duration
+
+if TYPE_CHECKING:
+    from ingest.stream import Status
+
+
+def stream(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    deployment: Annotated[
+        Path | None, typer.Option(help="Deployment file (TOML), read again when it changes; the last one if absent.")
+    ] = None,
+    watch: Annotated[Path | None, typer.Option(help="Folder whose new and growing files are followed.")] = None,
+    mqtt: Annotated[
+        str | None, typer.Option(metavar="URL", help="Broker whose messages are received: mqtt://HOST, mqtts://HOST.")
+    ] = None,
+    trigger: Annotated[str, typer.Option(help="How often what came is committed.")] = "10s",
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="End when nothing more comes, and close all slices.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow files and messages into an archive as they come; Ctrl-C or SIGTERM ends it, and the next start goes on."""
+    from ingest.stream import Following  # noqa: PLC0415 - Spark is heavy
+    from ingest.stream import stream as run  # noqa: PLC0415
+
+    folder = placed(place, archive)
+    trigger_s = parse_duration(trigger) / SECOND_NS
+    how = Following(deployment, watch=watch, mqtt=mqtt, trigger_s=trigger_s, until_idle=until_idle)
+    stopping = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with _shown(quiet=as_json) as show:
+            report = run(
+                folder,
+                how,
+                now_ns=time.time_ns,
+                on_status=show,
+                on_warning=lambda text: say(f"warning: {text}"),
+                stopping=stopping,
+            )
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if as_json:
+        show_json(report.to_dict())
+    else:
+        show_line(f"{folder}: {report.batches:,} batches in {report.seconds:.0f} s; {report.ledger.describe()}")
+        if report.ledger.held:
+            show_line("what is held waits for its slice, and goes on at the next start; --until-idle closes all")
+
+
+@contextmanager
+def _shown(*, quiet: bool) -> "Iterator[Callable[[Status], None]]":
+    """Show how a stream stands: a line that is written over on a terminal, elsewhere one a minute."""
+    if quiet or not PEOPLE.is_terminal:
+        said = [0.0]
+
+        def note(status: "Status") -> None:
+            if not quiet and time.monotonic() - said[0] >= _SAID_S:
+                said[0] = time.monotonic()
+                say(status.describe())
+
+        yield note
+        return
+    with Live(console=PEOPLE, refresh_per_second=4, transient=True) as live:
+        yield lambda status: live.update(Text(status.describe(), overflow="ellipsis", no_wrap=True))
+
+
+_SAID_S: Final = 60.0
+
+COMMANDS: Final = (stream,)
+"""What the command line registers."""

@@ -1,0 +1,90 @@
+"""Deployments of a stream over time: which one reads which records of the spool, so that a replay reads as before."""
+
+import json
+import os
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from hypergrid.errors import InvalidDeployment, NotFound
+from ingest.mapping import Deployment, from_mapping, load
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deployment, and the first record of the spool that it reads."""
+
+    first: int
+    text: str
+    path: Path
+    """The file that it was read from."""
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment."""
+        return _parsed(self.text, self.path)
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str, path: Path) -> Deployment:
+    return from_mapping(tomllib.loads(text), file=path.name, path=path)
+
+
+def deployments(folder: Path) -> list[Deployed]:
+    """Return the deployments of a stream, in the order of the records that they read."""
+    found = []
+    for path in sorted(folder.glob("from-*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found.append(Deployed(int(path.stem.partition("-")[2]), content["text"], Path(content["path"])))
+    return found
+
+
+def deploy(folder: Path, path: Path, *, first: int) -> bool:
+    """Let a deployment file read the records from `first` on; return whether it is another than before.
+
+    It is on the disk before this returns; `first` lies beyond all records that a batch was planned with.
+
+    Raises
+    ------
+    InvalidDeployment, NotFound
+        As `ingest.mapping.load`.
+    """
+    load(path)
+    text = path.read_text(encoding="utf-8-sig")
+    before = deployments(folder)
+    if before and before[-1].text == text:
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"from-{first:016d}.json"
+    partial = target.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as stream:
+        json.dump({"text": text, "path": str(path.resolve())}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(target)
+    return True
+
+
+def reading(found: list[Deployed], seq: int) -> Deployment:
+    """Return the deployment that reads a record.
+
+    Raises
+    ------
+    NotFound
+        There is none.
+    """
+    mine = [one for one in found if one.first <= seq] or found[:1]
+    if not mine:
+        message = "the stream of this archive has no deployment yet; give --deployment FILE"
+        raise NotFound(message)
+    return mine[-1].deployment
+
+
+def parted(found: list[Deployed], after: int, upto: int) -> list[tuple[int, int, Deployment]]:
+    """Return the records with after < seq <= upto in spans (after, upto), each with the deployment that reads it."""
+    cuts = sorted({after, upto, *(one.first - 1 for one in found if after < one.first - 1 < upto)})
+    return [(start, stop, reading(found, stop)) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
+
+
+__all__ = ["Deployed", "InvalidDeployment", "deploy", "deployments", "parted", "reading"]

@@ -1,0 +1,103 @@
+"""A batch of one group of stations: from pieces of the spool, through the assembler, to what is to be committed."""
+
+import pickle
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hypergrid.store import Reject
+from hypergrid.streams.elements import Station
+from hypergrid.units import Variable
+from ingest.arrived import Arrived
+from ingest.assembler import Assembler, Counts, LetGo
+from ingest.spooled import Piece
+
+Tally = dict[int, list[int]]
+"""By the number of a segment's first record: its rows, readings, and rejects."""
+
+
+@dataclass(frozen=True)
+class GroupBatch:
+    """What a batch of one group brought about."""
+
+    group: str
+    let_go: LetGo
+    after: int
+    upto: int
+    """Its records are those with after < seq <= upto."""
+    counts: Counts
+    """What became of all rows of the group so far."""
+    rejects: tuple[Reject, ...]
+    rejected: int
+    """Readings that the rows rejected so far would have been."""
+    held_rows: int
+    held_readings: int
+    stations: tuple[Station, ...]
+    variables: tuple[Variable, ...]
+    unmapped: frozenset[str]
+    finished: Tally
+    """Of the segments whose last record a batch before this one had."""
+
+    def to_bytes(self) -> bytes:
+        """Return it as bytes, for another process of this release."""
+        rows = self.let_go.rows.to_bytes()
+        return pickle.dumps((rows, self.let_go.closed_ns, self.let_go.late, replace(self, let_go=None)), protocol=5)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "GroupBatch":
+        """Return what `to_bytes` was called of."""
+        rows, closed_ns, late, made = pickle.loads(data)
+        let_go = LetGo(Arrived.from_bytes(rows)[0], closed_ns, late)
+        return replace(made, let_go=let_go)
+
+
+def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> GroupBatch:
+    """Take a batch of a group.
+
+    Parameters
+    ----------
+    segments
+        Numbers of the first records of the spool's segments, ascending.
+    """
+    _tally(assembler.tally, piece, segments)
+    assembler.rejected += piece.rejected
+    let_go = assembler.take(piece.rows, piece.clock)
+    finished = {}
+    for first in list(assembler.tally):
+        following = bisect_right(segments, first)
+        if following < len(segments) and segments[following] <= piece.after + 1:
+            finished[first] = assembler.tally.pop(first)
+    return GroupBatch(
+        piece.group,
+        let_go,
+        piece.after,
+        piece.upto,
+        replace(assembler.counts),
+        tuple(reject for _, reject in piece.rejects),
+        assembler.rejected,
+        len(assembler),
+        assembler.held_readings,
+        piece.stations,
+        piece.variables,
+        piece.unmapped,
+        finished,
+    )
+
+
+def _tally(tally: Tally, piece: Piece, segments: Sequence[int]) -> None:
+    """Count what came by the segment that it lies in."""
+    bounds = np.array(segments, np.int64)
+    rows = np.searchsorted(bounds, piece.rows.seq, side="right") - 1
+    refused = np.searchsorted(bounds, np.array([seq for seq, _ in piece.rejects], np.int64), side="right") - 1
+    size = len(segments)
+    counted = (
+        np.bincount(rows, minlength=size),
+        np.bincount(rows, piece.rows.sizes, minlength=size).astype(np.int64),
+        np.bincount(refused, minlength=size),
+    )
+    for place in np.flatnonzero(np.sum(counted, axis=0)).tolist():
+        mine = tally.setdefault(segments[place], [0, 0, 0])
+        for kind, count in enumerate(counted):
+            mine[kind] += int(count[place])

@@ -1,0 +1,333 @@
+"""The receiver: a process that brings what comes, by MQTT and in a watched folder, into the spool of an archive.
+
+    python -m ingest.sources.receiver ARCHIVE --deployment FILE [--watch DIR] [--mqtt URL] [--until-idle] [--parent PID]
+
+It ends when it is told to (SIGTERM), with its parent, or with `--until-idle` once nothing more comes. It may be killed
+at any moment: what it had acknowledged is in the spool once, and it goes on from there.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import pyarrow as pa
+
+from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidDeployment
+from ingest.mapping import Deployment, load
+from ingest.sources.mqtt import UNNUMBERED, MqttSource
+from ingest.sources.spool import HEADER, MESSAGE, REFUSED, STATE, TICK, NotWritten, Record, Spool, frames, segments
+from ingest.sources.watch import Files, WatchedFolder
+from ingest.topics import Broker, address
+
+SPOOL: Final = "spool"
+"""Folder of an archive that has the spool."""
+TICK_S: Final = 1.0
+"""How often the spool is told the time [s]."""
+IDLE_S: Final = 5.0
+"""Nothing more comes when for so long nothing has [s]."""
+SPOOL_MOST_BYTES: Final = 4 << 30
+"""While more than this waits in the spool, files stay where they are; messages are taken [bytes]."""
+LOCK_S: Final = 15.0
+"""So long is a receiver that is ending waited for [s]."""
+USED_WRONGLY: Final = 2
+"""Status of a process that cannot work as it was told."""
+_SHARE_OF_POLLING: Final = 5
+_CLIENT_ID: Final = "client-id"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What is received."""
+
+    deployment: Deployment
+    broker: Broker | None = None
+    watch: Path | None = None
+
+
+def command(
+    archive: Path,
+    deployment: Path,
+    *,
+    watch: Path | None = None,
+    mqtt: str | None = None,
+    until_idle: bool = False,
+) -> tuple[str, ...]:
+    """Return the command of a receiver that ends with this process."""
+    words = [sys.executable, "-m", "ingest.sources.receiver", str(archive), "--deployment", str(deployment)]
+    words += ["--watch", str(watch)] if watch is not None else []
+    words += ["--mqtt", mqtt] if mqtt is not None else []
+    words += ["--until-idle"] if until_idle else []
+    return (*words, "--parent", str(os.getpid()))
+
+
+def sources(deployment: Deployment, *, watch: Path | None, mqtt: str | None) -> Sources:
+    """Return what is received: by the broker's address in `mqtt`, where it is given, else by that of the deployment.
+
+    Raises
+    ------
+    InvalidDeployment
+        There is nothing to receive, or it cannot be.
+    """
+    broker = deployment.broker
+    if mqtt is not None:
+        host, port, tls = address(mqtt)
+        broker = replace(broker or Broker(host), host=host, port=port, tls=tls)
+    name = deployment.path.name if deployment.path else "the deployment"
+    if broker is None and watch is None:
+        message = f"nothing to receive: name a folder (--watch), a broker (--mqtt), or one under [mqtt] in {name}"
+        raise InvalidDeployment(message)
+    if broker is not None and not any(feed.topic for feed in deployment.feeds):
+        if mqtt is not None or watch is None:
+            message = f"{name}: no feed has a topic, so nothing is asked of {broker.url}; give a [[feed]] its `topic`"
+            raise InvalidDeployment(message)
+        broker = None
+    if watch is not None and not any(feed.files for feed in deployment.feeds):
+        message = f"{name}: no feed has files, so nothing is read from {watch}; give a [[feed]] its `files`"
+        raise InvalidDeployment(message)
+    return Sources(deployment, broker, watch)
+
+
+class Receiver:
+    """Brings what comes into the spool until `stopping` is set, or until nothing more comes.
+
+    Parameters
+    ----------
+    tell
+        Is told what people should know, in one sentence.
+    environment
+        Where the user and the password for the broker are looked for.
+    is_orphan
+        Tells whether the process that this one is to end with is gone.
+    """
+
+    def __init__(
+        self,
+        archive: Path,
+        what: Sources,
+        *,
+        tell: Callable[[str], None],
+        environment: Mapping[str, str],
+        stopping: threading.Event,
+        is_orphan: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._tell, self._stopping, self._is_orphan = tell, stopping, is_orphan
+        self._files, self._filters = Files(), tuple[str, ...]()
+        self._spool = Spool.open(archive / SPOOL, state=self._state)
+        self._folder: WatchedFolder | None = None
+        self._mqtt: MqttSource | None = None
+        self._full = self._waits = False
+        remembered = self._restored()
+        if what.watch is not None:
+            self._folder = WatchedFolder(what.watch, what.deployment, self._files, tell=tell, exclude=archive)
+        if what.broker is not None:
+            self._mqtt = MqttSource(
+                what.broker,
+                [(feed.name, feed.topic) for feed in what.deployment.feeds if feed.topic is not None],
+                self._spool,
+                client_id=what.broker.client_id or client_id(archive / SPOOL),
+                tell=tell,
+                before=self._filters,
+                environment=environment,
+            )
+            for record in remembered:
+                self._mqtt.remember(-record.place, record.origin, record.payload)
+
+    def _state(self) -> bytes:
+        filters = self._mqtt.filters if self._mqtt is not None else self._filters
+        return json.dumps({"files": self._files.state(), "filters": filters}).encode()
+
+    def _restored(self) -> list[Record]:
+        """Go on from where the spool says that an earlier run was; return the messages near its end."""
+        spool, messages = self._spool, []
+        # Messages that were not acknowledged may lie before the last segment, whose beginning has the state.
+        firsts = [first for first, _ in segments(spool.folder)]
+        start = next((first for first in reversed(firsts[:-1]) if self._has_state(first)), min(firsts, default=1))
+        for batch in frames(spool.folder, start - 1, spool.durable):
+            for record in _records(batch):
+                if record.kind == STATE:
+                    state = json.loads(record.payload)
+                    self._files.restore(state["files"])
+                    self._filters = tuple(state["filters"])
+                elif record.kind in (MESSAGE, HEADER, REFUSED):
+                    if record.place >= 0:
+                        self._files.replay(record)
+                    elif record.place > -UNNUMBERED:
+                        messages.append(record)
+        return messages[-UNNUMBERED:]
+
+    def _has_state(self, first: int) -> bool:
+        (batch,) = frames(self._spool.folder, first - 1, first)
+        return next(_records(batch)).kind == STATE
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Receive.
+
+        Raises
+        ------
+        NotWritten
+            What came at last could not be brought to the disk; where it came from has it still.
+        """
+        if self._mqtt is not None:
+            self._mqtt.start()
+        try:
+            next_tick = next_poll = time.monotonic()
+            while not self._stopping.is_set() and not self._is_orphan():
+                now, still = time.monotonic(), True
+                if now >= next_tick:
+                    self._spool.append([Record(time.time_ns(), kind=TICK)])
+                    next_tick = now + TICK_S
+                if not self._flushed():
+                    # What came waits, and nothing more is taken meanwhile.
+                    self._stopping.wait(TICK_S)
+                    next_tick = time.monotonic() + TICK_S
+                    continue
+                if now >= next_poll:
+                    still, next_poll = self._polled(now)
+                if until_idle and still and self._is_quiet():
+                    self._take_the_rest()
+                    break
+                self._stopping.wait(max(0.0, min(next_tick, next_poll) - time.monotonic()))
+        finally:
+            if self._mqtt is not None:
+                self._mqtt.stop()
+        # So that the next run need not compare what was read.
+        self._spool.append([Record(time.time_ns(), kind=STATE, payload=self._state())])
+
+    def close(self) -> None:
+        """Let go of the spool; errors as in `run`."""
+        self._spool.close()
+
+    def _flushed(self) -> bool:
+        """Bring what is appended to the disk, and return whether that worked."""
+        try:
+            self._spool.flush()
+        except NotWritten as error:
+            if not self._full:
+                self._tell(str(error))
+            self._full = True
+            return False
+        if self._full:
+            self._tell("the spool can be written again")
+        self._full = False
+        return True
+
+    def _polled(self, now_s: float) -> tuple[bool, float]:
+        """Look at the folder; return whether it has no more to give, and when to look again [s]."""
+        if self._folder is None:
+            return True, now_s + TICK_S
+        if self._is_crowded():
+            return False, now_s + TICK_S
+        polled = self._folder.poll(self._spool, now_s)
+        self._flushed()
+        done = time.monotonic()
+        if polled.records and polled.waiting:
+            return False, done
+        return not polled.waiting and not polled.records, done + max(TICK_S, _SHARE_OF_POLLING * (done - now_s))
+
+    def _is_crowded(self) -> bool:
+        held = sum(path.stat().st_size for _, path in segments(self._spool.folder) if path.exists())
+        crowded = held > SPOOL_MOST_BYTES
+        if crowded and not self._waits:
+            self._tell(f"{held / 2**30:.1f} GiB wait in the spool; files are left where they are until there is less")
+        self._waits = crowded
+        return crowded
+
+    def _is_quiet(self) -> bool:
+        if self._mqtt is None:
+            return True
+        received = self._mqtt.statistics()
+        return received.connected and time.monotonic() - received.last_s >= IDLE_S
+
+    def _take_the_rest(self) -> None:
+        while self._folder is not None:
+            polled = self._folder.poll(self._spool, time.monotonic(), final=True)
+            if not self._flushed() or not (polled.records or polled.waiting):
+                break
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Record]:
+    return map(Record._make, zip(*(batch.column(name).to_pylist() for name in Record._fields), strict=True))
+
+
+def client_id(spool: Path) -> str:
+    """Return the name under which brokers know the archive of a spool; made once, and kept with it."""
+    path = spool / _CLIENT_ID
+    if not path.exists():
+        partial = path.with_suffix(".new")
+        partial.write_text(f"hypergrid-{uuid.uuid4().hex[:12]}")
+        partial.replace(path)
+    return path.read_text().strip()
+
+
+def _opened(make: Callable[[], Receiver]) -> Receiver:
+    """Return a receiver; one before it that is ending is waited for."""
+    until = time.monotonic() + LOCK_S
+    while True:
+        try:
+            return make()
+        except ArchiveConflict:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def _tell(text: str) -> None:
+    print(f"receiving: {text}", file=sys.stderr, flush=True)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Receive as the command line says, and return the status of the process."""
+    parser = argparse.ArgumentParser(prog="python -m ingest.sources.receiver", description=__doc__)
+    parser.add_argument("archive", type=Path)
+    parser.add_argument("--deployment", type=Path, required=True)
+    parser.add_argument("--watch", type=Path)
+    parser.add_argument("--mqtt", help="address of the broker, mqtt://HOST:1883 or mqtts://HOST:8883")
+    parser.add_argument("--until-idle", action="store_true", help="end once nothing more comes")
+    parser.add_argument("--parent", type=int, help="number of the process to end with")
+    given = parser.parse_args(words)
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    try:
+        what = sources(load(given.deployment), watch=given.watch, mqtt=given.mqtt)
+        receiver = _opened(
+            lambda: Receiver(
+                given.archive,
+                what,
+                tell=_tell,
+                environment=os.environ,
+                stopping=stopping,
+                is_orphan=lambda: given.parent is not None and os.getppid() != given.parent,
+            )
+        )
+    except HyperGridError as error:
+        _tell(str(error))
+        return USED_WRONGLY
+    except OSError as error:
+        _tell(f"the spool of {given.archive} cannot be opened: {error}")
+        return 1
+    try:
+        receiver.run(until_idle=given.until_idle)
+        receiver.close()
+    except NotWritten as error:
+        _tell(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

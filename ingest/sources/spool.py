@@ -1,0 +1,560 @@
+"""The spool: what came in, on the disk in the order of arrival, before anything looks into it.
+
+A folder of segments, each a series of frames that are only ever appended. A frame is a header and an Arrow record
+batch; it counts once it is whole, which its checksums tell, and synchronised to the disk. One process writes; any
+number read, and see whole frames only. Records are numbered 1, 2, 3, … without a gap, over all segments.
+"""
+
+import os
+import struct
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
+
+if sys.platform != "win32":
+    import fcntl
+
+MESSAGE: Final = 0
+"""A message, whole lines of a file (`place` is the first one's number, from 1), or a whole file (`place` is 0)."""
+HEADER: Final = 1
+"""The lines above the rows of a file; directly before each record of its lines, in the same frame."""
+TICK: Final = 2
+"""The clock went on: `arrival_ns` only."""
+END: Final = 3
+"""The end of the input: all that is held is to be closed."""
+STATE: Final = 4
+"""What the receiver has to know after a restart; nothing for anybody else."""
+REFUSED: Final = 5
+"""What came cannot be kept as it is: the payload is why, a newline, and how it begins (UTF-8)."""
+
+SEGMENT_BYTES: Final = 64 << 20
+"""From this size on a segment is followed by another [bytes]."""
+SEGMENT_S: Final = 3600.0
+"""From this age on, too [s]."""
+FRAME_BYTES: Final = 8 << 20
+"""Payload of a frame at most, but for a record that is larger by itself [bytes]."""
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("arrival_ns", pa.int64(), nullable=False),
+        pa.field("feed", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("origin", pa.string(), nullable=False),
+        pa.field("place", pa.int64(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+"""Of what `frames` gives."""
+_STORED: Final = SCHEMA.set(2, pa.field("feed", pa.string(), nullable=False))
+
+_HEADER: Final = struct.Struct("<8sQIII")
+_CHECK: Final = struct.Struct("<I")
+_HEADER_BYTES: Final = _HEADER.size + _CHECK.size
+_MAGIC: Final = b"HGspool1"
+_MARK: Final = struct.Struct("<8sQ")
+_MARK_NAME: Final = "durable"
+_PARTIAL: Final = ".partial"
+
+
+class NotWritten(HyperGridError, OSError):
+    """What came could not be brought to the disk; it stays with the writer, and nothing half written counts."""
+
+
+class Damaged(HyperGridError, ValueError):
+    """Records that had been on the disk are no longer there as they were."""
+
+
+class Record(NamedTuple):
+    """What came, as it came."""
+
+    arrival_ns: int
+    """When it arrived [ns since 1970 UTC]."""
+    feed: str = ""
+    origin: str = ""
+    """Topic of a message, or a file's path from the watched folder."""
+    payload: bytes = b""
+    place: int = 0
+    """Number of the first line of a file's lines, from 1; 0 for a whole file; negative for a message: minus the number
+    that the broker gave it, -65,536 where it gave none."""
+    kind: int = MESSAGE
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    offset: int
+    first: int
+    count: int
+    length: int
+    check: int
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+    @property
+    def body(self) -> int:
+        return self.offset + _HEADER_BYTES
+
+    @property
+    def stop(self) -> int:
+        return self.body + self.length
+
+
+def segment_name(first: int) -> str:
+    """Return the name of the segment that begins with a record."""
+    return f"segment-{first:016d}.spool"
+
+
+def segments(folder: Path) -> list[tuple[int, Path]]:
+    """Return the number of the first record and the path of each segment, in order."""
+    return sorted((int(path.stem.partition("-")[2]), path) for path in folder.glob("segment-*.spool"))
+
+
+class Spool:
+    """The writing end of a spool; several threads may use it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Spool.open(Path(folder) / "spool") as spool:
+    ...         spool.append([Record(1, "net", "net/7/up", b"{}")])
+    ...         spool.flush()
+    1
+    1
+    """
+
+    def __init__(self, folder: Path, lock: int, *, state: Callable[[], bytes], bounds: tuple[int, float]) -> None:
+        self.folder = folder
+        self._lock_file, self._state, self._bounds = lock, state, bounds
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._pending: list[Record] = []
+        self._rolls: list[int] = []
+        self._file: int | None = None
+        self._made = time.monotonic()
+        self._end, self._torn = 0, False
+        self._size, self._next = 0, 1
+        self._durable = self._recover()
+        self._next = self._durable + 1
+        self._mark = os.open(folder / _MARK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        self._tell()
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        state: Callable[[], bytes] = bytes,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_s: float = SEGMENT_S,
+    ) -> "Spool":
+        """Open the spool in a folder for writing, made where it is missing; a torn end is cut off.
+
+        Parameters
+        ----------
+        state
+            What the first record of each further segment holds (kind `STATE`; none where it is empty), as of the
+            records that were appended before.
+        segment_bytes, segment_s
+            Size [bytes] and age [s] from which on another segment is begun.
+
+        Raises
+        ------
+        hypergrid.errors.ArchiveConflict
+            Another process writes it.
+        Damaged
+            Records that had been on the disk cannot be read any more.
+        """
+        if sys.platform == "win32":
+            message = f"writing {folder} needs flock, which this system lacks; receive on Linux or macOS"
+            raise HyperGridError(message)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            message = f"another process receives into {folder}; end it, or use another archive"
+            raise ArchiveConflict(message) from error
+        try:
+            return cls(folder, lock, state=state, bounds=(segment_bytes, segment_s))
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def __enter__(self) -> "Spool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def durable(self) -> int:
+        """Number of the last record that is on the disk."""
+        return self._durable
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not on the disk yet."""
+        return self._next - 1 - self._durable
+
+    def append(self, records: Iterable[Record], *, may_roll: bool = True) -> int:
+        """Take records, and return the number of the last one; `flush` brings them to the disk.
+
+        Where `may_roll` is false no new segment begins with them: then `state` is not called from this thread.
+        """
+        with self._lock:
+            if may_roll and self._is_due():
+                state = self._state()
+                self._rolls.append(self._next)
+                self._size = 0
+                if state:
+                    self._pending.append(Record(time.time_ns(), payload=state, kind=STATE))
+                    self._next += 1
+            before = len(self._pending)
+            self._pending.extend(records)
+            self._next += len(self._pending) - before
+            self._size += sum(len(record.payload) for record in self._pending[before:])
+            return self._next - 1
+
+    def _is_due(self) -> bool:
+        if self._rolls or self._next == 1:
+            return False
+        return self._size >= self._bounds[0] or time.monotonic() - self._made >= self._bounds[1]
+
+    def flush(self) -> int:
+        """Bring all records to the disk, in one go, and return the number of the last one.
+
+        Raises
+        ------
+        NotWritten
+            That failed; the records are kept, and the next call tries again.
+        """
+        with self._writing:
+            with self._lock:
+                records, self._pending = self._pending, []
+                rolls, self._rolls = self._rolls, []
+            if not records:
+                return self._durable
+            first = self._durable + 1
+            try:
+                cut = rolls[0] - first if rolls else 0
+                if cut:
+                    self._write(records[:cut], first)
+                if rolls:
+                    self._finish_segment()
+                self._write(records[cut:], first + cut)
+            except OSError as error:
+                kept = self._durable + 1 - first
+                with self._lock:
+                    self._pending = records[kept:] + self._pending
+                    self._rolls = ([rolls[0]] if rolls and self._file is not None else []) + self._rolls
+                reason = error.strerror or str(error)
+                message = (
+                    f"the spool in {self.folder} cannot be written: {reason}; {len(records) - kept} records wait, "
+                    "make room on the disk"
+                )
+                raise NotWritten(error.errno, message) from error
+            return self._durable
+
+    def close(self) -> None:
+        """Flush, and let go of the spool."""
+        try:
+            self.flush()
+        finally:
+            self._finish_segment()
+            os.close(self._mark)
+            os.close(self._lock_file)
+
+    def _write(self, records: Sequence[Record], first: int) -> None:
+        """Append records to the segment, or to a new one, and synchronise it; as a whole, or not at all."""
+        data = b"".join(_framed(records, first))
+        if self._file is None:
+            self._make_segment(data, first)
+        else:
+            if self._torn:
+                os.ftruncate(self._file, self._end)
+            self._torn = True
+            _write_all(self._file, data, self._end)
+            _synchronise_data(self._file)
+            self._end, self._torn = self._end + len(data), False
+        self._durable = first + len(records) - 1
+        self._tell()
+
+    def _make_segment(self, data: bytes, first: int) -> None:
+        # Under its name a segment has its first frame: so there is never an empty one, whose predecessor with the state
+        # of the receiver might have been retired.
+        path = self.folder / segment_name(first)
+        partial = path.with_suffix(_PARTIAL)
+        made = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            _write_all(made, data, 0)
+            os.fsync(made)
+            partial.replace(path)
+            _synchronise(self.folder)
+        except OSError:
+            os.close(made)
+            partial.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            raise
+        self._file, self._end, self._made = made, len(data), time.monotonic()
+
+    def _finish_segment(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _tell(self) -> None:
+        """Tell readers how far they may read, after it is on the disk."""
+        mark = _MARK.pack(_MAGIC, self._durable)
+        os.pwrite(self._mark, mark + _CHECK.pack(zlib.crc32(mark)), 0)
+
+    def _recover(self) -> int:
+        """Open the last segment behind its last whole frame, and return the number of the last record."""
+        for partial in self.folder.glob(f"*{_PARTIAL}"):
+            partial.unlink()
+        known = segments(self.folder)
+        if not known:
+            return _marked(self.folder) or 0
+        first, path = known[-1]
+        last, stop = first - 1, 0
+        buffer = _mapped(path)
+        for frame in _frames_in(buffer):
+            if zlib.crc32(buffer[frame.body : frame.stop]) != frame.check or frame.first != last + 1:
+                break
+            last, stop = frame.last, frame.stop
+        promised = _marked(self.folder) or 0
+        if promised > last:
+            message = (
+                f"{path} is damaged at byte {stop}: records {last + 1} to {promised} had been on the disk; restore the "
+                f"file from a copy, or remove {self.folder / _MARK_NAME} to go on without them"
+            )
+            raise Damaged(message)
+        self._file = os.open(path, os.O_RDWR)
+        os.ftruncate(self._file, stop)
+        os.fsync(self._file)
+        _synchronise(self.folder)
+        self._end = self._size = stop
+        return last
+
+
+def _framed(records: Sequence[Record], first: int) -> Iterator[bytes]:
+    """Yield the bytes of frames; no header of a file is parted from its lines."""
+    start = size = 0
+    for place, record in enumerate(records):
+        size += len(record.payload)
+        whole = record.kind != HEADER and (size >= FRAME_BYTES or place - start >= 65_535)
+        if whole or place == len(records) - 1:
+            yield _frame(records[start : place + 1], first + start)
+            start, size = place + 1, 0
+
+
+def _frame(records: Sequence[Record], first: int) -> bytes:
+    arrival, feed, origin, payload, place, kind = zip(*records, strict=True)
+    columns = [
+        pa.array(range(first, first + len(records)), pa.int64()),
+        pa.array(arrival, pa.int64()),
+        pa.array(feed, pa.string()),
+        pa.array(origin, pa.string()),
+        pa.array(place, pa.int64()),
+        pa.array(kind, pa.int8()),
+        pa.array(payload, pa.binary()),
+    ]
+    body = pa.RecordBatch.from_arrays(columns, schema=_STORED).serialize().to_pybytes()
+    header = _HEADER.pack(_MAGIC, first, len(records), len(body), zlib.crc32(body))
+    return header + _CHECK.pack(zlib.crc32(header)) + body
+
+
+_synchronise_data: Final = getattr(os, "fdatasync", os.fsync)
+
+
+def _write_all(file: int, data: bytes, offset: int) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(file, memoryview(data)[done:], offset + done)
+
+
+def _synchronise(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _mapped(path: Path) -> memoryview:
+    if not path.stat().st_size:
+        return memoryview(b"")
+    with pa.memory_map(str(path)) as mapped:
+        return memoryview(mapped.read_buffer())
+
+
+def _frames_in(buffer: memoryview) -> Iterator[_Frame]:
+    """Yield the frames of a segment up to the first that is not whole; their bodies are not looked into."""
+    offset = 0
+    while offset + _HEADER_BYTES <= len(buffer):
+        magic, first, count, length, check = _HEADER.unpack_from(buffer, offset)
+        (header_check,) = _CHECK.unpack_from(buffer, offset + _HEADER.size)
+        if magic != _MAGIC or header_check != zlib.crc32(buffer[offset : offset + _HEADER.size]):
+            return
+        frame = _Frame(offset, first, count, length, check)
+        if frame.stop > len(buffer):
+            return
+        yield frame
+        offset = frame.stop
+
+
+def _marked(folder: Path) -> int | None:
+    try:
+        content = (folder / _MARK_NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(content) != _MARK.size + _CHECK.size or _CHECK.unpack_from(content, _MARK.size)[0] != zlib.crc32(
+        content[: _MARK.size]
+    ):
+        return None
+    magic, last = _MARK.unpack_from(content)
+    return int(last) if magic == _MAGIC else None
+
+
+def durable(folder: Path) -> int:
+    """Return the number of the last record that is on the disk, 0 where there is none; cheap enough to be polled.
+
+    After a power failure it may be less than it was, until the spool is opened for writing again.
+    """
+    marked = _marked(folder)
+    if marked is not None:
+        return marked
+    last = 0
+    for first, path in segments(folder)[-1:]:
+        last = first - 1
+        buffer = _mapped(path)
+        for frame in _frames_in(buffer):
+            if zlib.crc32(buffer[frame.body : frame.stop]) != frame.check:
+                break
+            last = frame.last
+    return last
+
+
+def frames(folder: Path, after: int, upto: int, *, batch_bytes: int = FRAME_BYTES) -> Iterator[pa.RecordBatch]:
+    """Yield the records with after < seq <= upto in order, in batches of `SCHEMA` of about `batch_bytes` [bytes].
+
+    Raises
+    ------
+    hypergrid.errors.NotFound
+        They have been retired, or are not on the disk yet.
+    Damaged
+        They cannot be read any more.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for path, buffer, frame in _located(folder, after, upto):
+        body = buffer[frame.body : frame.stop]
+        if zlib.crc32(body) != frame.check:
+            message = f"{path} is damaged at byte {frame.offset}; restore it from a copy"
+            raise Damaged(message)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(body), _STORED)
+        start = max(0, after + 1 - frame.first)
+        held.append(batch.slice(start, min(frame.count, upto + 1 - frame.first) - start))
+        size += frame.length
+        if size >= batch_bytes:
+            yield _joined(held)
+            held, size = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    whole = pa.concat_batches(batches)
+    columns = whole.columns
+    columns[2] = columns[2].dictionary_encode()
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def spans(folder: Path, after: int, upto: int, pieces: int) -> list[tuple[int, int]]:
+    """Cut the records with after < seq <= upto into at most `pieces` ranges (after, upto) of about as many bytes.
+
+    Between two ranges lies the end of a frame, so that each has the headers of its files' lines. Errors as in `frames`.
+    """
+    found = [(frame.last, frame.length) for _, _, frame in _located(folder, after, upto)]
+    ranges: list[tuple[int, int]] = []
+    total, done = sum(length for _, length in found), 0
+    for last, length in found:
+        done += length
+        if done * pieces >= total * (len(ranges) + 1):
+            end = min(last, upto)
+            ranges.append((ranges[-1][1] if ranges else after, end))
+    return ranges
+
+
+def reach(folder: Path, after: int, *, most_bytes: int, most_records: int = sys.maxsize) -> int:
+    """Return up to which record, at the end of a frame, one may go from `after` within the bounds.
+
+    It is one frame at least, and `after` where there is nothing more. Errors as in `frames`.
+    """
+    upto, size = after, 0
+    for _, _, frame in _located(folder, after, durable(folder)):
+        size += frame.length
+        if upto > after and (size > most_bytes or frame.last - after > most_records):
+            break
+        upto = frame.last
+    return upto
+
+
+def _located(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, memoryview, _Frame]]:
+    """Yield the frames that have records with after < seq <= upto."""
+    if upto <= after:
+        return
+    known = segments(folder)
+    if known and known[0][0] > after + 1:
+        message = f"the spool in {folder} begins with record {known[0][0]}; those from {after + 1} on were retired"
+        raise NotFound(message)
+    reached = after
+    for place, (first, path) in enumerate(known):
+        if first > upto:
+            break
+        if place + 1 < len(known) and known[place + 1][0] <= after + 1:
+            continue
+        buffer = _mapped(path)
+        for frame in _frames_in(buffer):
+            if frame.last <= reached:
+                continue
+            if frame.first > reached + 1:
+                break
+            yield path, buffer, frame
+            reached = frame.last
+            if reached >= upto:
+                return
+    if durable(folder) >= upto:
+        message = f"the spool in {folder} is damaged: record {reached + 1} cannot be found; restore it from a copy"
+        raise Damaged(message)
+    message = f"the spool in {folder} has no record {reached + 1} yet; ask for those up to {durable(folder)}"
+    raise NotFound(message)
+
+
+def retire(folder: Path, upto: int, keep: Callable[[Path, int, int], None]) -> list[tuple[int, int]]:
+    """Remove segments whose records are all <= upto, each after `keep(path, first, last)` has returned.
+
+    The last segment stays, as it is written to. `keep` may be called again for a segment, after a crash between it and
+    the removal; it must do nothing new then. Returns the first and last records of what was removed.
+    """
+    known = segments(folder)
+    gone = []
+    for (first, path), (following, _) in zip(known[:-1], known[1:], strict=True):
+        if following - 1 > upto:
+            break
+        keep(path, first, following - 1)
+        path.unlink()
+        _synchronise(folder)
+        gone.append((first, following - 1))
+    return gone

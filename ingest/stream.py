@@ -1,0 +1,402 @@
+"""The stream of an archive: what arrives is received into the spool, and followed from there by Spark."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
+from hypergrid.store import Archive
+from hypergrid.store.lock import exclusive, is_free
+from hypergrid.times import SECOND_NS, format_instant
+from ingest.deployed import deploy, deployments, reading
+from ingest.grouped import GroupBatch
+from ingest.job import RAW
+from ingest.mapping import load
+from ingest.sources import receiver
+from ingest.sources.raw import sweep
+from ingest.sources.spool import END, Record, Spool, durable
+from ingest.spark.following import Follower, SparkLost
+from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, Committed, Ledger, commit, ledger_of, stream_id
+from ingest.target import check_same, existing, held
+
+JVM: Final = "jvm"
+"""File that tells Spark's process."""
+RESTARTS: Final = 3
+"""How often Spark is started again within `RESTARTS_S`."""
+RESTARTS_S: Final = 600.0
+POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a stream stands."""
+
+    ledger: Ledger
+    readings_per_s: float
+    """Readings let go, over the last batches [1/s]."""
+    last_slice_ns: int | None
+    """End of the last slice that was closed [ns since 1970 UTC]; None: none was."""
+    behind: int
+    """Records of the spool that no batch has had yet."""
+    batches: int
+
+    def describe(self) -> str:
+        """Return it as a line."""
+        closed = "none" if self.last_slice_ns is None else format_instant(self.last_slice_ns)
+        return (
+            f"{self.readings_per_s:,.0f} readings/s, {self.ledger.held:,} held, {self.ledger.late:,} rows late, "
+            f"last slice closed {closed}, {self.behind:,} records behind"
+        )
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """What a run of a stream did."""
+
+    archive: str
+    batches: int
+    """Batches that were taken."""
+    readings: int
+    """Readings that were let go."""
+    ledger: Ledger
+    """Of the stream since it began."""
+    snapshot: str | None
+    """The last snapshot that was committed."""
+    seconds: float
+    restarts: int
+    """How often Spark was started again."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+@dataclass
+class _Progress:
+    """What batches did so far; told by Spark's thread, read by the main one."""
+
+    folder: Path
+    now_ns: Callable[[], int]
+    batches: int = 0
+    readings: int = 0
+    snapshot: str | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    last_slice_ns: int | None = None
+    failure: BaseException | None = None
+    busy: threading.Lock = field(default_factory=threading.Lock)
+    recent: list[tuple[float, int]] = field(default_factory=list)
+
+    def take(self, stream: str, number: int, groups: list[GroupBatch]) -> None:
+        """Commit a batch."""
+        with self.busy:
+            try:
+                deployment = reading(deployments(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
+                archive = Archive.open(self.folder)
+                done = commit(
+                    archive, stream, number, groups, deployment, spool=self.folder / SPOOL, now_ns=self.now_ns()
+                )
+            except BaseException as error:
+                self.failure = error
+                raise
+            self._note(done, groups, deployment.slice_s)
+
+    def _note(self, done: Committed, groups: Sequence[GroupBatch], slice_s: float) -> None:
+        self.batches += 1
+        self.readings += done.readings
+        self.snapshot = done.snapshot or self.snapshot
+        self.ledger = done.ledger
+        closed = [group.counts.last_slice for group in groups if group.counts.slices]
+        if closed:
+            self.last_slice_ns = round((max(closed) + 1) * slice_s * SECOND_NS)
+        self.recent = [*self.recent[-9:], (time.monotonic(), self.readings)]
+
+    def status(self) -> Status:
+        """Return how the stream stands."""
+        rate = 0.0
+        if len(self.recent) > 1:
+            (start, before), (stop, now) = self.recent[0], self.recent[-1]
+            rate = (now - before) / max(1e-9, stop - start)
+        behind = durable(self.folder / SPOOL) - self.ledger.upto
+        return Status(self.ledger, rate, self.last_slice_ns, max(0, behind), self.batches)
+
+
+@dataclass(frozen=True)
+class Following:
+    """How to stream."""
+
+    deployment: Path | None = None
+    """Deployment file; None: the one that the stream has."""
+    watch: Path | None = None
+    """Folder whose files are followed."""
+    mqtt: str | None = None
+    """Address of the broker whose messages are received; None: that of the deployment, if it has one."""
+    trigger_s: float = 10.0
+    """How often a batch begins [s]."""
+    until_idle: bool = False
+    """End when nothing more comes, and close all slices."""
+    batch_bytes: int = 64 << 20
+    """Of a batch at most [bytes]."""
+
+
+def stream(
+    folder: Path,
+    how: Following,
+    *,
+    now_ns: Callable[[], int] = time.time_ns,
+    on_status: Callable[[Status], None] = lambda _: None,
+    on_warning: Callable[[str], None] = lambda _: None,
+    stopping: threading.Event | None = None,
+) -> StreamReport:
+    """Stream into an archive, which is made where there is none, until told to stop, or until nothing more comes.
+
+    What is held when it stops is held when it starts again. A process that is killed loses nothing.
+
+    Parameters
+    ----------
+    now_ns
+        Gives the present [ns since 1970 UTC].
+    on_status
+        Is told how it stands, several times a second.
+    stopping
+        Set by whoever wants it to stop.
+
+    Raises
+    ------
+    ArchiveConflict
+        Another stream writes into the archive, or it is of another network.
+    InvalidDeployment, NotFound
+        There is no deployment that can be used.
+    HyperGridError
+        Spark ended again and again, or a reading is lost.
+    """
+    begun = time.monotonic()
+    stopping = stopping or threading.Event()
+    with ExitStack() as stack:
+        _make(folder, how, now_ns())
+        stack.enter_context(_alone(folder))
+        sweep(folder / RAW)
+        progress = _Progress(folder, now_ns, ledger=_known(folder))
+        run = _Run(folder, how, progress, stopping, on_status, on_warning)
+        stack.callback(run.end)
+        run.deploy()
+        if run.receives:
+            stack.enter_context(run.receiving())
+        if run.receives or not how.until_idle:
+            run.follow(how.trigger_s)
+        if how.until_idle and not stopping.is_set():
+            with Spool.open(folder / SPOOL) as spool:
+                spool.append([Record(now_ns(), kind=END)])
+            run.follow(None)
+    seconds = time.monotonic() - begun
+    return StreamReport(
+        str(folder), progress.batches, progress.readings, progress.ledger, progress.snapshot, seconds, len(run.restarts)
+    )
+
+
+def _make(folder: Path, how: Following, now_ns: int) -> None:
+    """Make the archive where there is none."""
+    found = deployments(folder / STREAM / DEPLOYMENTS)
+    if how.deployment is None and not found:
+        message = f"a stream into {folder} needs --deployment FILE, which says what comes and what it is"
+        raise NotFound(message)
+    described = found[-1].deployment if how.deployment is None else load(how.deployment)
+    archive = existing(folder)
+    if archive is None:
+        with held(folder, described, now_ns=now_ns, on_wait=lambda: None):
+            return
+    check_same(archive, described)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the one stream of an archive; what is left of one that was killed is ended first."""
+    lock = folder / STREAM / "lock"
+    lock.parent.mkdir(exist_ok=True)
+    if not is_free(lock):
+        message = f"another stream writes into {folder}; end it first, or use another archive"
+        raise ArchiveConflict(message)
+    with exclusive(lock):
+        # Spark's own process may outlive a killed parent for a moment, and must not touch the checkpoint any more.
+        _end_jvm(folder / STREAM / JVM)
+        yield
+
+
+def _started(pid: int) -> str | None:
+    """Return what tells a process from another of its number; None where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _end_jvm(note: Path) -> None:
+    with suppress(OSError, ValueError):
+        pid, started = note.read_text().split()
+        while _started(int(pid)) == started:
+            os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.05)
+
+
+def _known(folder: Path) -> Ledger:
+    metadata = folder / STREAM / CHECKPOINT
+    if not (metadata / "metadata").is_file():
+        return Ledger()
+    return ledger_of(Archive.open(folder), stream_id(metadata))
+
+
+@dataclass
+class _Run:
+    """A stream at work."""
+
+    folder: Path
+    how: Following
+    progress: _Progress
+    stopping: threading.Event
+    on_status: Callable[[Status], None]
+    on_warning: Callable[[str], None]
+    restarts: list[float] = field(default_factory=list)
+    _receiver: "subprocess.Popen[bytes] | None" = None
+    _seen: tuple[int, int] | None = None
+    _follower: Follower = field(default_factory=Follower)
+
+    def deploy(self) -> bool:
+        """Take the deployment file as it is now; return whether it changed."""
+        if self.how.deployment is None:
+            return False
+        self._seen = _stamp(self.how.deployment)
+        journal = self.folder / STREAM / DEPLOYMENTS
+        return deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1)
+
+    def _is_changed(self) -> bool:
+        """Return whether the deployment file is another one, and can be used."""
+        path = self.how.deployment
+        if path is None or (stamp := _stamp(path)) == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            check_same(Archive.open(self.folder), load(path))
+        except HyperGridError as error:
+            self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
+            return False
+        return path.read_text(encoding="utf-8-sig") != deployments(self.folder / STREAM / DEPLOYMENTS)[-1].text
+
+    @property
+    def receives(self) -> bool:
+        """Whether anything is received; else only the spool is followed."""
+        broker = deployments(self.folder / STREAM / DEPLOYMENTS)[-1].deployment.broker
+        return self.how.watch is not None or self.how.mqtt is not None or broker is not None
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """Receive into the spool meanwhile."""
+        self._receive()
+        try:
+            yield
+        finally:
+            self._stop_receiving()
+
+    def _receive(self) -> None:
+        how, deployed = self.how, deployments(self.folder / STREAM / DEPLOYMENTS)[-1]
+        words = receiver.command(
+            self.folder, how.deployment or deployed.path, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle
+        )
+        self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+
+    def _stop_receiving(self) -> None:
+        if self._receiver is not None and self._receiver.poll() is None:
+            self._receiver.terminate()
+            try:
+                self._receiver.wait(timeout=30.0)
+            except subprocess.TimeoutExpired:
+                self._receiver.kill()
+                self._receiver.wait()
+
+    def _is_received(self) -> bool:
+        """Return whether the receiver is done; one that died is started again."""
+        if self._receiver is None or (code := self._receiver.poll()) is None:
+            return False
+        if code == 0 and self.how.until_idle:
+            return True
+        if code == receiver.USED_WRONGLY:
+            message = "the receiver cannot work as it was told; see its message above"
+            raise HyperGridError(message)
+        self.on_warning(f"the receiver ended with status {code}; it is started again")
+        self.stopping.wait(1.0)
+        self._receive()
+        return False
+
+    def follow(self, trigger_s: float | None) -> None:
+        """Follow the spool until told to stop, or until the receiver is done; without a trigger, to its end."""
+        while not self.stopping.is_set():
+            try:
+                if self._followed(trigger_s):
+                    return
+            except SparkLost as lost:
+                self._note_loss(lost)
+                continue
+            self._stop_receiving()
+            self.deploy()
+            self.on_warning("the deployment changed; what comes from now on is read by it")
+            if self.receives:
+                self._receive()
+
+    def _followed(self, trigger_s: float | None) -> bool:
+        """Follow with one query; return whether that is all, False where the deployment changed."""
+        progress, follower = self.progress, self._follower
+        follower.begin(self.folder, progress.take, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
+        (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_started(follower.pid or 0)}")
+        while True:
+            if not self._is_active():
+                self.on_status(progress.status())
+                return True
+            changed = trigger_s is not None and self._is_changed()
+            received = trigger_s is not None and self._is_received()
+            if changed or received or self.stopping.is_set():
+                # A commit that is under way is waited for; without this it would be done again.
+                with progress.busy:
+                    follower.stop()
+                self.on_status(progress.status())
+                return not changed
+            self.on_status(progress.status())
+            self.stopping.wait(POLL_S)
+
+    def _is_active(self) -> bool:
+        try:
+            return self._follower.is_active()
+        except SparkLost:
+            raise
+        except HyperGridError:
+            # What failed here says more than what Spark makes of it.
+            if self.progress.failure is not None:
+                raise self.progress.failure from None
+            raise
+
+    def _note_loss(self, lost: SparkLost) -> None:
+        now = time.monotonic()
+        self.restarts.append(now)
+        self._follower.end()
+        self.progress.failure = None
+        if len([one for one in self.restarts if now - one < RESTARTS_S]) > RESTARTS:
+            message = f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again"
+            raise HyperGridError(message) from lost
+        self.on_warning(f"{lost}; it is started again")
+
+    def end(self) -> None:
+        """End Spark."""
+        self._follower.end()
+        (self.folder / STREAM / JVM).unlink(missing_ok=True)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,260 @@
+"""What a stream lets go into the archive: one commit a batch, with what the stream says of itself."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import HyperGridError
+from hypergrid.flags import MISSING
+from hypergrid.store import Archive, Conservation, FileEntry, Writer
+from hypergrid.streams.elements import Readings, Series
+from hypergrid.units import Variable, convert
+from ingest.arrived import Arrived
+from ingest.assemble import series_of, stations_of
+from ingest.grouped import GroupBatch, Tally
+from ingest.job import RAW
+from ingest.judging import Inspector
+from ingest.mapping import Deployment
+from ingest.parsers.told import Told
+from ingest.sources.raw import hash_of, keep
+from ingest.sources.spool import retire, segments
+from ingest.telling import placed_stations
+
+SPOOL: Final = "spool"
+STREAM: Final = "stream"
+"""Folders of an archive: what arrived, and what a stream has to remember;"""
+CHECKPOINT: Final = "checkpoint"
+DEPLOYMENTS: Final = "deployments"
+"""which is Spark's, and the deployments over time."""
+
+
+def stream_id(checkpoint: Path) -> str:
+    """Return the id of a stream, which lives as long as its checkpoint."""
+    return str(json.loads((checkpoint / "metadata").read_text())["id"])
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What became of all readings of a stream: came == stored + superseded + duplicates + rejected + held."""
+
+    came: int = 0
+    """Readings that came, those of rejected rows included."""
+    stored: int = 0
+    """In the archive, and not superseded."""
+    superseded: int = 0
+    """In the archive, where another replaced them, or the other way round."""
+    duplicates: int = 0
+    """That were there already, value by value."""
+    rejected: int = 0
+    held: int = 0
+    """That wait for their slice to close."""
+    repeated: int = 0
+    """Duplicates that the archive told."""
+    late: int = 0
+    """Rows that came when their slice was closed, and are among those stored or superseded."""
+    slices: int = 0
+    """Slices that were closed."""
+    upto: int = 0
+    """The last record of the spool that is accounted for."""
+
+    @property
+    def balance(self) -> int:
+        """What is not accounted for; 0."""
+        return self.came - self.stored - self.superseded - self.duplicates - self.rejected - self.held
+
+    def describe(self) -> str:
+        """Return it as a line."""
+        return (
+            f"{self.came:,} readings came = {self.stored:,} in the archive + {self.superseded:,} superseded + "
+            f"{self.rejected:,} rejected + {self.duplicates:,} duplicates + {self.held:,} held"
+        )
+
+
+def ledger_of(archive: Archive, stream: str) -> Ledger:
+    """Return what a stream said last of itself."""
+    told: Mapping[str, object] = archive.streams.get(stream, {})
+    return Ledger(**{key: int(value) for key, value in told.items() if key in Ledger.__dataclass_fields__})  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit of a stream did."""
+
+    ledger: Ledger
+    snapshot: str | None
+    """None where nothing changed, or the batch had been committed before."""
+    readings: int
+    """Readings that were let go."""
+
+
+def commit(
+    archive: Archive,
+    stream: str,
+    batch: int,
+    groups: Sequence[GroupBatch],
+    deployment: Deployment,
+    *,
+    spool: Path,
+    now_ns: int,
+) -> Committed:
+    """Bring a batch into the archive, once; spool segments that are done become raw copies.
+
+    Raises
+    ------
+    HyperGridError
+        A reading is lost, or counted twice: a defect of this program; nothing was committed.
+    """
+    done = min(group.after for group in groups)
+    archive = archive.latest()
+    entries = _segments_done(spool, done, groups, archive, deployment, now_ns)
+    name = f"stream {stream} {batch}"
+    rows = sum(len(group.let_go.rows) for group in groups)
+    with archive.commit(batch=name, message=f"stream: {rows:,} rows of batch {batch}", now_ns=now_ns) as writer:
+        # What was committed while this waited for its turn.
+        archive = archive.latest()
+        ledger = ledger_of(archive, stream)
+        if not writer.already_committed:
+            went = _store(writer, groups, deployment, archive)
+            ledger = _balanced(ledger, went, groups)
+            writer.rejects([reject for group in groups for reject in group.rejects])
+            writer.files(entries)
+            writer.streamed(stream, asdict(ledger))
+    retire(spool, done, lambda *_: None)
+    return Committed(ledger, writer.snapshot, sum(group.let_go.rows.readings for group in groups))
+
+
+def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch]) -> Ledger:
+    counts = [group.counts for group in groups]
+    rejected = sum(group.rejected for group in groups)
+    repeated = before.repeated + went.duplicates
+    ledger = Ledger(
+        came=sum(one.readings for one in counts) + rejected,
+        stored=before.stored + went.stored + went.side,
+        superseded=before.superseded + went.superseded,
+        duplicates=repeated + sum(one.duplicates for one in counts),
+        rejected=rejected,
+        held=sum(group.held_readings for group in groups),
+        repeated=repeated,
+        late=sum(one.late for one in counts),
+        slices=sum(one.slices for one in counts),
+        upto=max(group.upto for group in groups),
+    )
+    if ledger.balance:
+        message = f"{ledger.describe()}: {ledger.balance} too few; nothing was committed; please report this"
+        raise HyperGridError(message)
+    return ledger
+
+
+def _store(writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive) -> Conservation:
+    """Judge and write what was let go."""
+    described = _described(groups, deployment, archive)
+    parts = [_by_variable(group.let_go.rows) for group in groups]
+    names = dict.fromkeys(name for part in parts for name in part)
+    variables = {name: described.variable(name) for name in names}
+    writer.variables(variables.values())
+    present = {station for group in groups for _, station in _present(group.let_go.rows)}
+    stations = stations_of(present, described, known=archive.stations)
+    writer.stations(stations)
+    known = {**archive.stations, **{station.id: station for station in stations}}
+    inspector = Inspector(described.quality, known, described.slice_s)
+    inspector.keep(writer, variables)
+
+    def coming(name: str) -> Readings | None:
+        found = [part[name] for part in parts if name in part]
+        return _readings(found, variables[name]) if found else None
+
+    total = Conservation()
+    for name, variable in variables.items():
+        readings = coming(name)
+        assert readings is not None
+        total += inspector.store(writer, variable, readings, coming)
+    return total
+
+
+def _described(groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive) -> Deployment:
+    """Return the deployment with what came told of variables and stations."""
+    found = {variable.name: variable for variable in deployment.variables}
+    for variable in (variable for group in groups for variable in group.variables):
+        found.setdefault(variable.name, archive.variables.get(variable.name, variable))
+    told = Told(stations=tuple(station for group in groups for station in group.stations))
+    stations = placed_stations([told], deployment.stations, archive.stations)
+    return replace(deployment, variables=tuple(found.values()), stations=stations)
+
+
+def _present(rows: Arrived) -> set[tuple[str, str]]:
+    return {rows.origins[number] for number in np.unique(rows.origin).tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Some:
+    """The readings of one variable among rows."""
+
+    rows: Arrived
+    reading: NDArray[np.intp]
+    """Which of the rows' readings, shape (k,)."""
+    row: NDArray[np.intp]
+    """Which row each is of, shape (k,)."""
+
+
+def _by_variable(rows: Arrived) -> dict[str, _Some]:
+    row = np.repeat(np.arange(len(rows)), rows.sizes)
+    names = [column.variable for _, column in rows.columns]
+    found = {}
+    for name in dict.fromkeys(names):
+        mine = np.array([one == name for one in names])[rows.column]
+        if mine.any():
+            reading = np.flatnonzero(mine)
+            found[name] = _Some(rows, reading, row[reading])
+    return found
+
+
+def _readings(parts: Sequence[_Some], variable: Variable) -> Readings:
+    """Return readings of a variable in the order in which they arrived, in its unit."""
+    series: dict[Series, int] = {}
+    found = []
+    for part in parts:
+        rows, column = part.rows, part.rows.column[part.reading]
+        pair = column.astype(np.int64) * len(rows.origins) + rows.origin[part.row]
+        pairs, which = np.unique(pair, return_inverse=True)
+        index = np.empty(len(pairs), np.int32)
+        for place, (number, origin) in enumerate(zip(*divmod(pairs, len(rows.origins)), strict=True)):
+            (feed, station), (_, described) = rows.origins[int(origin)], rows.columns[int(number)]
+            index[place] = series.setdefault(series_of(feed, described, station), len(series))
+        value = rows.value[part.reading]
+        for number in np.unique(column).tolist():
+            mine = column == number
+            value[mine] = convert(value[mine], rows.columns[number][1].unit, variable.unit)
+        flag = np.where(np.isnan(value), MISSING, rows.flag[part.reading]).astype(np.uint8)
+        found.append((index[which], rows.time_ns[part.row], value, flag, rows.arrival_ns[part.row]))
+    index, time_ns, value, flag, arrival_ns = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Readings(tuple(series), index, time_ns, value, flag, arrival_ns)
+
+
+def _segments_done(
+    spool: Path, done: int, groups: Sequence[GroupBatch], archive: Archive, deployment: Deployment, now_ns: int
+) -> list[FileEntry]:
+    """Keep a raw copy of each segment whose last record was committed before, and return its entry in the ledger."""
+    listed = segments(spool)
+    finished = [path for (_, path), (after, _) in zip(listed[:-1], listed[1:], strict=True) if after <= done + 1]
+    if not finished:
+        return []
+    known = {entry.sha256 for entry in archive.files()}
+    tally: Tally = {}
+    for group in groups:
+        for first, counts in group.finished.items():
+            tally[first] = [a + b for a, b in zip(tally.get(first, [0, 0, 0]), counts, strict=True)]
+    entries = []
+    for path in finished:
+        size_bytes = path.stat().st_size
+        sha256 = hash_of(path, size_bytes)
+        if sha256 not in known:
+            keep(path, archive.path / RAW, sha256=sha256, size_bytes=size_bytes)
+            rows, readings, rejects = tally.get(int(path.stem.partition("-")[2]), [0, 0, 0])
+            name = f"spool/{path.name}"
+            entries.append(FileEntry(name, sha256, size_bytes, rows, readings, rejects, now_ns, deployment.token()))
+    return entries

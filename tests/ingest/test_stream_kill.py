@@ -1,0 +1,69 @@
+"""kill -9 of a stream, of Spark's process, or of both, at any moment: the archive is that of an undisturbed run."""
+
+import random
+import time
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from hypergrid.store import Archive
+from ingest.job import ingest
+from ingest.mapping import load
+from ingest.sources.spool import durable
+from ingest.target import held
+from tests.ingest.streamed import SAMPLE, Streaming, everything, messages, write_deployment, write_spool
+
+STATIONS = ("1", "3", "6", "9", "13", "21")
+BATCH_BYTES = 60_000
+What = Literal["python", "spark", "both"]
+
+
+def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float) -> None:
+    """Kill after so many batches and seconds more, again and again; let it end, and compare with a batch ingest."""
+    sent = messages(STATIONS, until_h=until_h)
+    (folder / "files").mkdir()
+    (folder / "files" / "all.jsonl").write_bytes(b"".join(one.payload + b"\n" for one in sent))
+    (folder / "files" / "arrivals.csv").write_bytes((SAMPLE / "arrivals.csv").read_bytes())
+    write_deployment(folder / "files", arrivals=True)
+    ingest([folder / "files"], folder / "expected", now_ns=1, engine="inprocess")
+    deployment, archive = write_deployment(folder, arrivals=False), folder / "archive"
+    with held(archive, load(deployment), now_ns=1, on_wait=lambda: None):
+        pass
+    write_spool(archive / "spool", sent, segment_bytes=150_000)
+    lost = 0
+    for what, batches, after_s in kills:
+        streaming = Streaming(archive, deployment, batch_bytes=BATCH_BYTES)
+        if streaming.until(batches):
+            time.sleep(after_s)
+            if what != "python":
+                streaming.kill_spark()
+            if what != "spark":
+                streaming.kill()
+                lost += 1
+                continue
+        assert streaming.end() == 0
+    last = Streaming(archive, deployment, batch_bytes=BATCH_BYTES)
+    assert last.end() == 0
+    assert last.last.startswith("done")
+    assert everything(archive) == everything(folder / "expected")
+    opened = Archive.open(archive)
+    (ledger,) = opened.streams.values()
+    assert (ledger["came"], ledger["held"]) == (9 * len(sent), 0)
+    assert ledger["upto"] == durable(archive / "spool")
+    # Segments that are done are raw copies with an entry, once each.
+    names = [entry.name for entry in opened.files()]
+    assert len(names) == len(set(names)) >= 2
+    assert list(opened.check(deep=True)) == []
+
+
+def test_kills_of_python_of_spark_and_of_both(tmp_path: Path) -> None:
+    prove(tmp_path, [("python", 2, 0.3), ("spark", 2, 0.5), ("both", 1, 0.1)], until_h=8.0)
+
+
+@pytest.mark.soak
+def test_fifty_random_kills(tmp_path: Path) -> None:
+    chosen = random.Random(2007)
+    kinds: tuple[What, ...] = ("python", "spark", "both")
+    kills = [(chosen.choice(kinds), chosen.randrange(0, 3), chosen.random() * 1.5) for _ in range(50)]
+    prove(tmp_path, kills, until_h=24.0)
