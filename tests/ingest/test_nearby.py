@@ -297,6 +297,26 @@ def test_a_spike_at_the_joint_is_one_when_the_next_minute_came(stocks: _Stocks, 
     assert _named(tests) == {"rate_of_change": [69]}
 
 
+def test_a_step_that_is_seen_once_a_spike_is_none_is_told(stocks: _Stocks, nearby_alone: None) -> None:
+    value = 8.0 + np.arange(100) / 100.0
+    value[50] = 30.0
+    stock = stocks(_default(buddy_check=None, flat_line=None))
+    _, tests = stock.store(_minutes(value))
+    assert _named(tests) == {"spike": [50]}
+    _, tests = stock.store(_minutes(np.array([30.0]), first=49))
+    assert _named(tests) == {"rate_of_change": [49, 51]}
+
+
+def test_what_creeps_within_the_tolerance_is_followed_to_where_it_began(stocks: _Stocks, nearby_alone: None) -> None:
+    value = np.r_[np.arange(100) / 10.0, 20.0 + np.arange(91) / 100.0]
+    creeping = FlatLine(hours=1.5, readings=12, tolerance=1.0)
+    stock = stocks(VariableTests(gross_range=GrossRange(fail=(-50.0, 50.0)), flat_line=creeping))
+    flag, _ = stock.store(_minutes(value[:190]))
+    assert set(flag.tolist()) == {GOOD}
+    _, tests = stock.store(_minutes(value[190:], first=190))
+    assert _named(tests) == {"flat_line": list(range(100, 191))}
+
+
 def test_neighbours_are_asked_where_something_changed_and_nowhere_else(stocks: _Stocks, nearby_alone: None) -> None:
     rng = np.random.default_rng(3)
     buddy = BuddyCheck(least_spread=0.5, neighbours=3, minutes=10)
