@@ -4,6 +4,7 @@ The heavy rooms are imported by the command that needs them, so that `hypergrid 
 """
 
 import importlib
+import inspect
 import json
 import math
 import sys
@@ -44,6 +45,7 @@ from hypergrid.topology import Layer
 from hypergrid.topology.zones import read_into
 from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
+from ingest.reprocess_commands import remap as remap_archive
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
@@ -74,11 +76,17 @@ QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query a
 
 @app.command()
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATHS…", help="Files, and folders with all that is in them.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATHS…", help="Files, and folders with all that is in them.")
+    ] = None,
     archive: Annotated[
         Path | None, typer.Option("--archive", envvar="HYPERGRID_ARCHIVE", help="Folder of the archive.")
     ] = None,
     *,
+    remap: Annotated[
+        Path | None,
+        typer.Option(metavar="ARCHIVE", help="Instead of PATHS: read the raw files of an archive again, and amend it."),
+    ] = None,
     deployment: Annotated[
         Path | None, typer.Option(help="Deployment file (TOML); a deployment.toml in the folder is found by itself.")
     ] = None,
@@ -90,7 +98,18 @@ def ingest(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring station files into an archive, in one commit."""
+    """Bring station files into an archive, in one commit; or, after a mistake in their description, once more."""
+    if remap is not None:
+        if paths or dry_run or strict:
+            message = (
+                "ingest --remap ARCHIVE reads the raw files of the archive: leave PATHS, --dry-run and --strict away"
+            )
+            raise InvalidQuery(message)
+        remap_archive(remap, deployment=deployment, as_json=as_json)
+        return
+    if not paths:
+        message = "ingest needs PATHS, files or folders to bring in; or --remap ARCHIVE"
+        raise InvalidQuery(message)
     if dry_run:
         _dry_run(paths, deployment, write_deployment, as_json=as_json)
         return
@@ -498,6 +517,7 @@ def bench(
     *,
     case: Annotated[str, typer.Option(help="Which of its cases.")] = "all",
     pairs: Annotated[int, typer.Option(min=1, help="Pairs that a median is of.")] = 5,
+    values: Annotated[int | None, typer.Option(min=1, help="Values that the benchmark ingest brings in.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time this program beside its peers (in a checkout, with the development packages)."""
@@ -510,8 +530,12 @@ def bench(
     chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
     if case not in chosen.CASES:
         raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
+    sizes = {} if values is None else {"values": values}
+    if sizes and "values" not in inspect.signature(chosen.measure).parameters:
+        message = f"--values is for the benchmark ingest; {name} has sizes of its own; leave it away"
+        raise InvalidQuery(message)
     with stages(quiet=as_json) as tell:
-        measured = chosen.measure(case, pairs=pairs, tell=tell)
+        measured = chosen.measure(case, pairs=pairs, tell=tell, **sizes)
     if as_json:
         show_json(measured)
     else:

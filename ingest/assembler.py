@@ -7,6 +7,7 @@ the join holds is held here, and nothing else.
 
 import zlib
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
@@ -25,7 +26,7 @@ IDLE_SLICES: Final = 10.0
 """A station that is silent for so many slices is waited for no longer, by default."""
 MOST_STREAMS: Final = 1024
 """Streams that a join takes; where there are more stations, some share one."""
-PUSHED: Final = 1 << 16
+PUSHED: Final = 1 << 12
 """Rows that are joined at once, so that what the join returns stays small."""
 STALLED: Final = 256
 """A station whose clock stands still is waited for no longer after so many rows."""
@@ -99,9 +100,13 @@ class Assembler:
         Length of a slice [s].
     idle_s
         A station that is silent for longer is waited for no longer [s]; None: `IDLE_SLICES` slices.
+    expected
+        Feeds and stations that are waited for from the beginning; others may come at any time.
     """
 
-    def __init__(self, slice_s: float, idle_s: float | None = None) -> None:
+    def __init__(
+        self, slice_s: float, idle_s: float | None = None, *, expected: Iterable[tuple[str, str]] = ()
+    ) -> None:
         self.slice_ns = round(slice_s * SECOND_NS)
         self.idle_s = IDLE_SLICES * slice_s if idle_s is None else idle_s
         self.counts = Counts()
@@ -111,7 +116,7 @@ class Assembler:
         """Readings that were rejected so far, told by whoever parses."""
         self.tally: dict[int, list[int]] = {}
         """What came by segments of the spool that are not done, told by whoever parses."""
-        self._names = Names()
+        self._names = Names({origin: number for number, origin in enumerate(expected)})
         self._sent = _Sent()
         self._held = Arrived.nothing()
         self._numbers = np.empty(0, np.int64)
@@ -119,7 +124,9 @@ class Assembler:
         self._begin()
 
     def _begin(self) -> None:
-        self._join = WoJoin(2, policy="progress", form="assembling", idle_s=self.idle_s)
+        # Who was there, or is expected, is waited for; who is new, not before it speaks.
+        streams = max(2, min(MOST_STREAMS, len(self._names.origins)))
+        self._join = WoJoin(streams, policy="progress", form="assembling", idle_s=self.idle_s)
         self._pushed = 0
 
     def __len__(self) -> int:

@@ -105,5 +105,35 @@ def reprocess(  # noqa: PLR0913 - one option a line
         say(f"warning: {warning}")
 
 
+def remap(archive: Path, *, deployment: Path | None, as_json: bool) -> None:
+    """Read the raw files of an archive again, as `ingest --remap` asks, and tell what that changed."""
+    from ingest.remap import remap as run  # noqa: PLC0415
+    from ingest.remap import stage_here_or_on_spark  # noqa: PLC0415
+
+    with stages(quiet=as_json) as tell:
+        report = run(
+            archive,
+            deployment=deployment,
+            now_ns=time.time_ns(),
+            parse=stage_here_or_on_spark,
+            progress=tell,
+            on_warning=lambda text: None if as_json else say(f"warning: {text}"),
+        )
+    if as_json:
+        show_json(report.to_dict())
+        return
+    columns = ("readings", "how many")
+    told = {
+        "as before": report.same,
+        "with another value": report.replaced,
+        "that were not there": report.added,
+        "withdrawn (a missing value is in their place)": report.withdrawn,
+        "left alone, as others had replaced them": report.kept,
+        "with another flag, beside these": report.revised,
+    }
+    show_table(f"{report.files:,} raw files of {report.archive} read again", columns, told.items())
+    say(f"what was replaced is retained; snapshot {report.snapshot}" if report.snapshot else "nothing was committed")
+
+
 COMMANDS: Final = (reprocess,)
 """What the command line registers."""

@@ -38,10 +38,23 @@ def show_report(report: dict[str, Any]) -> None:
     rows = [(label, report[name]) for name, label in _COUNTS]
     rows += [(f"rejects: {reason}", count) for reason, count in report["rejects"].items()]
     show_table(f"Ingested into {report['archive']} ({report['engine']})", ("what", "count"), rows)
+    show_line(ledger(report))
     show_quality("Quality", report["quality"])
     rejected = sum(report["rejects"].values())
     if rejected:
         say(f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons")
+
+
+def ledger(report: Mapping[str, Any]) -> str:
+    """Return where all readings of a run went, in a line: what an ingest checks before it commits."""
+    went = [
+        (report["stored"], "in the archive"),
+        (report["superseded"], "superseded (retained)"),
+        (report["readings_rejected"], "rejected"),
+        (report["duplicates"], "exact duplicates"),
+    ]
+    parts = " + ".join(f"{count} {where}" for count, where in went)
+    return f"ledger: {report['readings'] + report['readings_rejected']} readings in = {parts}"
 
 
 def show_quality(title: str, by_station: Mapping[str, Mapping[str, int]]) -> None:

@@ -89,6 +89,12 @@ def groups_of(deployment: Deployment) -> tuple[str, ...]:
     return tuple(feed.name for feed in deployment.feeds) if by_feed else (deployment.name,)
 
 
+def expected(deployment: Deployment, group: str) -> tuple[tuple[str, str], ...]:
+    """Return feeds and stations that a group waits for from its beginning: those declared, where one feed has all."""
+    feeds = [feed.name for feed in deployment.feeds]
+    return tuple((feeds[0], station.id) for station in deployment.stations) if len(feeds) == 1 else ()
+
+
 def parse_span(folder: Path, after: int, upto: int, deployment: Deployment) -> list[Piece]:
     """Parse the records of a spool with after < seq <= upto into a piece for each group."""
     found = parse_records(frames(folder, after, upto), deployment)
@@ -189,8 +195,8 @@ class _Reading:
         found.unmapped |= set(parsed.unmapped)
         for bad in parsed.bad:
             number, line = numbered[bad.line - 1]
-            seq, _, origin, place, _ = records[number]
-            _refuse(found, seq, Reject(origin, place + line if place > 0 else 0, bad.column, bad.text, bad.reason))
+            refused, _, origin, place, _ = records[number]
+            _refuse(found, refused, Reject(origin, place + line if place > 0 else 0, bad.column, bad.text, bad.reason))
         if not len(parsed.code) or parsed.line is None:
             return
         record = np.array([number for number, _ in numbered], np.int64)[parsed.line - 1]

@@ -185,7 +185,7 @@ def store(
 
     # Variables side by side, as most of the work is numpy's and the compressor's; the next range is read meanwhile.
     with ThreadPoolExecutor(os.cpu_count()) as variables_at_once, ThreadPoolExecutor(1) as reader:
-        load = partial(_rows, stock, now_ns=now_ns)
+        load = partial(rows_within, stock, now_ns=now_ns)
         ahead = reader.submit(load, cuts[0]) if cuts else None
         for place in range(len(cuts)):
             assert ahead is not None
@@ -216,7 +216,8 @@ def _ahead(readings: Readings, now_ns: int) -> dict[str, int]:
     return found
 
 
-def _rows(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
+def rows_within(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
+    """Return the rows that were staged and are stamped within a window."""
     feeds = {feed.name: feed for feed in stock.deployment.feeds}
     shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in stock.deployment.quality.clock_shift_h}
     pieces = []

@@ -22,7 +22,7 @@ from ingest.mapping import load
 from ingest.sources import receiver
 from ingest.sources.raw import sweep
 from ingest.sources.spool import END, Record, Spool, durable
-from ingest.spark.following import Follower, SparkLost
+from ingest.spark.following import Follower, QueryFailed, SparkLost
 from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, Committed, Ledger, commit, ledger_of, stream_id
 from ingest.target import check_same, existing, held
 
@@ -338,7 +338,7 @@ class _Run:
             try:
                 if self._followed(trigger_s):
                     return
-            except SparkLost as lost:
+            except (SparkLost, QueryFailed) as lost:
                 self._note_loss(lost)
                 continue
             self._stop_receiving()
@@ -370,18 +370,18 @@ class _Run:
     def _is_active(self) -> bool:
         try:
             return self._follower.is_active()
-        except SparkLost:
-            raise
-        except HyperGridError:
+        except QueryFailed:
             # What failed here says more than what Spark makes of it.
             if self.progress.failure is not None:
                 raise self.progress.failure from None
             raise
 
-    def _note_loss(self, lost: SparkLost) -> None:
+    def _note_loss(self, lost: SparkLost | QueryFailed) -> None:
+        """Prepare another start; a busy machine is no failure, as Spark waits but ten seconds for its workers."""
         now = time.monotonic()
         self.restarts.append(now)
-        self._follower.end()
+        if isinstance(lost, SparkLost):
+            self._follower.end()
         self.progress.failure = None
         if len([one for one in self.restarts if now - one < RESTARTS_S]) > RESTARTS:
             message = f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again"

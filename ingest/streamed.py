@@ -123,7 +123,9 @@ def commit(
             ledger = _balanced(ledger, went, groups)
             writer.rejects([reject for group in groups for reject in group.rejects])
             writer.files(entries)
-            writer.streamed(stream, asdict(ledger))
+            # While nothing is let go and nothing refused, nothing is worth a commit.
+            if rows or entries or any(group.rejects for group in groups):
+                writer.streamed(stream, asdict(ledger))
     retire(spool, done, lambda *_: None)
     return Committed(ledger, writer.snapshot, sum(group.let_go.rows.readings for group in groups))
 

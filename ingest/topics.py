@@ -131,6 +131,14 @@ class Broker:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
 
+    def check_files(self) -> None:
+        """Raise `InvalidDeployment` where a file that it names is missing."""
+        for key in ("ca_file", "certificate", "key", "password_file"):
+            path: Path | None = getattr(self, key)
+            if path is not None and not path.is_file():
+                message = f"mqtt.{key} is {str(path)!r}, which is no file; paths begin where the deployment file is"
+                raise InvalidDeployment(message)
+
 
 def address(url: str) -> tuple[str, int, bool]:
     """Return the host, the port, and whether TLS is used, of mqtt://HOST[:PORT] or mqtts://HOST[:PORT].
@@ -159,7 +167,7 @@ def address(url: str) -> tuple[str, int, bool]:
 
 
 def read_broker(table: CheckedTable, *, folder: Path | None) -> Broker:
-    """Read the table [mqtt]; files lie beside the deployment file, in `folder`.
+    """Read the table [mqtt]; paths begin at `folder`, where the deployment file is. Nobody looks yet what is there.
 
     Raises
     ------
@@ -173,10 +181,7 @@ def read_broker(table: CheckedTable, *, folder: Path | None) -> Broker:
     def file(key: str) -> Path | None:
         if not table.has(key):
             return None
-        path = (folder or Path()) / table.text(key)
-        if not path.is_file():
-            table.refuse(key, f"is {str(path)!r}, which is no file")
-        return path
+        return (folder or Path()) / table.text(key)
 
     broker = Broker(
         host,

@@ -358,6 +358,11 @@ class Archive:
         return self._root.files()
 
     @property
+    def described_by(self) -> Mapping[str, str]:
+        """Names, by SHA-256, of raw copies that hold no readings but tell how to read them, oldest first."""
+        return MappingProxyType(self._root.described_by)
+
+    @property
     def streams(self) -> Mapping[str, Mapping[str, object]]:
         """What each stream that wrote into the archive said last of itself, by its id."""
         return MappingProxyType(self._root.streams)

@@ -344,10 +344,11 @@ class Writer:
             self.changed = True
 
     def streamed(self, stream: str, told: Json) -> None:
-        """Remember what a stream says of itself, beside what else this commit changes; alone it changes nothing."""
+        """Remember what a stream says of itself."""
         stored = self._root.streams
         if stored.get(stream) != told:
             self._root.streams = {**stored, stream: told}
+            self.changed = True
 
     def finish(self) -> Json | None:
         """Write what is pending; return the snapshot's metadata, or None where nothing changed."""

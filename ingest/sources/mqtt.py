@@ -73,6 +73,9 @@ class MqttSource:
         Name and topic of each feed.
     tell
         Is told what people should know, in one sentence.
+    recent
+        Number, topic and payload of messages that are in the spool, in the order in which they came: the last
+        `UNNUMBERED` of them.
     before
         Filters that an earlier run asked the broker for; those that no feed has any more are given up.
     environment
@@ -87,6 +90,7 @@ class MqttSource:
         *,
         client_id: str,
         tell: Callable[[str], None],
+        recent: Iterable[tuple[int, str, bytes]] = (),
         before: Iterable[str] = (),
         environment: Mapping[str, str],
     ) -> None:
@@ -95,7 +99,7 @@ class MqttSource:
         self._feeds = tuple(feeds)
         self._asked = frozenset(before)
         self._of: dict[str, str | None] = {}
-        self._recent: dict[int, int] = {}
+        self._recent = {number: hash((topic, payload)) for number, topic, payload in recent}
         self._came: list[Record] = []
         self._came_bytes = 0
         self._answered: list[int] = []
@@ -122,10 +126,6 @@ class MqttSource:
     def filters(self) -> tuple[str, ...]:
         """What the broker is asked for, or was by an earlier run."""
         return tuple(sorted(self._asked | {topic.filter for _, topic in self._feeds}))
-
-    def remember(self, number: int, topic: str, payload: bytes) -> None:
-        """Take note of a message that is in the spool, in the order in which they came."""
-        self._recent[number] = hash((topic, payload))
 
     # Only the thread runs what follows.
 
@@ -326,7 +326,7 @@ class MqttSource:
         for record in self._came:
             # Not before it is in the spool: what is known is acknowledged when it comes again.
             if record.place > -UNNUMBERED:
-                self.remember(-record.place, record.origin, record.payload)
+                self._recent[-record.place] = hash((record.origin, record.payload))
         refused = sum(record.kind == REFUSED for record in self._came)
         full = False
         while True:

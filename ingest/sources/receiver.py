@@ -14,12 +14,14 @@ import sys
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidDeployment
@@ -42,6 +44,7 @@ LOCK_S: Final = 15.0
 USED_WRONGLY: Final = 2
 """Status of a process that cannot work as it was told."""
 _SHARE_OF_POLLING: Final = 5
+_OF_FILES: Final = (MESSAGE, HEADER, STATE, REFUSED)
 _CLIENT_ID: Final = "client-id"
 
 
@@ -91,6 +94,8 @@ def sources(deployment: Deployment, *, watch: Path | None, mqtt: str | None) -> 
             message = f"{name}: no feed has a topic, so nothing is asked of {broker.url}; give a [[feed]] its `topic`"
             raise InvalidDeployment(message)
         broker = None
+    if broker is not None:
+        broker.check_files()
     if watch is not None and not any(feed.files for feed in deployment.feeds):
         message = f"{name}: no feed has files, so nothing is read from {watch}; give a [[feed]] its `files`"
         raise InvalidDeployment(message)
@@ -126,7 +131,7 @@ class Receiver:
         self._folder: WatchedFolder | None = None
         self._mqtt: MqttSource | None = None
         self._full = self._waits = False
-        remembered = self._restored()
+        recent = self._restored()
         if what.watch is not None:
             self._folder = WatchedFolder(what.watch, what.deployment, self._files, tell=tell, exclude=archive)
         if what.broker is not None:
@@ -136,34 +141,44 @@ class Receiver:
                 self._spool,
                 client_id=what.broker.client_id or client_id(archive / SPOOL),
                 tell=tell,
+                recent=recent,
                 before=self._filters,
                 environment=environment,
             )
-            for record in remembered:
-                self._mqtt.remember(-record.place, record.origin, record.payload)
+
+        if not self._spool.durable:
+            # So that every segment begins with the state, the first one, too.
+            self._spool.append([self._state_record()])
+
+    def _state_record(self) -> Record:
+        return Record(time.time_ns(), payload=self._state(), kind=STATE)
 
     def _state(self) -> bytes:
         filters = self._mqtt.filters if self._mqtt is not None else self._filters
         return json.dumps({"files": self._files.state(), "filters": filters}).encode()
 
-    def _restored(self) -> list[Record]:
-        """Go on from where the spool says that an earlier run was; return the messages near its end."""
-        spool, messages = self._spool, []
+    def _restored(self) -> Iterator[tuple[int, str, bytes]]:
+        """Go on from where the spool says that an earlier run was; return the last messages in it."""
+        spool = self._spool
         # Messages that were not acknowledged may lie before the last segment, whose beginning has the state.
         firsts = [first for first, _ in segments(spool.folder)]
         start = next((first for first in reversed(firsts[:-1]) if self._has_state(first)), min(firsts, default=1))
+        messages: deque[pa.RecordBatch] = deque()
+        count = 0
         for batch in frames(spool.folder, start - 1, spool.durable):
-            for record in _records(batch):
+            place, kind = batch.column("place").to_numpy(), batch.column("kind").to_numpy()
+            for record in _records(batch.filter(pa.array((place >= 0) & np.isin(kind, _OF_FILES)))):
                 if record.kind == STATE:
                     state = json.loads(record.payload)
                     self._files.restore(state["files"])
                     self._filters = tuple(state["filters"])
-                elif record.kind in (MESSAGE, HEADER, REFUSED):
-                    if record.place >= 0:
-                        self._files.replay(record)
-                    elif record.place > -UNNUMBERED:
-                        messages.append(record)
-        return messages[-UNNUMBERED:]
+                else:
+                    self._files.replay(record)
+            messages.append(batch.filter(pa.array((place < 0) & (place > -UNNUMBERED))))
+            count += messages[-1].num_rows
+            while count - messages[0].num_rows >= UNNUMBERED:
+                count -= messages.popleft().num_rows
+        return ((-record.place, record.origin, record.payload) for batch in messages for record in _records(batch))
 
     def _has_state(self, first: int) -> bool:
         (batch,) = frames(self._spool.folder, first - 1, first)
@@ -201,7 +216,7 @@ class Receiver:
             if self._mqtt is not None:
                 self._mqtt.stop()
         # So that the next run need not compare what was read.
-        self._spool.append([Record(time.time_ns(), kind=STATE, payload=self._state())])
+        self._spool.append([self._state_record()])
 
     def close(self) -> None:
         """Let go of the spool; errors as in `run`."""

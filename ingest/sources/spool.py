@@ -134,7 +134,9 @@ class Spool:
     1
     """
 
-    def __init__(self, folder: Path, lock: int, *, state: Callable[[], bytes], bounds: tuple[int, float]) -> None:
+    def __init__(
+        self, folder: Path, lock: int, *, state: Callable[[], bytes] | None, bounds: tuple[int, float]
+    ) -> None:
         self.folder = folder
         self._lock_file, self._state, self._bounds = lock, state, bounds
         self._lock, self._writing = threading.Lock(), threading.Lock()
@@ -144,6 +146,8 @@ class Spool:
         self._made = time.monotonic()
         self._end, self._torn = 0, False
         self._size, self._next = 0, 1
+        self._told = 0
+        self._begins_with_state = False
         self._durable = self._recover()
         self._next = self._durable + 1
         self._mark = os.open(folder / _MARK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
@@ -154,7 +158,7 @@ class Spool:
         cls,
         folder: Path,
         *,
-        state: Callable[[], bytes] = bytes,
+        state: Callable[[], bytes] | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         segment_s: float = SEGMENT_S,
     ) -> "Spool":
@@ -163,8 +167,8 @@ class Spool:
         Parameters
         ----------
         state
-            What the first record of each further segment holds (kind `STATE`; none where it is empty), as of the
-            records that were appended before.
+            What the first record of each further segment holds (kind `STATE`), as of the records that were appended
+            before. Without it there is none; where segments begin with one, no other is begun then.
         segment_bytes, segment_s
             Size [bytes] and age [s] from which on another segment is begun.
 
@@ -215,12 +219,12 @@ class Spool:
         """
         with self._lock:
             if may_roll and self._is_due():
-                state = self._state()
+                # Before anything changes: it may fail.
+                state = [] if self._state is None else [Record(time.time_ns(), payload=self._state(), kind=STATE)]
                 self._rolls.append(self._next)
+                self._pending.extend(state)
+                self._next += len(state)
                 self._size = 0
-                if state:
-                    self._pending.append(Record(time.time_ns(), payload=state, kind=STATE))
-                    self._next += 1
             before = len(self._pending)
             self._pending.extend(records)
             self._next += len(self._pending) - before
@@ -228,7 +232,7 @@ class Spool:
             return self._next - 1
 
     def _is_due(self) -> bool:
-        if self._rolls or self._next == 1:
+        if self._rolls or self._next == 1 or (self._state is None and self._begins_with_state):
             return False
         return self._size >= self._bounds[0] or time.monotonic() - self._made >= self._bounds[1]
 
@@ -244,10 +248,12 @@ class Spool:
             with self._lock:
                 records, self._pending = self._pending, []
                 rolls, self._rolls = self._rolls, []
-            if not records:
-                return self._durable
             first = self._durable + 1
             try:
+                if self._told < self._durable:
+                    self._tell()
+                if not records:
+                    return self._durable
                 cut = rolls[0] - first if rolls else 0
                 if cut:
                     self._write(records[:cut], first)
@@ -264,7 +270,7 @@ class Spool:
                     f"the spool in {self.folder} cannot be written: {reason}; {len(records) - kept} records wait, "
                     "make room on the disk"
                 )
-                raise NotWritten(error.errno, message) from error
+                raise NotWritten(message) from error
             return self._durable
 
     def close(self) -> None:
@@ -318,6 +324,7 @@ class Spool:
         """Tell readers how far they may read, after it is on the disk."""
         mark = _MARK.pack(_MAGIC, self._durable)
         os.pwrite(self._mark, mark + _CHECK.pack(zlib.crc32(mark)), 0)
+        self._told = self._durable
 
     def _recover(self) -> int:
         """Open the last segment behind its last whole frame, and return the number of the last record."""
@@ -333,6 +340,9 @@ class Spool:
             if zlib.crc32(buffer[frame.body : frame.stop]) != frame.check or frame.first != last + 1:
                 break
             last, stop = frame.last, frame.stop
+        if last >= first:
+            (begin,) = frames(self.folder, first - 1, first)
+            self._begins_with_state = begin.column("kind")[0].as_py() == STATE
         promised = _marked(self.folder) or 0
         if promised > last:
             message = (

@@ -27,8 +27,8 @@ _SUMMARY_DDL = (
     "stations array<string>, columns array<string>, unmapped array<string>"
 )
 LOST = (*GONE, PySparkException)
-CRASHED = "exited unexpectedly"
-"""What Spark says of a worker that died; of one whose Python raised it says another thing."""
+CRASHED = ("exited unexpectedly", "JAVA_GATEWAY_EXITED")
+"""What Spark says of a worker or a JVM that died; of Python that raised it says another thing."""
 
 
 def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
@@ -38,24 +38,28 @@ def stage_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> lis
     """
     # Another thread may have started it, for which it is not the "active" session.
     was_running = SparkContext._active_spark_context is not None
-    with stages.stage("start Spark"):
+    with stages.stage("start Spark"), _loss_told():
         spark = session()
     try:
-        with stages.stage("parse"), _watched(folder, len(chunks), stages):
+        with stages.stage("parse"), _loss_told(), _watched(folder, len(chunks), stages):
             return _stage(spark, chunks, folder)
-    except LOST as error:
-        if isinstance(error, PySparkException) and CRASHED not in str(error):
-            raise
-        message = f"Spark, which parses the files, was lost ({_first_line(error)}); nothing was committed; run it again"
-        raise HyperGridError(message) from error
     finally:
         if not was_running:
             with stages.stage("stop Spark"):
                 stop(spark)
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+@contextmanager
+def _loss_told() -> Iterator[None]:
+    """Tell of a JVM or of workers that died, for memory was short or somebody killed them, as of an error of ours."""
+    try:
+        yield
+    except LOST as error:
+        if isinstance(error, PySparkException) and not any(mark in str(error) for mark in CRASHED):
+            raise
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+        message = f"Spark, which parses the files, was lost ({said}); nothing was committed; run it again"
+        raise HyperGridError(message) from error
 
 
 def _stage(spark: SparkSession, chunks: Sequence[Chunk], folder: Path) -> list[Staged]:

@@ -1,6 +1,7 @@
 """The stream on Spark: the spool parsed by tasks, assembled by groups of stations, committed batch by batch."""
 
 import contextlib
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ from ingest.grouped import GroupBatch, advance
 from ingest.sources.spool import segments
 from ingest.spark.session import abandon, session, stop
 from ingest.spark.source import NAME, SCHEMA, SpoolSource
-from ingest.spooled import Piece, merged
+from ingest.spooled import Piece, expected, merged
 from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, stream_id
 
 BATCH_BYTES: Final = 64 << 20
@@ -51,7 +52,7 @@ def assembling(spool: Path, deployed: Path) -> Callable[..., Iterator[pd.DataFra
 
 def _new(deployed: Path, piece: Piece) -> Assembler:
     deployment = reading(deployments(deployed), piece.upto)
-    return Assembler(deployment.slice_s, deployment.stream.idle_s)
+    return Assembler(deployment.slice_s, deployment.stream.idle_s, expected=expected(deployment, piece.group))
 
 
 def _assembler(group: str, state: GroupState, new: Callable[[], Assembler]) -> Assembler:
@@ -105,7 +106,11 @@ def follow(
             commit(stream_id(checkpoint), number, groups)
 
     writer = batches.writeStream.foreachBatch(hand_on).option("checkpointLocation", str(checkpoint))
-    writer = writer.trigger(availableNow=True) if trigger_s is None else writer.trigger(processingTime=f"{trigger_s} s")
+    writer = (
+        writer.trigger(availableNow=True)
+        if trigger_s is None
+        else writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
+    )
     return writer.start()
 
 
@@ -121,6 +126,10 @@ SETTINGS: Final = {
 
 class SparkLost(HyperGridError):
     """The process of Spark ended, or cannot be reached any more."""
+
+
+class QueryFailed(HyperGridError):
+    """The query ended by an error of Spark, or of a task."""
 
 
 class Follower:
@@ -153,8 +162,8 @@ class Follower:
 
         Raises
         ------
-        HyperGridError
-            It failed.
+        QueryFailed
+            It failed; it can begin again.
         """
         assert self._query is not None
         process = getattr(SparkContext._gateway, "proc", None)
@@ -166,8 +175,8 @@ class Follower:
                 return True
             failure = self._query.exception()
         if failure is not None:
-            message = f"the stream failed: {str(failure).strip().splitlines()[0]}"
-            raise HyperGridError(message)
+            message = f"the stream failed: {_first_line(failure)}"
+            raise QueryFailed(message)
         return False
 
     def stop(self) -> None:
@@ -192,11 +201,20 @@ class Follower:
             abandon()
 
 
+def _first_line(failure: BaseException) -> str:
+    """Return what went wrong: of errors of Python workers their last line, which names them."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Found|Conflict|Damaged|Query): ", line)]
+    return (named or lines or ["?"])[0]
+
+
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
     """Tell errors of a process that is gone from others."""
     try:
         yield
-    except (Py4JNetworkError, ConnectionError, EOFError) as error:
+    except (Py4JError, ConnectionError, EOFError) as error:
+        if isinstance(error, Py4JJavaError):
+            raise
         message = "Spark's process cannot be reached any more"
         raise SparkLost(message) from error

@@ -1,6 +1,7 @@
 """The sample network as messages in the order of their arrival: as a spool, as a file, and streamed by a process."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -108,8 +109,6 @@ class Streaming:
     def kill_spark(self) -> None:
         """Kill the process of Spark."""
         pid, _ = (self.archive / "stream" / "jvm").read_text().split()
-        import os
-
         os.kill(int(pid), signal.SIGKILL)
 
     def kill(self) -> None:

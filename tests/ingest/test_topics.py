@@ -132,6 +132,10 @@ def test_the_table_of_a_broker(tmp_path: Path) -> None:
     assert broker is not None
     assert (broker.url, broker.user, broker.client_id) == ("mqtts://host:8883", "me", "us")
     assert (broker.ca_file, broker.password_file) == (tmp_path / "ca.pem", tmp_path / "secret")
+    broker.check_files()
+    (tmp_path / "secret").unlink()
+    with pytest.raises(InvalidDeployment, match="mqtt.password_file is '.*/secret', which is no file"):
+        broker.check_files()
     assert deployment("a").broker is None
 
 
@@ -141,7 +145,6 @@ def test_the_table_of_a_broker(tmp_path: Path) -> None:
         ({}, "mqtt.url is missing"),
         ({"url": "mqtt://a@host"}, "mqtt.url cannot be used: a broker's address has no user"),
         ({"url": "mqtt://host", "password": "x"}, "mqtt.password does not belong here"),
-        ({"url": "mqtts://host", "ca_file": "missing"}, "mqtt.ca_file is 'missing', which is no file"),
         ({"url": "mqtts://host", "key": "/dev/../etc/passwd"}, "mqtt.key needs a certificate"),
         ({"url": "mqtt://host", "ca_file": "/etc/passwd"}, "which uses no TLS"),
         ({"url": "mqtt://host", "topics": "a"}, "mqtt.topics is an unknown key"),

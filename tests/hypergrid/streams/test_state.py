@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.streams import WoJoin
+from hypergrid.streams import Known, WoJoin
+from hypergrid.streams.parameters import Form
 from hypergrid.streams.state import MAGIC
 from tests.hypergrid.streams.workloads import known, late_of, pushed, together, workload
 
@@ -69,3 +70,44 @@ def test_other_bytes_are_refused() -> None:
     for damaged in (kept[:-1], kept[:-9] + b"x" + kept[-8:]):
         with pytest.raises(InvalidQuery, match="check sum"):
             WoJoin.resume(damaged)
+
+
+@pytest.mark.parametrize("form", ["inner", "assembling"])
+def test_a_join_that_is_widened_goes_on_as_if_it_had_been_wide(form: Form) -> None:
+    random = np.random.default_rng(11)
+    key = np.repeat(np.arange(400), 5) + random.integers(-3, 4, 2000)
+    # The later streams begin after the first twenty tuples, when nothing was closed yet.
+    stream = np.tile(np.arange(5), 400)
+    stream[:20] %= 2
+    payload = np.arange(2000.0)
+    wide, narrow = (WoJoin(count, form=form, policy="progress", idle_s=1e6) for count in (5, 2))
+    expected = [wide.push(stream[:20], key[:20], payload[:20]), wide.push(stream[20:], key[20:], payload[20:])]
+    found = [narrow.push(stream[:20], key[:20], payload[:20])]
+    narrow.widen(5)
+    narrow = WoJoin.resume(narrow.snapshot())
+    found.append(narrow.push(stream[20:], key[20:], payload[20:]))
+    expected.append(wide.finish())
+    found.append(narrow.finish())
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        assert np.array_equal(one.rows, other.rows)
+        assert np.array_equal(one.payloads, other.payloads, equal_nan=True)
+        assert one.late.row.tolist() == other.late.row.tolist()
+
+
+def test_nobody_waits_for_a_stream_that_was_added_until_it_speaks() -> None:
+    join = WoJoin(2, form="assembling", policy="progress", idle_s=1e6)
+    join.widen(4)
+    key = np.repeat(np.arange(100), 2)
+    matches = join.push(np.tile([0, 1], 100), key, key.astype(float))
+    assert len(matches) > 60
+    assert matches.rows.shape[1] == 4
+    assert (matches.rows[:, 2:] == -1).all()
+    after = join.push([2, *np.tile([0, 1], 100)], [100, *(key + 100)], np.zeros(201))
+    assert len(after) <= 2, "the new stream has shown too little to be left behind"
+
+
+def test_a_join_with_known_parameters_keeps_its_streams() -> None:
+    join = WoJoin(2, known=Known(disorder=(1, 1)))
+    join.widen(2)
+    with pytest.raises(InvalidQuery, match="keeps its streams"):
+        join.widen(3)

@@ -44,13 +44,17 @@ def receiving(
     welcomed: bool = True,
 ) -> Iterator[MqttSource]:
     at = Broker("127.0.0.1", broker.port) if isinstance(broker, RunningBroker) else broker
+    rows = [row for batch in frames(spool.folder, 0, spool.durable) for row in batch.to_pylist()]
     source = MqttSource(
-        at, feeds, spool, client_id="archive-1", tell=told.append, before=before, environment=environment or {}
+        at,
+        feeds,
+        spool,
+        client_id="archive-1",
+        tell=told.append,
+        recent=[(-row["place"], row["origin"], row["payload"]) for row in rows],
+        before=before,
+        environment=environment or {},
     )
-    for batch in frames(spool.folder, 0, spool.durable):
-        for row in batch.to_pylist():
-            if row["place"] < 0:
-                source.remember(-row["place"], row["origin"], row["payload"])
     source.start()
     try:
         if welcomed:

@@ -1,6 +1,6 @@
 """The receiver as a process of its own: whatever is killed, everything that was sent is in the spool, once."""
 
-import multiprocessing
+import errno
 import os
 import random
 import signal
@@ -17,9 +17,10 @@ import pytest
 from hypergrid.errors import InvalidDeployment
 from hypergrid.store.lock import is_free
 from ingest.mapping import load
-from ingest.sources.receiver import SPOOL, client_id, command, main, sources
-from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Record, Spool, durable, frames
+from ingest.sources.receiver import SPOOL, Receiver, client_id, command, main, sources
+from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Record, Spool, durable, frames, segments
 from tests.ingest.brokers import RunningBroker, publish, wait_until
+from tests.ingest.forked import FORKED
 
 DEPLOYMENT = """
 [network]
@@ -43,11 +44,6 @@ def here(tmp_path: Path) -> Path:
     (tmp_path / "deployment.toml").write_text(DEPLOYMENT)
     (tmp_path / "data").mkdir()
     return tmp_path
-
-
-# A process that has everything imported, and forks: a start costs milliseconds instead of seconds.
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(["ingest.sources.receiver"])
 
 
 def received(words: tuple[str, ...], told: Path) -> None:
@@ -118,7 +114,7 @@ def test_it_ends_when_told_and_goes_on_where_it_was(here: Path) -> None:
         assert running.end(number) == ""
         assert running.process.exitcode == 0
     kinds = Counter(kind for kind, *_ in rows(here))
-    assert (kinds[MESSAGE], kinds[HEADER], kinds[STATE]) == (1, 1, 2)
+    assert (kinds[MESSAGE], kinds[HEADER], kinds[STATE]) == (1, 1, 3)
     assert 2 <= kinds[TICK] <= 40
     with (here / "data" / "a.csv").open("ab") as stream:
         stream.write(table(10, 12))
@@ -207,12 +203,41 @@ def test_the_name_that_brokers_know_is_kept(tmp_path: Path) -> None:
 def test_a_spool_that_another_ended_keeps_the_state(here: Path) -> None:
     (here / "data" / "a.csv").write_bytes(TOP + table(0, 10))
     Running(here, until_idle=True).told()
-    # As who only knows how to end the input: its segments begin without the state.
+    # As who only knows how to end the input: no segment begins without the state.
     for _ in range(3):
         with Spool.open(here / "archive" / SPOOL, segment_bytes=1) as spool:
             spool.append([Record(0, kind=END)])
+    assert len(segments(here / "archive" / SPOOL)) == 1
     Running(here, until_idle=True).told()
     assert lines(here, "a.csv") == table(0, 10)
+
+
+def test_a_full_disk_is_waited_for_and_told_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, told, stopping = os.pwrite, list[str](), threading.Event()
+
+    def full(file: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    what = sources(load(here / "deployment.toml"), watch=here / "data", mqtt=None)
+    receiver = Receiver(here / "archive", what, tell=told.append, environment={}, stopping=stopping)
+    running = threading.Thread(target=receiver.run)
+    running.start()
+    wait_until(lambda: durable(here / "archive" / SPOOL) > 0)
+    monkeypatch.setattr("ingest.sources.spool.os.pwrite", full)
+    (here / "data" / "a.csv").write_bytes(TOP + table(0, 10))
+    wait_until(lambda: bool(told))
+    time.sleep(1.5)
+    before = durable(here / "archive" / SPOOL)
+    monkeypatch.setattr("ingest.sources.spool.os.pwrite", real)
+    wait_until(lambda: lines(here, "a.csv") == table(0, 10))
+    stopping.set()
+    running.join()
+    receiver.close()
+    assert before < durable(here / "archive" / SPOOL)
+    assert [text.partition(":")[2] or text for text in told] == [
+        " No space left on device; 1 records wait, make room on the disk",
+        "the spool can be written again",
+    ]
 
 
 def chaos(here: Path, broker: RunningBroker, *, count: int, kills: int, restarts: int) -> None:

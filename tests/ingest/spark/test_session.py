@@ -19,7 +19,7 @@ def test_the_session_stays_here(spark: SparkSession) -> None:
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.uiWebUrl is None
-    assert spark.sparkContext.master == "local[2]"
+    assert spark.sparkContext.master == "local[2,3]"
 
 
 def test_the_workers_are_this_python(spark: SparkSession) -> None:

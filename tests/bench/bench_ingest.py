@@ -1,0 +1,54 @@
+"""Ingest: station files through Spark into an archive, beside a pandas script, and a year of commits.
+
+A module a case, with `measure` and `tables`; each part of the answer stands under the name of its case.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.bench import bench_archive_year, ingest_batch
+from tests.bench.kriging_figures import Tell, machine
+
+Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
+Part = Callable[[int, int, Tell], dict[str, Any]]
+
+PARTS: Mapping[str, Part] = {
+    "batch": ingest_batch.measure,
+    "year": lambda _, pairs, tell: bench_archive_year.measure("all", tell, pairs=pairs),
+}
+"""What is measured, of values, pairs, and who is told how far it is."""
+
+TABLES: Mapping[str, Callable[[Mapping[str, Any]], list[Table]]] = {
+    "batch": ingest_batch.tables,
+    "year": bench_archive_year.tables,
+}
+
+CASES = (*PARTS, "all")
+"""What can be asked for."""
+
+
+def measure(
+    case: str = "all",
+    *,
+    pairs: int = 5,
+    tell: Tell = lambda _stage, _done: None,
+    values: int = ingest_batch.VALUES,
+) -> dict[str, Any]:
+    """Return what was measured by case.
+
+    Parameters
+    ----------
+    case
+        One of `CASES`.
+    pairs
+        Pairs of runs that a median is of.
+    values
+        Of the generated files of the case batch.
+    """
+    chosen = PARTS if case == "all" else {case: PARTS[case]}
+    return {"machine": machine(), **{name: part(values, pairs, tell) for name, part in chosen.items()}}
+
+
+def tables(measured: Mapping[str, Any]) -> list[Table]:
+    """Return the tables that people read."""
+    return [table for name, part in TABLES.items() if name in measured for table in part(measured[name])]

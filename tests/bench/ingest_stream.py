@@ -1,0 +1,409 @@
+"""Streaming: messages of the sample network through a broker and Spark, killed in between; how fast, how soon.
+
+What a slice waits for is told in stream time: as if each message had come when the sample says that it did.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.store import Archive
+from ingest.arrivals import read_arrivals
+from ingest.arrived import Arrived, Clock
+from ingest.assembler import Assembler
+from ingest.deployed import deploy
+from ingest.mapping import load
+from ingest.sources.spool import MESSAGE, Record, Spool, durable, frames
+from ingest.spooled import expected, parse_records
+from ingest.stream import Following, Status, stream
+from ingest.streamed import DEPLOYMENTS, STREAM, ledger_of, stream_id
+from ingest.target import held
+from station_data.generate import generate
+
+Tell = Callable[[str, float], None]
+Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
+SLICE_S = 120.0
+NS = 10**9
+IDLE_S = 30_000.0
+"""A station of the sample sends every six hours, and another's clock is two hours ahead of the rest [s]."""
+COLUMNS = (
+    "air_temperature", "surface_temperature", "solar_radiation", "relative_humidity", "soil_moisture", "watermark",
+    "rain_meter", "wind_speed", "wind_direction",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    messages: int = 100_000
+    """Through the broker, and assembled."""
+    steady: int = 200_000
+    """Messages that wait in the spool when the steady rate is measured."""
+    stations: int = 1000
+    """Of the network whose readings are to be visible soon, each every ten seconds."""
+    visible_s: float = 120.0
+    """For how long it is watched [s]."""
+    batch_bytes: int = 16 << 20
+
+
+def sample(folder: Path, count: int) -> list[tuple[int, str, bytes]]:
+    """Return arrival [ns], station and payload of the first messages of the sample network, in order of arrival."""
+    days = max(1, -(-count // 16_000))
+    made = generate(folder / "sample", days=days, formats=("sensorscope",))
+    arrivals = read_arrivals(made / "arrivals.csv").by_station
+    found = []
+    for path in sorted(made.rglob("pass-meteo-*.txt")):
+        for line in path.read_text().splitlines():
+            station, _, _, _, _, _, _, epoch, *numbers = line.split(" ")
+            stamps, arrived = arrivals[station]
+            place = int(np.searchsorted(stamps, int(epoch) * NS))
+            arrival_ns = int(arrived[place])
+            values = {n: None if v == "NaN" else float(v) for n, v in zip(COLUMNS, numbers, strict=True)}
+            said = {"station": station, "time": int(epoch), "arrival": arrival_ns / NS, **values}
+            found.append((arrival_ns, station, json.dumps(said).encode()))
+    found.sort(key=lambda one: one[0])
+    return found[:count]
+
+
+def deployment_file(folder: Path, *, slice_s: float = SLICE_S, idle_s: float = IDLE_S, stations: int = 24) -> Path:
+    """Write the deployment of the sample's messages."""
+    columns = "\n".join(f'{name} = "{name}"' for name in COLUMNS)
+    text = f"""
+[network]
+name = "pass"
+slice_s = {slice_s}
+[stream]
+idle_s = {idle_s}
+[[feed]]
+name = "net"
+format = "messages"
+topic = "pass/{{station}}/up"
+interval_s = {slice_s}
+[feed.columns]
+{columns}
+"""
+    path = folder / "deployment.toml"
+    path.write_text(text + "".join(f'[[station]]\nid = "{number + 1}"\n' for number in range(stations)))
+    return path
+
+
+def _made(folder: Path, deployment: Path) -> Path:
+    archive = folder / "archive"
+    with held(archive, load(deployment), now_ns=1, on_wait=lambda: None):
+        pass
+    return archive
+
+
+def _spooled(archive: Path, sent: Iterable[tuple[int, str, bytes]], *, at_once: int = 500) -> int:
+    count = 0
+    with Spool.open(archive / "spool") as spool:
+        part: list[Record] = []
+        for arrival_ns, station, payload in sent:
+            part.append(Record(arrival_ns, "net", f"pass/{station}/up", payload))
+            count += 1
+            if len(part) == at_once:
+                spool.append(part)
+                spool.flush()
+                part = []
+        spool.append(part)
+        spool.flush()
+    return count
+
+
+def _arrived(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path) -> Arrived:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        with Spool.open(Path(scratch)) as spool:
+            spool.append(Record(when, "net", f"pass/{station}/up", payload) for when, station, payload in sent)
+            last = spool.flush()
+        return parse_records(frames(Path(scratch), 0, last), load(deployment))[0].rows
+
+
+def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path) -> dict[str, Any]:
+    """Assemble messages as they came; tell which slices were whole when they closed, how soon, and what was held.
+
+    Spark's own way is a watermark: it holds a row until the greatest time stamp so far lies so much beyond it. The
+    smallest such delay is found by which as many slices are whole.
+    """
+    rows = _arrived(sent, folder, deployment)
+    described = load(deployment)
+    assembler = Assembler(SLICE_S, IDLE_S, expected=expected(described, described.name))
+    peak, steps, parts = 0, [], []
+    for part in np.array_split(np.arange(len(rows)), max(1, len(rows) // 200)):
+        parts.append(assembler.take(rows.take(part), Clock.nothing()))
+        peak = max(peak, len(assembler))
+        steps.append(len(assembler))
+    slices = rows.time_ns // assembler.slice_ns
+    keys, which = np.unique(slices, return_inverse=True)
+    last_ns = np.zeros(len(keys), np.int64)
+    np.maximum.at(last_ns, which, rows.came_ns)
+    let_go = np.concatenate([part.rows.seq for part in parts])
+    closed_ns = np.concatenate([part.closed_ns for part in parts])
+    late = np.concatenate([part.late for part in parts])
+    key_of = np.searchsorted(keys, slices[let_go - 1])
+    closed = np.zeros(len(keys), bool)
+    closed[key_of[~late]] = True
+    whole = closed.copy()
+    whole[key_of[late]] = False
+    wait_s = np.full(len(keys), np.nan)
+    wait_s[key_of[~late]] = (closed_ns[~late] - last_ns[key_of[~late]]) / NS
+    share = float(whole.sum() / closed.sum())
+    delay_s, spark_peak, spark_mean = _watermark(rows, assembler.slice_ns, share)
+    return {
+        "slices_closed": int(closed.sum()),
+        "whole_at_first_closing": share,
+        "wait_s_median": float(np.nanmedian(wait_s[whole])),
+        "wait_s_p99": float(np.nanquantile(wait_s[whole], 0.99)),
+        "state_rows_peak": peak,
+        "state_rows_mean": float(np.mean(steps)),
+        "watermark_delay_s": delay_s,
+        "watermark_rows_peak": spark_peak,
+        "watermark_rows_mean": spark_mean,
+        "saved": 1 - float(np.mean(steps)) / spark_mean,
+    }
+
+
+def _watermark(rows: Arrived, slice_ns: int, share: float) -> tuple[float, int, float]:
+    """Return the smallest delay [s] by which that share of slices is whole, and the rows held, peak and mean."""
+    greatest = np.maximum.accumulate(rows.time_ns)
+    before = np.concatenate([[np.iinfo(np.int64).min // 2], greatest[:-1]])
+    # A row is late where the watermark had passed the end of its slice.
+    needed = before - (rows.time_ns // slice_ns + 1) * slice_ns
+    keys, which = np.unique(rows.time_ns // slice_ns, return_inverse=True)
+    worst = np.full(len(keys), np.iinfo(np.int64).min)
+    np.maximum.at(worst, which, needed)
+    delay_ns = max(0, int(np.quantile(worst, share, method="higher")))
+    held_at = []
+    ends = np.sort((rows.time_ns // slice_ns + 1) * slice_ns)
+    for place in range(200, len(rows), 200):
+        came = (rows.time_ns[:place] // slice_ns + 1) * slice_ns
+        held_at.append(int((came > greatest[place - 1] - delay_ns).sum()))
+    assert len(ends) == len(rows)
+    return delay_ns / NS, max(held_at), float(np.mean(held_at))
+
+
+def steady(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes: Sizes) -> dict[str, Any]:
+    """Stream what waits in a spool; return the readings a second once Spark is warm, which two batches take."""
+    folder.mkdir()
+    deployment = deployment_file(folder)
+    archive = _made(folder, deployment)
+    count = _spooled(archive, sent)
+    marks: list[tuple[float, int]] = []
+
+    def note(status: Status) -> None:
+        if not marks or status.batches > marks[-1][1]:
+            marks.append((time.perf_counter(), status.batches))
+            readings.append(status.ledger.came)
+
+    readings: list[int] = []
+    report = stream(archive, Following(deployment, until_idle=True, batch_bytes=sizes.batch_bytes), on_status=note)
+    warm = next((place for place, (_, batches) in enumerate(marks) if batches >= 2), 0)
+    seconds = marks[-1][0] - marks[warm][0]
+    return {
+        "messages": count,
+        "readings": report.ledger.came,
+        "batches": report.batches,
+        "readings_per_s": (readings[-1] - readings[warm]) / seconds if seconds else None,
+        "ledger": report.ledger.describe(),
+    }
+
+
+def visible(folder: Path, sizes: Sizes) -> dict[str, Any]:
+    """Let stations report every ten seconds, by the clock; return how long after its arrival a reading can be queried.
+
+    The first five minutes are those in which a join learns how stations come; they are not counted.
+    """
+    folder.mkdir()
+    deployment = deployment_file(folder, slice_s=10.0, idle_s=60.0, stations=sizes.stations)
+    archive = _made(folder, deployment)
+    stopping = threading.Event()
+    learn_s = 330.0
+    writer = threading.Thread(target=_reporting, args=(archive, sizes.stations, stopping), daemon=True)
+    delays: list[NDArray[np.float64]] = []
+
+    def watch() -> None:
+        opened, seen_ns, begun = Archive.open(archive), 0, time.monotonic()
+        while not stopping.wait(0.2):
+            newest = opened.latest()
+            if newest is opened or "air_temperature" not in newest.variables:
+                continue
+            opened, now_ns = newest, time.time_ns()
+            extent = opened.extent("air_temperature")
+            if extent is None:
+                continue
+            window = replace(extent, start_ns=max(extent.start_ns, seen_ns))
+            read = opened.read("air_temperature", window=window)
+            seen_ns = extent.stop_ns
+            if time.monotonic() - begun > learn_s and len(read):
+                delays.append((now_ns - read.arrival_ns) / NS)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    timer = threading.Timer(learn_s + sizes.visible_s, stopping.set)
+    for one in (writer, watcher, timer):
+        one.start()
+    report = stream(archive, Following(deployment, trigger_s=1.0), stopping=stopping)
+    writer.join()
+    watcher.join()
+    seconds = np.concatenate(delays) if delays else np.full(1, np.nan)
+    return {
+        "stations": sizes.stations,
+        "readings": len(seconds),
+        "median_s": float(np.median(seconds)),
+        "p99_s": float(np.quantile(seconds, 0.99)),
+        "batches": report.batches,
+        "late_rows": report.ledger.late,
+    }
+
+
+def _reporting(archive: Path, stations: int, stopping: threading.Event) -> None:
+    phase = np.random.default_rng(7).permutation(stations) / stations * 10.0
+    order = np.argsort(phase)
+    with Spool.open(archive / "spool") as spool:
+        begin = time.time()
+        for turn in range(10**9):
+            for tenth in range(10):
+                due = begin + 10 * turn + tenth + 1
+                if stopping.wait(max(0.0, due - time.time())):
+                    return
+                mine = order[(phase[order] >= tenth) & (phase[order] < tenth + 1)]
+                now_ns = time.time_ns()
+                spool.append(
+                    Record(now_ns, "net", f"pass/{one}/up", json.dumps(_said(int(one), now_ns)).encode())
+                    for one in mine
+                )
+                spool.flush()
+
+
+def _said(station: int, now_ns: int) -> dict[str, Any]:
+    return {"station": str(station), "time": now_ns // 10**6 / 1000, **dict.fromkeys(COLUMNS, station / 10)}
+
+
+def through_a_broker(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes: Sizes) -> dict[str, Any]:
+    """Publish messages to a real broker; kill it, the job, and Spark in between; return what the archive has."""
+    from tests.ingest.brokers import RunningBroker, publish  # noqa: PLC0415 - needs a broker
+
+    folder.mkdir()
+    deployment = deployment_file(folder)
+    archive, broker = _made(folder, deployment), RunningBroker(folder / "broker").start()
+    deploy(archive / STREAM / DEPLOYMENTS, deployment, first=1)
+    words = [sys.executable, "-m", "hypergrid", "stream", str(archive), "--deployment", str(deployment)]
+    words += ["--mqtt", broker.url, "--trigger", "5s"]
+    began, kills = time.perf_counter(), []
+    try:
+        job = subprocess.Popen(words)
+        _wait(lambda: durable(archive / "spool") > 0, 300)
+        parts = np.array_split(np.arange(len(sent)), 8)
+        for place, part in enumerate(parts):
+            publish(broker, ((f"pass/{sent[n][1]}/up", sent[n][2]) for n in part.tolist()))
+            if place in (2, 5):
+                broker.save()
+                broker.stop(signal.SIGKILL)
+                broker.start()
+                kills.append("broker")
+            if place in (1, 4):
+                job.kill()
+                job.wait()
+                kills.append("job")
+                job = subprocess.Popen(words)
+            if place == 6 and (archive / STREAM / "jvm").exists():
+                os.kill(int((archive / STREAM / "jvm").read_text().split()[0]), signal.SIGKILL)
+                kills.append("Spark")
+        _wait(lambda: _messages(archive) >= len(sent), 600)
+        job.terminate()
+        job.wait(120)
+        subprocess.run([*words[:7], "--until-idle", "--mqtt", broker.url], check=True)
+    finally:
+        job.kill()
+        broker.stop()
+    opened = Archive.open(archive)
+    ledger = ledger_of(opened, stream_id(archive / STREAM / "checkpoint"))
+    rows = sum(opened.readings(name) for name in opened.variables)
+    return {
+        "messages": len(sent),
+        "kills": kills,
+        "readings_sent": 9 * len(sent),
+        "readings_in_archive": rows,
+        "complete": rows == 9 * len(sent),
+        "ledger": ledger.describe(),
+        "balance": ledger.balance,
+        "seconds": time.perf_counter() - began,
+        "batch_bytes": sizes.batch_bytes,
+    }
+
+
+def _messages(archive: Path) -> int:
+    spool = archive / "spool"
+    first = min((int(path.stem.partition("-")[2]) for path in spool.glob("segment-*.spool")), default=1)
+    whole = first - 1
+    for batch in frames(spool, first - 1, durable(spool)):
+        whole += int((batch.column("kind").to_numpy() == MESSAGE).sum())
+    return whole
+
+
+def _wait(true: Callable[[], bool], within_s: float) -> None:
+    until = time.monotonic() + within_s
+    while not true():
+        if time.monotonic() > until:
+            message = f"nothing happened within {within_s:g} s"
+            raise TimeoutError(message)
+        time.sleep(0.5)
+
+
+def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+    """Return what was measured of each part."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sent = sample(folder, max(sizes.messages, sizes.steady))
+        few = sent[: sizes.messages]
+        found: dict[str, Any] = {}
+        parts: tuple[tuple[str, Callable[[], dict[str, Any]]], ...] = (
+            ("closing", lambda: closing(few, folder, deployment_file(folder))),
+            ("broker", lambda: through_a_broker(few, folder / "broker", sizes)),
+            ("steady", lambda: steady(sent[: sizes.steady], folder / "steady", sizes)),
+            ("visible", lambda: visible(folder / "visible", sizes)),
+        )
+        for place, (part, run) in enumerate(parts):
+            tell(part, place / len(parts))
+            found[part] = run()
+        return found
+
+
+def tables(measured: Mapping[str, Any]) -> list[Table]:
+    """Return the tables that people read."""
+    return [(f"Streaming: {part}", ("what", "measured"), list(content.items())) for part, content in measured.items()]
+
+
+def main() -> None:
+    """Measure by itself."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("closing", "broker", "steady", "visible"))
+    parser.add_argument("--messages", type=int, default=Sizes().messages)
+    given = parser.parse_args()
+    sizes = Sizes(messages=given.messages, steady=given.messages)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sent = sample(folder, given.messages) if given.part != "visible" else []
+        runs = {
+            "closing": lambda: closing(sent, folder, deployment_file(folder)),
+            "broker": lambda: through_a_broker(sent, folder / "broker", sizes),
+            "steady": lambda: steady(sent, folder / "steady", sizes),
+            "visible": lambda: visible(folder / "visible", sizes),
+        }
+        print(json.dumps(runs[given.part](), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The way from the spool into the archive without Spark: equal to a batch ingest, however it is cut and replayed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hypergrid.errors import HyperGridError
+from hypergrid.store import Archive
+from ingest.assembler import Assembler
+from ingest.grouped import GroupBatch, advance
+from ingest.job import ingest
+from ingest.mapping import Deployment, load
+from ingest.sources.spool import END, REFUSED, Record, Spool, durable, reach, segments
+from ingest.spooled import expected as expected_in
+from ingest.spooled import groups_of, merged, parse_span
+from ingest.streamed import Committed, Ledger, commit, ledger_of
+from ingest.target import held
+from tests.ingest.streamed import SAMPLE, Message, everything, messages, write_deployment, write_spool
+
+
+class Loop:
+    """What Spark does, in a loop: batches in order, states kept as bytes, each batch committed."""
+
+    def __init__(self, archive: Path, deployment: Deployment, *, batch_bytes: int = 50_000) -> None:
+        self.archive, self.deployment, self.batch_bytes = archive, deployment, batch_bytes
+        self.states: dict[str, bytes] = {}
+        self.after = self.number = 0
+
+    def step(self, *, upto: int, is_lost: Callable[[int], bool] = lambda _: False) -> Committed:
+        """Take a batch; where it is lost, it is taken again from the states before."""
+        spool = self.archive / "spool"
+        end = min(upto, reach(spool, self.after, most_bytes=self.batch_bytes))
+        states = dict(self.states)
+        for attempt in range(3):
+            self.states = dict(states)
+            middle = (self.after + end) // 2
+            spans = (
+                [(a, b) for a, b in ((self.after, middle), (middle, end)) if a < b] if attempt else [(self.after, end)]
+            )
+            pieces = [piece for span in reversed(spans) for piece in parse_span(spool, *span, self.deployment)]
+            found = []
+            for group in groups_of(self.deployment):
+                state = self.states.get(group)
+                idle_s = self.deployment.stream.idle_s
+                assembler = (
+                    Assembler(self.deployment.slice_s, idle_s, expected=expected_in(self.deployment, group))
+                    if state is None
+                    else Assembler.from_bytes(state)
+                )
+                batch = advance(
+                    assembler, merged([one for one in pieces if one.group == group]), [n for n, _ in segments(spool)]
+                )
+                self.states[group] = assembler.to_bytes()
+                found.append(GroupBatch.from_bytes(batch.to_bytes()))
+            if is_lost(2 * attempt):
+                continue
+            done = commit(
+                Archive.open(self.archive), "id", self.number, found, self.deployment, spool=spool, now_ns=1
+            )  # fmt: skip
+            if not is_lost(2 * attempt + 1):
+                break
+        self.after, self.number = end, self.number + 1
+        return done
+
+    def run(self, *, is_lost: Callable[[int], bool] = lambda _: False) -> Ledger:
+        """Take all that is in the spool."""
+        end = durable(self.archive / "spool")
+        while self.after < end:
+            done = self.step(upto=end, is_lost=is_lost)
+            assert done.ledger.balance == 0
+        return done.ledger
+
+
+@pytest.fixture(scope="module")
+def sent() -> list[Message]:
+    return messages(("1", "3", "6", "9", "13", "21"), until_h=8.0)
+
+
+def made(folder: Path, *, more: str = "") -> tuple[Path, Deployment]:
+    deployment = load(write_deployment(folder, arrivals=False, more=more))
+    with held(folder / "archive", deployment, now_ns=1, on_wait=lambda: None):
+        pass
+    return folder / "archive", deployment
+
+
+def expected(folder: Path, sent: list[Message]) -> dict[tuple[object, ...], tuple[object, ...]]:
+    files = folder / "files"
+    files.mkdir()
+    (files / "all.jsonl").write_bytes(b"".join(one.payload + b"\n" for one in sent))
+    (files / "arrivals.csv").write_bytes((SAMPLE / "arrivals.csv").read_bytes())
+    write_deployment(files, arrivals=True)
+    ingest([files], folder / "expected", now_ns=1, engine="inprocess")
+    return everything(folder / "expected")
+
+
+def end(archive: Path) -> None:
+    with Spool.open(archive / "spool") as spool:
+        spool.append([Record(2 * 10**18, kind=END)])
+
+
+@pytest.mark.parametrize("more", ["", '\n[stream]\njoin = "feed"\nidle_s = 30000\n'])
+def test_the_archive_is_that_of_a_batch_ingest(tmp_path: Path, sent: list[Message], more: str) -> None:
+    archive, deployment = made(tmp_path, more=more)
+    write_spool(archive / "spool", sent, segment_bytes=150_000)
+    end(archive)
+    ledger = Loop(archive, deployment).run()
+    assert everything(archive) == expected(tmp_path, sent)
+    assert (ledger.came, ledger.stored, ledger.held) == (9 * len(sent), 9 * len(sent), 0)
+    assert ledger == ledger_of(Archive.open(archive), "id")
+    assert (ledger.late > 0) == (not more), "who waits for buffered uploads gets each slice whole"
+    entries = Archive.open(archive).files()
+    assert [entry.name for entry in entries] == sorted(entry.name for entry in entries)
+    assert len(entries) >= 1
+    first, *others = [one for one, _ in segments(archive / "spool")]
+    assert others == [], "segments that are done are raw copies"
+    assert sum(entry.rows for entry in entries) == first - 1
+    assert sum(entry.readings for entry in entries) == 9 * (first - 1)
+    assert list(Archive.open(archive).check(deep=True)) == []
+
+
+def test_a_batch_that_comes_again_changes_nothing(tmp_path: Path, sent: list[Message]) -> None:
+    archive, deployment = made(tmp_path)
+    write_spool(archive / "spool", sent, segment_bytes=150_000)
+    end(archive)
+    random = np.random.default_rng(3)
+    ledger = Loop(archive, deployment).run(is_lost=lambda attempt: attempt < 4 and bool(random.random() < 0.5))
+    assert everything(archive) == expected(tmp_path, sent)
+    assert (ledger.came, ledger.stored, ledger.held) == (9 * len(sent), 9 * len(sent), 0)
+    assert list(Archive.open(archive).check(deep=True)) == []
+
+
+def test_duplicates_replacements_rejects_and_late_rows_are_accounted_for(tmp_path: Path, sent: list[Message]) -> None:
+    archive, deployment = made(tmp_path)
+    changed = [
+        Message(one.arrival_ns + 10**9, one.station, one.payload.replace(b'"wind_speed": ', b'"wind_speed": 1'))
+        for one in sent[100:110]
+    ]
+    again = [*sent[:400], *sent[390:400], *changed, *sent[400:], *sent[:25]]
+    write_spool(archive / "spool", again)
+    with Spool.open(archive / "spool") as spool:
+        spool.append(
+            [
+                Record(10**18, "sensorscope", "pass/1/up", b"no JSON", kind=0),
+                Record(10**18, "sensorscope", "pass/7/up", b'{"time": 1191196835, "wind_speed": 3.5}'),
+                Record(10**18, "gone", "pass/1/up", b"{}"),
+                Record(10**18, "sensorscope", "a/b", b"too long\n{", kind=REFUSED),
+                Record(2 * 10**18, kind=END),
+            ]
+        )
+    ledger = Loop(archive, deployment, batch_bytes=20_000).run()
+    opened = Archive.open(archive)
+    assert ledger.balance == 0
+    assert ledger.came == 9 * len(again) + 1 + 3
+    assert ledger.rejected == 3
+    assert ledger.superseded == 10
+    assert ledger.duplicates == 9 * 35 + 8 * 10
+    assert ledger.stored == 9 * len(sent) + 1
+    assert sum(opened.readings(name) for name in opened.variables) == ledger.stored
+    rejects = opened.rejects()
+    assert [(one.file, one.reason.partition(":")[0]) for one in rejects] == [
+        ("pass/1/up", "bad JSON"), ("pass/1/up", "no such feed"), ("a/b", "too long"),
+    ]  # fmt: skip
+    # The topic names the station of a message that does not.
+    assert "7" in opened.stations
+    assert "7" in {series.station for series in opened.series("wind_speed")}
+
+
+def test_who_loses_a_reading_commits_nothing(
+    tmp_path: Path, sent: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, deployment = made(tmp_path)
+    write_spool(archive / "spool", sent)
+    end(archive)
+    before = Archive.open(archive).snapshot
+    monkeypatch.setattr(Assembler, "held_readings", property(lambda self: len(self)))
+    with pytest.raises(HyperGridError, match="nothing was committed"):
+        Loop(archive, deployment).step(upto=200)
+    assert Archive.open(archive).snapshot == before
+
+
+def test_growing_files_with_headers_and_whole_files(tmp_path: Path) -> None:
+    text = """
+[network]
+name = "two"
+slice_s = 60
+[[feed]]
+name = "table"
+files = "*.csv"
+format = "csv"
+timezone = "UTC"
+[feed.columns]
+T = {variable = "air_temperature", unit = "degF"}
+"""
+    (tmp_path / "deployment.toml").write_text(text)
+    deployment = load(tmp_path / "deployment.toml")
+    with held(tmp_path / "archive", deployment, now_ns=1, on_wait=lambda: None):
+        pass
+    header = b"station,time,T\n"
+    with Spool.open(tmp_path / "archive" / "spool") as spool:
+        for count in range(3):
+            line = f"7,2020-01-01T00:0{count}:00Z,{50 + count}\nspoilt,{count}\n".encode()
+            spool.append(
+                [
+                    Record(10**18 + count, "table", "a/x.csv", header, 1, kind=1),
+                    Record(10**18 + count, "table", "a/x.csv", line, 2 + 2 * count),
+                ]
+            )
+        spool.append([Record(2 * 10**18, kind=END)])
+    Loop(tmp_path / "archive", deployment).run()
+    opened = Archive.open(tmp_path / "archive")
+    read = opened.read("air_temperature")
+    assert np.allclose(read.value, (np.arange(50, 53) - 32) / 1.8)
+    assert read.arrival_ns.tolist() == [10**18, 10**18 + 1, 10**18 + 2]
+    assert [(one.file, one.line) for one in opened.rejects()] == [("a/x.csv", 3), ("a/x.csv", 5), ("a/x.csv", 7)]
