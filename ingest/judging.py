@@ -1,9 +1,10 @@
 """Quality on the way into an archive: readings are judged with what the archive has around them, and then stored.
 
-A flag depends on neighbours in time, and in space on all that report at the time. So what comes is judged together with
-the readings that the archive has from `2 reach` before its first stamp to `2 reach` after its last one, `reach` being
-how far the tests of the variable look; flags of the archive's readings within `reach` are given anew. So flags are the
-same in whatever pieces the readings came, as far as each piece is sampled as often as the others.
+A flag depends on neighbours in time, and in space on all that report at the time. A batch is judged together with what
+the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
+(`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last (`Nearby.judge_all`),
+`reach` being how far the tests of the variable look. So flags are the same in whatever pieces the readings came, as far
+as each piece is sampled as often as the others.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -45,15 +46,20 @@ class Inspector:
     revised: int = 0
     """Readings that were stored before and have another flag now."""
 
-    def keep(self, writer: Writer, variables: Mapping[str, Variable]) -> None:
-        """Keep the parameters of the tests of some variables with the archive, beside those of others.
+    def compare(self, writer: Writer, variables: Mapping[str, Variable]) -> Mapping[str, object]:
+        """Note which variables were judged by other tests: there all readings within their reach are judged anew.
 
-        Where the archive's were set by other tests than these, all readings within their reach are judged anew.
+        Returns the parameters of all tests, those of `variables` as they are now, for `Writer.quality`.
         """
         told, kept = self.quality.to_json(variables), writer.kept_quality
         self.others = frozenset(name for name in told if kept.get(name) != told[name])
+        return {**kept, **told}
+
+    def keep(self, writer: Writer, variables: Mapping[str, Variable]) -> None:
+        """Do as `compare`, and keep the parameters with the archive, where tests run."""
+        parameters = self.compare(writer, variables)
         if self.quality.run:
-            writer.quality({**kept, **told})
+            writer.quality(parameters)
 
     def store(
         self, writer: Writer, variable: Variable, given: Readings, companion: Callable[[str], Readings | None]

@@ -358,6 +358,7 @@ class _Comparison:
             inspector = Inspector(
                 described.quality, {**known, **{one.id: one for one in stations}}, self.archive.slice_s
             )
+            inspector.compare(writer, variables)
             total = Conservation()
             cuts = self._windows(writer)
             for place, window in enumerate(cuts):
