@@ -2,9 +2,9 @@
 
 A flag depends on neighbours in time, and in space on all that report at the time. A batch is judged together with what
 the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
-(`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last (`Nearby.judge_all`),
-`reach` being how far the tests of the variable look. So flags are the same in whatever pieces the readings came, as far
-as each piece is sampled as often as the others.
+(`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
+(`Nearby.judge_all`), `reach` being how far the tests of the variable look. So flags are the same in whatever pieces the
+readings came, as far as each piece is sampled as often as the others.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -146,7 +146,8 @@ class Nearby:
             near = near.take(np.isin(near.time_ns // cell_ns, cells))
             if _has_unjudged(near):
                 return None
-        old = concatenate([old, near.take(~concerned.holds(near))]).ordered()
+        beside = replace(near.take(~concerned.holds(near)), series=concerned.series)
+        old = concatenate([old, beside]).ordered()
         context, came = together(old, new)
         mine = np.flatnonzero(concerned.holds(context))[told]
         judged = Judged(context.flag.copy(), context.tests_or_none_set().copy())

@@ -55,6 +55,12 @@ def _minutes(value: Floats, *, first: int = 0, station: int = 0) -> Readings:
     return _readings("air_temperature", np.full(len(value), station), stamps, np.asarray(value, np.float64))
 
 
+def _of_its_own(readings: Readings) -> Readings:
+    """Return readings that name no series but their own: others are new to the archive when they come."""
+    present, index = np.unique(readings.index, return_inverse=True)
+    return replace(readings, series=tuple(readings.series[n] for n in present), index=index.astype(np.int32))
+
+
 @dataclass
 class _Stock:
     """An archive in which everything is written by one commit, as quick as it gets, and what is read of it."""
@@ -73,7 +79,7 @@ class _Stock:
             for part in parts:
                 self.looks.clear()
                 inspector = Inspector(self.quality, STATIONS, 60.0)
-                inspector.store(w, AIR, part, lambda _: None)
+                inspector.store(w, AIR, _of_its_own(part), lambda _: None)
                 self.revised = inspector.revised
         return self.flags()
 
@@ -191,6 +197,7 @@ class _Story:
 def _story(rng: np.random.Generator, size: int = 130) -> _Story:
     value = _values(rng, size)
     keep = rng.random((COUNT, size)) > rng.choice([0.0, 0.03, 0.2])
+    keep[rng.integers(COUNT), : rng.choice([0, 80])] = False
     keep[rng.integers(COUNT), (gap := rng.integers(size)) : gap + rng.integers(0, 40)] = False
     series, step = np.nonzero(keep)
     stamps = START_NS + step * STEP_NS + rng.integers(0, 50, len(step)) * 10**9 * rng.integers(0, 2)
@@ -315,6 +322,25 @@ def test_what_creeps_within_the_tolerance_is_followed_to_where_it_began(stocks: 
     assert set(flag.tolist()) == {GOOD}
     _, tests = stock.store(_minutes(value[190:], first=190))
     assert _named(tests) == {"flat_line": list(range(100, 191))}
+
+
+def test_another_variable_is_asked_where_a_stretch_is_long_alone(stocks: _Stocks, nearby_alone: None) -> None:
+    still = FlatLine(hours=1.0, readings=12, exempt=(Exempt("wind_speed", most=0.5),))
+    value = np.r_[8.0 + np.arange(60) / 100.0, np.full(62, 4.25)]
+    wind = _readings("wind_speed", np.zeros(122, np.int64), START_NS + np.arange(122) * STEP_NS, np.full(122, 3.0))
+    stock = stocks(_default(buddy_check=None, flat_line=still))
+    flag, _ = stock.store(_minutes(value[:120]), before=wind)
+    assert set(flag.tolist()) == {GOOD}
+    stock.store(_minutes(value[120:121], first=120))
+    assert {variable for variable, _, _ in stock.looks} == {"air_temperature", "wind_speed"}
+    assert _named(stock.flags()[1]) == {"flat_line": list(range(60, 121))}
+    stock.store(_minutes(np.array([4.3, 4.4, 4.5, 4.6]), first=121), _minutes(np.array([4.7]), first=125))
+    assert {variable for variable, _, _ in stock.looks} == {"air_temperature"}
+    calm = stocks(_default(buddy_check=None, flat_line=still))
+    flag, _ = calm.store(
+        _minutes(value[:120]), _minutes(value[120:], first=120), before=replace(wind, value=wind.value / 10)
+    )
+    assert set(flag.tolist()) == {GOOD}
 
 
 def test_neighbours_are_asked_where_something_changed_and_nowhere_else(stocks: _Stocks, nearby_alone: None) -> None:
