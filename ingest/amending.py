@@ -110,6 +110,7 @@ class Comparison:
             inspector = Inspector(
                 described.quality, {**known, **{one.id: one for one in stations}}, self.archive.slice_s
             )
+            inspector.compare(writer, variables)
             total = Conservation()
             cuts = self._windows(writer)
             for place, window in enumerate(cuts):

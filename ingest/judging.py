@@ -1,24 +1,28 @@
 """Quality on the way into an archive: readings are judged with what the archive has around them, and then stored.
 
-A flag depends on neighbours in time, and in space on all that report at the time. So what comes is judged together with
-the readings that the archive has from `2 reach` before its first stamp to `2 reach` after its last one, `reach` being
-how far the tests of the variable look; flags of the archive's readings within `reach` are given anew. So flags are the
-same in whatever pieces the readings came, as far as each piece is sampled as often as the others.
+A flag depends on neighbours in time, and in space on all that report at the time. A batch is judged together with what
+the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
+(`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
+(`Nearby.judge_all`), `reach` being how far the tests of the variable look. So flags are the same in whatever pieces the
+readings came, as far as each piece is sampled as often as the others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Conservation, Writer
-from hypergrid.streams.elements import Position, Readings, Series, Station, concatenate
+from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.units import Variable
+from ingest.came import Came, equal, together
+from ingest.nearby import Nearby
 from ingest.quality.declared import Quality
-from ingest.quality.judge import judge
+from ingest.quality.judge import Judged, judge
 from ingest.quality.settings import VariableTests
 from ingest.quality.spatial import Places, isolated
 from ingest.quality.summary import GAPS, ISOLATED, Summary
@@ -37,8 +41,25 @@ class Inspector:
     slice_s: float
     summary: Summary = field(default_factory=Summary)
     guard: ZoneGuard = field(default_factory=ZoneGuard)
+    others: Collection[str] = ()
+    """Variables whose flags in the archive were set by other tests than those of `quality`."""
     revised: int = 0
     """Readings that were stored before and have another flag now."""
+
+    def compare(self, writer: Writer, variables: Mapping[str, Variable]) -> Mapping[str, object]:
+        """Note which variables were judged by other tests: there all readings within their reach are judged anew.
+
+        Returns the parameters of all tests, those of `variables` as they are now, for `Writer.quality`.
+        """
+        told, kept = self.quality.to_json(variables), writer.kept_quality
+        self.others = frozenset(name for name in told if kept.get(name) != told[name])
+        return {**kept, **told}
+
+    def keep(self, writer: Writer, variables: Mapping[str, Variable]) -> None:
+        """Do as `compare`, and keep the parameters with the archive, where tests run."""
+        parameters = self.compare(writer, variables)
+        if self.quality.run:
+            writer.quality(parameters)
 
     def store(
         self, writer: Writer, variable: Variable, given: Readings, companion: Callable[[str], Readings | None]
@@ -57,36 +78,31 @@ class Inspector:
         if not tests:
             self._sum_up(new)
             return writer.readings(new)
-        reach_ns = self.reach_ns(tests, new)
-        first, last = int(new.time_ns.min()), int(new.time_ns.max())
-        around = Window(first - 2 * reach_ns, last + 2 * reach_ns + 1)
-        old = writer.read(variable.name, window=around)
-        context, came = together(old, new)
-        others = {name: self._with_stored(writer, name, companion(name), around) for name in tests.companions}
-        places = places_of(context.series, self.stations)
-        judged = judge(context, tests, places, others)
-        flags, bits = judged.flag, judged.tests
+        nearby = Nearby(
+            writer,
+            variable.name,
+            tests,
+            partial(places_of, stations=self.stations),
+            partial(Companions, writer, tests.companions, companion),
+        )
+        interval_s = usual_interval_s(new, self.slice_s)
+        reach_ns = round(tests.reach_s(interval_s) * SECOND_NS)
+        same = variable.name not in self.others
+        around = nearby.judge(new, interval_s=interval_s, reach_ns=reach_ns) if same else None
+        if around is None:
+            around = nearby.judge_all(new, reach_ns=reach_ns)
+        old, context, came, judged = around.old, around.context, around.came, around.judged
         # What is stored already with this value stays, so that it is told as a duplicate; its flag is given below.
-        new = _with_flags(new, context, came, flags, bits, old)
+        new = _with_flags(new, context, came, judged, old)
         stored = writer.readings(new)
         if len(old):
-            near = (context.time_ns >= first - reach_ns) & (context.time_ns <= last + reach_ns)
-            changed = (
-                near & ((context.flag != flags) | (context.tests_or_none_set() != bits)) & (context.flag != MISSING)
-            )
-            self.revised += writer.flags(replace(context, flag=flags, tests=bits).take(changed & ~came.is_new))
+            changed = (context.flag != judged.flag) | (context.tests_or_none_set() != judged.tests)
+            changed &= (context.flag != MISSING) & ~came.is_new
+            self.revised += writer.flags(replace(context, flag=judged.flag, tests=judged.tests).take(changed))
         self._sum_up(new)
         count_gaps(self.summary, context, tests, came.is_new)
-        count_isolated(self.summary, context, tests, places, came.is_new)
+        count_isolated(self.summary, context, tests, places_of(context.series, self.stations), came.is_new)
         return stored
-
-    def reach_ns(self, tests: VariableTests, readings: Readings) -> int:
-        """Return how far from a reading those lie that its flags depend on [ns]."""
-        return reach_ns(tests, readings, self.slice_s)
-
-    def _with_stored(self, writer: Writer, name: str, new: Readings | None, around: Window) -> Readings:
-        old = writer.read(name, window=around)
-        return old if new is None or not len(new) else together(old, new.ordered())[0]
 
     def _sum_up(self, readings: Readings) -> None:
         self.summary.add(readings.series, readings.index, readings.flag, readings.tests_or_none_set())
@@ -97,6 +113,38 @@ class Inspector:
         """Return the stations whose clocks the radiation of this run says are hours off."""
         places = {name: station.position for name, station in self.stations.items()}
         return self.guard.suspicions({name: (p.lon, p.lat, p.elevation_m) for name, p in places.items()})
+
+
+class Companions(Mapping[str, Readings]):
+    """Readings of other variables, read when somebody asks: only still stretches do, and most are short."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        names: tuple[str, ...],
+        coming: Callable[[str], Readings | None],
+        window: Window,
+        stations: Collection[str] | None = None,
+    ) -> None:
+        self._writer, self._names, self._coming = writer, names, coming
+        self._window, self._stations = window, stations
+        self._read: dict[str, Readings] = {}
+
+    def __getitem__(self, name: str) -> Readings:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._read:
+            series = self._writer.series(name)
+            chosen = [one for one in series if self._stations is None or one.station in self._stations]
+            old, new = self._writer.read(name, window=self._window, series=chosen), self._coming(name)
+            self._read[name] = old if new is None or not len(new) else together(old, new.ordered())[0]
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted: NDArray[np.bool_]) -> None:
@@ -122,10 +170,14 @@ def count_isolated(
 
 def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
     """Return how far from a reading those lie that its flags depend on [ns]; these are ordered by series, then time."""
+    return round(tests.reach_s(usual_interval_s(readings, slice_s)) * SECOND_NS)
+
+
+def usual_interval_s(readings: Readings, slice_s: float) -> float:
+    """Return the time between readings [s], that of the slowest series; these are ordered by series, then time."""
     steps = np.diff(readings.time_ns)[readings.index[1:] == readings.index[:-1]]
     usual_s = float(np.median(steps[steps > 0])) / SECOND_NS if (steps > 0).any() else 0.0
-    interval_s = max(slice_s, usual_s, *(series.interval_s for series in readings.series))
-    return round(tests.reach_s(interval_s) * SECOND_NS)
+    return max(slice_s, usual_s, *(series.interval_s for series in readings.series))
 
 
 def judged_part(
@@ -162,81 +214,17 @@ def widened(part: Window, reach: int) -> Window:
     return Window(part.start_ns - 2 * reach, part.stop_ns + 2 * reach)
 
 
-@dataclass(frozen=True, eq=False)
-class Came:
-    """Where the rows of a context came from."""
-
-    is_new: NDArray[np.bool_]
-    """Whether the row is a new reading, with a stamp or a value that the archive has not, shape (context,)."""
-    row: NDArray[np.intp]
-    """For each new reading given, its row of the context, shape (new,)."""
-    repeats: NDArray[np.intp]
-    """For each new reading given, the stored reading that has its series, stamp and value; -1: none, shape (new,)."""
-
-
-def together(old: Readings, new: Readings) -> tuple[Readings, Came]:
-    """Return stored and new readings as one, by series, then time; of those with one stamp the last.
-
-    Both are ordered, `old` without two of one stamp. Flags of rows are those of `old` where it has them.
-    """
-    known = {series: number for number, series in enumerate(old.series)}
-    series = (*old.series, *(one for one in dict.fromkeys(new.series) if one not in known))
-    number = {one: place for place, one in enumerate(series)}
-    table = np.array([number[one] for one in new.series] or [0], np.int32)
-    moved = replace(new, series=series, index=table[new.index])
-    if not len(old) and np.array_equal(table, np.arange(len(new.series))):
-        both, order = moved, None
-    else:
-        joined = concatenate([replace(old, series=series), moved])
-        order = np.lexsort((joined.time_ns, joined.index))
-        both = joined.take(order)
-    same = (both.index[1:] == both.index[:-1]) & (both.time_ns[1:] == both.time_ns[:-1])
-    if order is None and not same.any():
-        rows = np.arange(len(new))
-        return both, Came(np.ones(len(new), np.bool_), rows, np.full(len(new), -1))
-    order = np.arange(len(both)) if order is None else order
-    starts = np.r_[True, ~same] if len(both) else np.empty(0, np.bool_)
-    group = np.cumsum(starts) - 1
-    last = np.r_[np.flatnonzero(starts)[1:] - 1, len(both) - 1] if len(both) else np.empty(0, np.intp)
-    context = both.take(last)
-    # The stored reading of a group, where there is one, is its first.
-    head = order[np.flatnonzero(starts)]
-    stored = np.where(head < len(old), head, -1)
-    is_stored = stored >= 0
-    keeps = np.zeros(len(context), np.bool_)
-    keeps[is_stored] = _equal(old.value[stored[is_stored]], context.value[is_stored])
-    if keeps.any():
-        flag, bits = context.flag.copy(), context.tests_or_none_set().copy()
-        flag[keeps] = old.flag[stored[keeps]]
-        bits[keeps] = old.tests_or_none_set()[stored[keeps]]
-        context = replace(context, flag=flag, tests=bits)
-    row = np.empty(len(both), np.intp)
-    row[order] = group
-    mine = row[len(old) :]
-    repeats = stored[mine]
-    repeats[repeats >= 0] = np.where(
-        _equal(old.value[repeats[repeats >= 0]], new.value[repeats >= 0]), repeats[repeats >= 0], -1
-    )
-    return context, Came(~keeps, mine, repeats)
-
-
-def _equal(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.bool_]:
-    equal: NDArray[np.bool_] = (one == other) | (np.isnan(one) & np.isnan(other))
-    return equal
-
-
 def _with_flags(
     new: Readings,
     context: Readings,
     came: Came,
-    flags: NDArray[np.uint8],
-    bits: NDArray[np.uint16],
+    judged: Judged,
     old: Readings,
 ) -> Readings:
     """Return the new readings with their flags; one that another of this call replaces at once stays as it is."""
-    current = _equal(context.value[came.row], new.value)
-    flag = np.where(current, flags[came.row], new.flag)
-    tests = np.where(current, bits[came.row], np.uint16(0))
+    current = equal(context.value[came.row], new.value)
+    flag = np.where(current, judged.flag[came.row], new.flag)
+    tests = np.where(current, judged.tests[came.row], np.uint16(0))
     again = came.repeats >= 0
     if again.any():
         flag[again], tests[again] = old.flag[came.repeats[again]], old.tests_or_none_set()[came.repeats[again]]

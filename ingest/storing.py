@@ -167,8 +167,8 @@ def store(
     quality = stock.deployment.quality
     places = {**known, **{one.id: one for one in stations}}
     inspectors = {name: Inspector(quality, places, stock.deployment.slice_s) for name in variables}
-    if quality.run:
-        writer.quality(quality.to_json(variables))
+    for name, variable in variables.items():
+        inspectors[name].keep(writer, {name: variable})
     sizes = [(s, stock.width(c.file)) for c, s in zip(stock.plan.chunks, stock.staged, strict=True)]
     cuts = windows(sizes, most=values_at_once, chunks_ns=writer.chunks_ns)
     totals = Totals()

@@ -164,8 +164,7 @@ def _store(writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment,
     writer.stations(stations)
     known = {**archive.stations, **{station.id: station for station in stations}}
     inspector = Inspector(described.quality, known, described.slice_s)
-    if described.quality.run and variables:
-        writer.quality(described.quality.to_json({**archive.variables, **variables}))
+    inspector.keep(writer, variables)
 
     def coming(name: str) -> Readings | None:
         found = [part[name] for part in parts if name in part]

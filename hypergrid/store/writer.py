@@ -119,15 +119,39 @@ class Writer:
         with self._locked(name):
             return self._store(self._group(name), readings)
 
-    def read(self, variable: str, *, window: Window | None = None) -> Readings:
+    def read(self, variable: str, *, window: Window | None = None, series: Iterable[Series] | None = None) -> Readings:
         """Return a variable's readings with the tests that set their flags, what was written here included.
 
         None where the variable is not declared; ordered by series, then time.
+
+        Parameters
+        ----------
+        series
+            Only of these; those that are not stored are passed over.
         """
         if variable not in self._root.variables:
             return Readings.empty()
         with self._locked(variable):
-            return read(self._group(variable), self._slices, window=window, series=None, superseded=False, tests=True)
+            group, chosen = self._group(variable), None
+            if series is not None:
+                known = {one: number for number, one in enumerate(group.series)}
+                chosen = np.array([known[one] for one in series if one in known], np.intp)
+            return read(group, self._slices, window=window, series=chosen, superseded=False, tests=True)
+
+    def series(self, variable: str) -> tuple[Series, ...]:
+        """Return the series of a variable, what was written here included; none where it is not declared."""
+        if variable not in self._root.variables:
+            return ()
+        with self._locked(variable):
+            return self._group(variable).series
+
+    def extent(self, variable: str) -> Window | None:
+        """Return the whole slices that hold all readings of a variable; None where there is none."""
+        if variable not in self._root.variables:
+            return None
+        with self._locked(variable):
+            extent = self._group(variable).extent
+        return None if extent is None else Window(*(self._slices.start_ns(s) for s in (extent[0], extent[1] + 1)))
 
     def flags(self, judged: Readings) -> int:
         """Give readings that are stored other flags; return how many changed.
@@ -267,6 +291,11 @@ class Writer:
                 group.side.set("tests", rows.row[other], tests[other])
             self._touch(group, "flags", rows.time_ns[other], rows.series[other])
             self._flags += self._count(int(np.count_nonzero(other)))
+
+    @property
+    def kept_quality(self) -> Mapping[str, object]:
+        """The parameters of the tests that set the flags; empty: none ran."""
+        return self._root.quality
 
     def quality(self, parameters: Mapping[str, object]) -> None:
         """Keep the parameters of the tests that set the flags, as JSON."""

@@ -15,6 +15,16 @@ from ingest.quality.settings import SUN, VALUE, Exempt, VariableTests
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Exemption, Flags, Floats, Line
 
+
+def bits_of(*names: str) -> np.uint16:
+    """Return the bits of some of `TESTS`."""
+    return np.uint16(sum(1 << TESTS.index(name) for name in names))
+
+
+GAP_BIT: Final = bits_of("gap")
+BY_NEIGHBOURS: Final = bits_of("buddy_check", "spatial_consistency")
+ALONE: Final = np.uint16(sum(1 << bit for bit in range(len(TESTS)))) & ~(GAP_BIT | BY_NEIGHBOURS)
+"""What takes a reading out of the tests by neighbours: what it came with, and the tests along its series."""
 OLDEST_HOURS: Final = 3.0
 """Age at most of what another variable says for an exemption [h]."""
 
@@ -70,11 +80,7 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
         docket.hear("rate_of_change", temporal.rate_of_change(docket.line, tests.rate_of_change))
     if tests.attenuated_signal:
         docket.hear("attenuated_signal", temporal.attenuated_signal(docket.line, tests.attenuated_signal))
-    if tests.buddy_check:
-        docket.hear("buddy_check", spatial.buddy_check(docket.line, tests.buddy_check, places))
-    if tests.spatial_consistency:
-        found = spatial.spatial_consistency(docket.line, tests.spatial_consistency, places)
-        docket.hear("spatial_consistency", found)
+    _hear_neighbours(docket, tests, places)
     if tests.gap:
         docket.remark("gap", temporal.gap(line if whole else line.take(rows), tests.gap))
     if whole:
@@ -82,6 +88,24 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
     flag, bits = np.full(len(readings), MISSING, np.uint8), np.zeros(len(readings), np.uint16)
     flag[rows], bits[rows] = docket.flag, docket.tests
     return Judged(flag, bits)
+
+
+def judge_by_neighbours(line: Line, tests: VariableTests, places: Places) -> Judged:
+    """Return what the tests by neighbours alone say of readings that nothing else was found against.
+
+    What they say depends on the readings of one cell of `VariableTests.cell_ns`, of all series, and on no others.
+    """
+    docket = _Docket(line)
+    _hear_neighbours(docket, tests, places)
+    return Judged(docket.flag, docket.tests)
+
+
+def _hear_neighbours(docket: "_Docket", tests: VariableTests, places: Places) -> None:
+    if tests.buddy_check:
+        docket.hear("buddy_check", spatial.buddy_check(docket.line, tests.buddy_check, places))
+    if tests.spatial_consistency:
+        found = spatial.spatial_consistency(docket.line, tests.spatial_consistency, places)
+        docket.hear("spatial_consistency", found)
 
 
 def _given(readings: Readings) -> NDArray[np.uint8] | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Literal, Self
 
+from hypergrid.flags import FAIL, SUSPECT
 from hypergrid.units import convert
 from ingest.checked import CheckedTable
 
@@ -16,6 +17,7 @@ Span = tuple[float, float]
 Of = Literal["level", "difference", "plain"]
 VALUE: Final = "value"
 SUN: Final = "sun"
+MINUTE_NS: Final = 60_000_000_000
 
 
 def _number(default: float | None, of: Of = "plain", *, least: float = -1e300, most: float = 1e300) -> Any:  # noqa: ANN401
@@ -217,6 +219,11 @@ class FlatLine(Parameters):
     within_hours: float = _number(6.0, least=0.0)
     exempt: tuple[Exempt, ...] = field(default=(), metadata={"kind": "records", "record": Exempt})
 
+    @property
+    def worst(self) -> int:
+        """The flag of what stays the same for longest."""
+        return SUSPECT if self.fail_hours is None else FAIL
+
     def check(self, table: CheckedTable) -> None:
         """Refuse durations in the wrong order."""
         _refuse_less(table, "fail_hours", self.fail_hours, self.hours)
@@ -321,6 +328,16 @@ class VariableTests:
         """Return them for values in another unit."""
         present = {name: getattr(self, name) for name in self.KINDS}
         return VariableTests(**{n: p.converted(source, target) for n, p in present.items() if p is not None})
+
+    @property
+    def cell_ns(self) -> int:
+        """Length of the cells of time within which tests by neighbours look [ns]; 0: there are none such."""
+        checks = [one for one in (self.buddy_check, self.spatial_consistency) if one]
+        return math.lcm(*(round(one.minutes * MINUTE_NS) for one in checks)) if checks else 0
+
+    def alone(self) -> "VariableTests":
+        """Return those that look along a series alone."""
+        return replace(self, buddy_check=None, spatial_consistency=None)
 
     def reach_s(self, interval_s: float) -> float:
         """Return how far from a reading those lie that its flags depend on, with one every `interval_s` or more [s]."""

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import GOOD, NOT_EVALUATED, SUSPECT
-from ingest.quality.settings import BuddyCheck, SpatialConsistency
+from ingest.quality.settings import MINUTE_NS, BuddyCheck, SpatialConsistency
 from ingest.quality.temporal import Flags, Floats, Line
 
 EARTH_RADIUS_M: Final = 6_371_000.0
-MINUTE_NS: Final = 60_000_000_000
 _CELLS_AT_ONCE: Final = 1 << 21
 """Cells times series that are in memory at once, some 150 MB."""
 

@@ -11,7 +11,8 @@ from hypergrid.flags import GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.units import KNOWN_VARIABLES
-from ingest.judging import Inspector, together
+from ingest.came import together
+from ingest.judging import Inspector
 from ingest.quality.declared import Quality
 from ingest.quality.defaults import DEFAULTS
 from ingest.quality.settings import BuddyCheck, FlatLine
@@ -92,7 +93,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[NDArray[np.uint8], 
     return flag, tests
 
 
-@pytest.mark.parametrize("way", ["hours", "stations", "backwards", "at random", "twice"])
+@pytest.mark.parametrize("way", ["hours", "stations", "backwards", "at random", "twice", "one by one"])
 def test_pieces_have_the_flags_of_the_whole(
     way: str, whole: tuple[NDArray[np.uint8], NDArray[np.uint16]], tmp_path: Path
 ) -> None:
@@ -104,6 +105,11 @@ def test_pieces_have_the_flags_of_the_whole(
         "stations": [given.take(given.index == one) for one in range(8)],
         "backwards": [given.take(hour == one) for one in np.unique(hour)[::-1]],
         "at random": [given.take(np.sort(rows)) for rows in np.array_split(rng.permutation(len(given)), 6)],
+        "one by one": [
+            given.take(stamp == one)
+            for stamp in [np.maximum(given.time_ns, START_NS + 350 * STEP_NS)]
+            for one in np.unique(stamp)
+        ],
         "twice": [given.take(hour <= 6), given.take(hour >= 4)],
     }[way]
     archive = _archive(tmp_path / "a")
@@ -164,6 +170,19 @@ def test_a_reading_that_replaces_another_is_judged_in_its_place(tmp_path: Path) 
     old = newest.read("air_temperature", superseded=True, tests=True)
     assert (old.value.tolist(), old.flag.tolist()) == ([15.0], [4])
     assert old.tests_or_none_set().tolist() == [1 << TESTS.index("spike")]
+
+
+def test_parameters_are_kept_beside_those_of_variables_that_do_not_come(tmp_path: Path) -> None:
+    archive = _archive(tmp_path / "a")
+    air, wind = ({name: KNOWN_VARIABLES[name]} for name in ("air_temperature", "wind_speed"))
+    others = []
+    for number, (quality, variables) in enumerate([(QUALITY, air), (QUALITY, wind), (QUALITY, air), (Quality(), air)]):
+        inspector = Inspector(quality, STATIONS, 600.0)
+        with archive.latest().commit(batch=str(number), message="", now_ns=1) as writer:
+            inspector.keep(writer, variables)
+        others.append(set(inspector.others))
+    assert dict(archive.latest().quality) == Quality().to_json({**air, **wind})
+    assert others == [{"air_temperature"}, {"wind_speed"}, set(), {"air_temperature"}]
 
 
 def test_without_tests_readings_stay_as_they_come(tmp_path: Path) -> None:

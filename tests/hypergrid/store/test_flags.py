@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Readings
+from hypergrid.times import Window
 
 Build = Callable[..., Readings]
 Rows = Callable[[Readings], list[tuple[object, ...]]]
@@ -80,6 +81,24 @@ def test_tests_are_written_with_the_readings_and_move_with_them(archive: Archive
     assert current.tests.tolist() == [0, 4, 0, 0]
     assert old.tests is not None
     assert old.tests.tolist() == [1]
+
+
+def test_a_writer_reads_some_series_and_tells_what_there_is(archive: Archive, readings: Build) -> None:
+    _store(archive, readings([("a", 0, 1.0, 1, 5), ("b", 3 * MINUTE + 7, 2.0, 1, 5)]))
+    with archive.latest().commit(batch="r", message="", now_ns=3) as writer:
+        writer.readings(readings([("c", 5 * MINUTE, 3.0, 1, 5)]))
+        known = writer.series("air_temperature")
+        assert [one.station for one in known] == ["a", "b", "c"]
+        unknown = replace(known[0], station="d")
+        some = writer.read("air_temperature", series=[known[2], known[1], unknown])
+        assert [(some.series[n].station, value) for n, value in zip(some.index, some.value, strict=True)] == [
+            ("b", 2.0),
+            ("c", 3.0),
+        ]
+        assert len(writer.read("air_temperature", series=[unknown])) == 0
+        extent = writer.extent("air_temperature")
+        assert extent == Window(0, 6 * MINUTE)
+        assert (writer.series("snow_depth"), writer.extent("snow_depth")) == ((), None)
 
 
 def test_parameters_of_the_tests_go_with_the_snapshot(archive: Archive) -> None:
