@@ -359,7 +359,8 @@ class _Run:
             # Ctrl-C ends the receiver too, which then needs no other.
             looks = trigger_s is not None and not self.stopping.is_set()
             changed = looks and self._is_changed()
-            if changed or (looks and self._is_received()) or self.stopping.is_set():
+            received = looks and self._is_received() and progress.status().behind == 0
+            if changed or received or self.stopping.is_set():
                 # A commit that is under way is waited for; without this it would be done again.
                 with progress.busy:
                     follower.stop()

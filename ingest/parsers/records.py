@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -177,7 +179,7 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
     if value is None:
         return float("nan")
     if type(value) in (int, float) and abs(value) < _LARGE:  # type: ignore[arg-type]
-        return float("nan") if any(_is(value, one) for one in nodata) else float(value)  # type: ignore[arg-type]
+        return float("nan") if value in _numbers(nodata) else float(value)  # type: ignore[arg-type]
     if isinstance(value, bool) or isinstance(value, list | Mapping):
         return None
     text = str(value).strip()
@@ -189,17 +191,20 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
         return f"{BAD_NUMBER}: {text[:40]!r}"
     if np.isinf(number):
         return f"{BAD_NUMBER}: infinite"
-    return float("nan") if text in nodata or any(_is(number, one) for one in nodata) else number
+    return float("nan") if text in nodata or number in _numbers(nodata) else number
 
 
 _LARGE: Final = 1e300
 
 
-def _is(number: float, text: str) -> bool:
-    try:
-        return number == float(text)
-    except ValueError:
-        return False
+@lru_cache(maxsize=64)
+def _numbers(texts: tuple[str, ...]) -> frozenset[float]:
+    """Return the texts that are numbers."""
+    found = set()
+    for text in texts:
+        with suppress(ValueError):
+            found.add(float(text))
+    return frozenset(found)
 
 
 def flat(content: Mapping[str, Any], above: str = "", depth: int = 8) -> Iterator[tuple[str, object]]:
