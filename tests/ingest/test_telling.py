@@ -14,7 +14,7 @@ from hypergrid.times import parse_instant
 from ingest.job import ingest
 from ingest.mapping import Column
 from ingest.parsers.told import COMMON, Told, ToldColumn, column_of, station_at, unit_of
-from ingest.telling import _stations, far_off
+from ingest.telling import far_off, placed_stations
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS = ROOT / "station_data" / "deployments"
@@ -118,7 +118,7 @@ def test_declared_stations_take_a_told_position_where_they_have_none() -> None:
     placed = station_at("b", 8.0, 47.0)
     told = [Told(stations=(station_at("a", 7.0, 46.0), station_at("b", 1.0, 1.0), station_at("c2", 7, 46)))]
     told.append(Told(stations=(station_at("c10", np.nan, 46), station_at("c2", 7.000001, 46))))
-    found = _stations(told, (nowhere, placed), {})
+    found = placed_stations(told, (nowhere, placed), {})
     assert [(s.id, s.name, s.position.lon) for s in found[:3]] == [
         ("a", "Alp", 7.0),
         ("b", "b", 8.0),
