@@ -3,13 +3,14 @@
 A flag depends on neighbours in time, and in space on all that report at the time. A batch is judged together with what
 the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
 (`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
-(`Nearby.judge_all`), `reach` being how far the tests of the variable look. So flags are the same in whatever pieces the
-readings came, as far as each piece is sampled as often as the others.
+(`Nearby.judge_all`), `reach` being how far the tests of the variable look. Those that lie further apart than any test
+looks, with others between them in the archive, are judged one after the other. So flags are the same in whatever pieces
+the readings came, as far as each piece is sampled as often as the others.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,11 +84,19 @@ class Inspector:
             variable.name,
             tests,
             partial(places_of, stations=self.stations),
-            partial(Companions, writer, tests.companions, companion),
+            partial(Companions, writer, tests.companions, cache(companion)),
         )
-        interval_s = usual_interval_s(new, self.slice_s)
+        interval_s, apart_ns = _sampling(new, tests, self.slice_s, least_ns=writer.chunks_ns[1])
         reach_ns = round(tests.reach_s(interval_s) * SECOND_NS)
-        same = variable.name not in self.others
+        stored = Conservation()
+        for part in _apart(writer, variable.name, new, max(apart_ns, 4 * reach_ns), reach_ns):
+            stored += self._store_together(nearby, part, interval_s=interval_s, reach_ns=reach_ns)
+        return stored
+
+    def _store_together(self, nearby: Nearby, new: Readings, *, interval_s: float, reach_ns: int) -> Conservation:
+        """Judge readings with all that lies between them and around, and store them; ordered by series, then time."""
+        writer, tests = nearby.writer, nearby.tests
+        same = nearby.variable not in self.others
         around = nearby.judge(new, interval_s=interval_s, reach_ns=reach_ns) if same else None
         if around is None:
             around = nearby.judge_all(new, reach_ns=reach_ns)
@@ -173,11 +182,41 @@ def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
     return round(tests.reach_s(usual_interval_s(readings, slice_s)) * SECOND_NS)
 
 
-def usual_interval_s(readings: Readings, slice_s: float) -> float:
-    """Return the time between readings [s], that of the slowest series; these are ordered by series, then time."""
+def usual_interval_s(readings: Readings, slice_s: float, *, most_ns: int | None = None) -> float:
+    """Return the time between readings [s], that of the slowest series; these are ordered by series, then time.
+
+    Steps of more than `most_ns` are pauses, and tell nothing of it.
+    """
     steps = np.diff(readings.time_ns)[readings.index[1:] == readings.index[:-1]]
-    usual_s = float(np.median(steps[steps > 0])) / SECOND_NS if (steps > 0).any() else 0.0
+    steps = steps[(steps > 0) & (True if most_ns is None else steps <= most_ns)]
+    usual_s = float(np.median(steps)) / SECOND_NS if len(steps) else 0.0
     return max(slice_s, usual_s, *(series.interval_s for series in readings.series))
+
+
+def _sampling(new: Readings, tests: VariableTests, slice_s: float, *, least_ns: int) -> tuple[float, int]:
+    """Return the time between readings [s], and how far apart readings are that no test looks at together [ns].
+
+    One old stamp beside the present ones, which may be the only step of its series, is no interval of months.
+    """
+    told_s = max(slice_s, *(series.interval_s for series in new.series))
+    joined_s = 3600.0 * tests.flat_line.within_hours if tests.flat_line else 0.0
+    apart_ns = max(least_ns, round(max(4.0 * tests.reach_s(told_s), joined_s) * SECOND_NS))
+    return usual_interval_s(new, slice_s, most_ns=apart_ns), apart_ns
+
+
+def _apart(writer: Writer, variable: str, new: Readings, apart_ns: int, reach_ns: int) -> Iterator[Readings]:
+    """Cut readings in time where they lie further apart than some time, and the archive has others between them.
+
+    Those would be read, and judged, for nothing. Only a pause that is as long is not known of as one then, as it is not
+    where the readings come in two batches.
+    """
+    stamps = np.unique(new.time_ns)
+    before = np.flatnonzero(np.diff(stamps) > apart_ns)
+    holes = [Window(int(stamps[n]) + 2 * reach_ns, int(stamps[n + 1]) - 2 * reach_ns) for n in before.tolist()]
+    filled = np.array([writer.holds(variable, hole) for hole in holes], np.bool_)
+    part = np.searchsorted(stamps[before[filled]], new.time_ns)
+    for number in range(int(filled.sum()) + 1):
+        yield new.take(part == number) if len(holes) else new
 
 
 def judged_part(

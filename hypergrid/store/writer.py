@@ -153,6 +153,15 @@ class Writer:
             extent = self._group(variable).extent
         return None if extent is None else Window(*(self._slices.start_ns(s) for s in (extent[0], extent[1] + 1)))
 
+    def holds(self, variable: str, window: Window) -> bool:
+        """Return whether a chunk of a variable that a window reaches into holds readings."""
+        if variable not in self._root.variables:
+            return False
+        first, last = self._slices.index(np.array([window.start_ns, window.stop_ns - 1], np.int64)) // CHUNK_SLICES
+        with self._locked(variable):
+            chunks = self._group(variable).chunks
+        return bool(((chunks >= first) & (chunks <= last)).any())
+
     def flags(self, judged: Readings) -> int:
         """Give readings that are stored other flags; return how many changed.
 
