@@ -4,8 +4,9 @@ A flag depends on neighbours in time, and in space on all that report at the tim
 the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
 (`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
 (`Nearby.judge_all`), `reach` being how far the tests of the variable look. Those that lie further apart than any test
-looks, with others between them in the archive, are judged one after the other. So flags are the same in whatever pieces
-the readings came, as far as each piece is sampled as often as the others.
+looks, with others between them in the archive, are judged one after the other, and so is what spans years of an
+archive. So flags are the same in whatever pieces the readings came, as far as each piece is sampled as often as the
+others.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,6 +31,8 @@ from ingest.quality.summary import GAPS, ISOLATED, Summary
 from ingest.quality.temporal import Line, pauses
 from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
 
+_CELLS_AT_ONCE = 2_000_000
+"""Cells of the archive that are read at once: some 250 MB with what judging needs."""
 _NOWHERE = Position(None, float("nan"), float("nan"), float("nan"))
 
 
@@ -205,18 +208,26 @@ def _sampling(new: Readings, tests: VariableTests, slice_s: float, *, least_ns: 
 
 
 def _apart(writer: Writer, variable: str, new: Readings, apart_ns: int, reach_ns: int) -> Iterator[Readings]:
-    """Cut readings in time where they lie further apart than some time, and the archive has others between them.
+    """Cut readings in time, so that little is read, and judged, for nothing: old ones that come late may be of years.
 
-    Those would be read, and judged, for nothing. Only a pause that is as long is not known of as one then, as it is not
-    where the readings come in two batches.
+    That is where they lie further apart than some time, and the archive has others between them; and where a chunk
+    begins, after as many chunks as may be in memory. Only a pause that is longer than tests reach is not known of as
+    one then, as it is not where the readings come in two batches.
     """
-    stamps = np.unique(new.time_ns)
-    before = np.flatnonzero(np.diff(stamps) > apart_ns)
-    holes = [Window(int(stamps[n]) + 2 * reach_ns, int(stamps[n + 1]) - 2 * reach_ns) for n in before.tolist()]
-    filled = np.array([writer.holds(variable, hole) for hole in holes], np.bool_)
-    part = np.searchsorted(stamps[before[filled]], new.time_ns)
-    for number in range(int(filled.sum()) + 1):
-        yield new.take(part == number) if len(holes) else new
+    stamps, (starts_ns, cells) = np.unique(new.time_ns), writer.held(variable)
+    after = np.flatnonzero(np.diff(stamps) > apart_ns) + 1
+    # A chunk that reaches into a hole begins before its end, and less than its own length before its begin.
+    begins = np.searchsorted(starts_ns, stamps[after - 1] + 2 * reach_ns - writer.chunks_ns[1], side="right")
+    after = after[begins < np.searchsorted(starts_ns, stamps[after] - 2 * reach_ns)]
+    within = starts_ns[(starts_ns > stamps[0]) & (starts_ns <= stamps[-1])]
+    most = max(1, _CELLS_AT_ONCE // max(1, cells))
+    cuts = np.union1d(stamps[after], within[most - 1 :: most])
+    if not len(cuts):
+        yield new
+        return
+    part = np.searchsorted(cuts, new.time_ns, side="right")
+    for number in np.unique(part).tolist():
+        yield new.take(part == number)
 
 
 def judged_part(

@@ -14,7 +14,7 @@ from hypergrid.store import Archive, Writer
 from hypergrid.streams.elements import Position, Readings, Series, Station, concatenate
 from hypergrid.times import Window
 from hypergrid.units import KNOWN_VARIABLES
-from ingest import nearby
+from ingest import judging, nearby
 from ingest.judging import Inspector
 from ingest.nearby import Nearby
 from ingest.quality.declared import Quality
@@ -434,3 +434,24 @@ def test_an_old_stamp_beside_a_new_one_reads_nothing_between(stocks: _Stocks) ->
     # The reach is a day, of which an hour is read around each of the two.
     assert len(read_ns) == 2
     assert max(read_ns) <= 66 * STEP_NS
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_station_that_sends_all_it_kept_is_judged_piece_by_piece(
+    seed: int, stocks: _Stocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(judging, "_CELLS_AT_ONCE", 2 * 2048 * COUNT)
+    length = 16_000
+    tests, value = _tests(rng), _values(rng, length)
+    for series, first in zip(rng.integers(0, COUNT, 60), rng.integers(0, length, 60), strict=True):
+        value[series, first : first + 40] = value[series, first]
+    series, step = np.divmod(np.arange(COUNT * length), length)
+    final = _readings("air_temperature", series, START_NS + step * STEP_NS, value.ravel())
+    kept = (series == 2) & (step % 5 == 0)
+    whole = stocks(tests).store(final)
+    stock = stocks(tests)
+    pieces = stock.store(final.take(~kept), final.take(kept))
+    np.testing.assert_array_equal(pieces[0], whole[0])
+    np.testing.assert_array_equal(pieces[1], whole[1])
+    assert max(window.stop_ns - window.start_ns for _, window, _ in stock.looks) < 3 * 2048 * STEP_NS
