@@ -20,7 +20,7 @@ from hypergrid.times import SECOND_NS
 from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.parsers.records import AGAIN_NS
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the state as bytes."""
 IDLE_SLICES: Final = 10.0
 """A station that is silent for so many slices is waited for no longer, by default."""
@@ -34,6 +34,7 @@ REMEMBERED: Final = 4
 """Messages of a device that are remembered, to know one that it sends again."""
 _TICKS_A_SLICE: Final = 8
 """How often in a slice the clock is looked at where nobody speaks."""
+_NEVER_NS: Final = -(2**62)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,38 @@ class _Sent:
         return time_ns
 
 
+@dataclass
+class _Elapsed:
+    """The time that goes by while the machine's clock may be set, years ahead and back: it decides who is idle."""
+
+    clock_ns: int = _NEVER_NS
+    """The greatest that the clock has told since it was last set back [ns]."""
+    elapsed_ns: int = _NEVER_NS
+    """The time then [ns]; that of the clock as long as nobody sets it."""
+
+    def at(self, clock_ns: NDArray[np.int64], *, most_ns: int) -> NDArray[np.int64]:
+        """Return the time at each reading of the clock, never less than before, shape (n,).
+
+        A step ahead counts `most_ns` at most, and a clock that is further back than that was set: it counts on from
+        there.
+        """
+        found = np.empty(len(clock_ns), np.int64)
+        if len(clock_ns) and self.clock_ns == _NEVER_NS:
+            self.clock_ns = self.elapsed_ns = int(clock_ns[0])
+        start = 0
+        while start < len(clock_ns):
+            told = clock_ns[start : start + PUSHED]
+            greatest = np.maximum.accumulate(np.r_[self.clock_ns, told])
+            back = np.flatnonzero(told < greatest[1:] - most_ns)
+            size = int(back[0]) if len(back) else len(told)
+            steps = np.minimum(np.diff(greatest[: size + 1]), most_ns)
+            found[start : start + size] = self.elapsed_ns + np.cumsum(steps)
+            self.elapsed_ns += int(steps.sum())
+            start += size
+            self.clock_ns = int(told[size]) if len(back) else int(greatest[-1])
+        return found
+
+
 class Assembler:
     """The state of one group of stations whose slices are assembled together.
 
@@ -120,7 +153,8 @@ class Assembler:
         self._sent = _Sent()
         self._held = Arrived.nothing()
         self._numbers = np.empty(0, np.int64)
-        self._clock_ns = -(2**62)
+        self._elapsed = _Elapsed()
+        self._looked_ns = _NEVER_NS
         self._begin()
 
     def _begin(self) -> None:
@@ -170,33 +204,56 @@ class Assembler:
 
     def _through(self, rows: Arrived, numbers: NDArray[np.int64], clock: Clock, letting: "_Letting") -> None:
         start, places = 0, np.searchsorted(rows.seq, clock.seq)
-        for place, now_ns, is_end in zip(places.tolist(), clock.clock_ns.tolist(), clock.is_end.tolist(), strict=True):
-            latest = int(rows.came_ns[place - 1]) if place > start else self._clock_ns
-            if not is_end and now_ns < max(latest, self._clock_ns) + self.slice_ns // _TICKS_A_SLICE:
+        rows_ns, ticks_ns = self._times(rows, clock, places)
+        columns = (places, clock.clock_ns, ticks_ns, clock.is_end)
+        for place, now_ns, tick_ns, is_end in zip(*(column.tolist() for column in columns), strict=True):
+            latest = int(rows_ns[place - 1]) if place > start else self._looked_ns
+            if not is_end and tick_ns < latest + self.slice_ns // _TICKS_A_SLICE:
                 continue
-            self._push(rows, numbers, slice(start, place), letting)
+            self._push(rows, rows_ns, numbers, slice(start, place), letting)
             start = place
             if is_end:
                 self._note(self._join.finish(), np.empty(0, np.int64), now_ns, letting)
                 self._begin()
                 self._join.widen(self._streams)
             else:
-                self._clock_ns = max(self._clock_ns, now_ns)
-                self._note(self._join.advance(now_ns), np.empty(0, np.int64), now_ns, letting)
-        self._push(rows, numbers, slice(start, len(rows)), letting)
+                self._looked_ns = tick_ns
+                self._note(self._join.advance(tick_ns), np.empty(0, np.int64), now_ns, letting)
+        self._push(rows, rows_ns, numbers, slice(start, len(rows)), letting)
 
-    def _push(self, rows: Arrived, numbers: NDArray[np.int64], span: slice, letting: "_Letting") -> None:
+    def _times(
+        self, rows: Arrived, clock: Clock, places: NDArray[np.intp]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the time that went by until each row came, shape (m,), and each tick, shape (ticks,) [ns]."""
+        ticks = np.flatnonzero(~clock.is_end)
+        came_ns = np.insert(rows.came_ns, places[ticks], clock.clock_ns[ticks])
+        is_tick = np.insert(np.zeros(len(rows), np.bool_), places[ticks], np.ones(len(ticks), np.bool_))
+        # Who is silent for as long is idle: more of a step tells nothing more.
+        elapsed_ns = self._elapsed.at(came_ns, most_ns=round(self.idle_s * SECOND_NS) + self.slice_ns)
+        ticks_ns = np.zeros(len(clock.seq), np.int64)
+        ticks_ns[ticks] = elapsed_ns[is_tick]
+        return elapsed_ns[~is_tick], ticks_ns
+
+    def _push(
+        self,
+        rows: Arrived,
+        rows_ns: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        span: slice,
+        letting: "_Letting",
+    ) -> None:
         for first in range(span.start, span.stop, PUSHED):
             part = slice(first, min(span.stop, first + PUSHED))
             stream, key = rows.origin[part] % MOST_STREAMS, rows.time_ns[part] // self.slice_ns
-            came_ns = rows.came_ns[part]
+            came_ns, elapsed_ns = rows.came_ns[part], rows_ns[part]
             since, greatest = self._join.stalled
             aside = (since[stream] > STALLED) & (key <= greatest[stream])
             letting.add(numbers[part][aside], came_ns[aside], late=True)
             goes = ~aside
-            self._clock_ns = max(self._clock_ns, int(came_ns.max()))
+            self._looked_ns = int(elapsed_ns[-1])
+            tuples = stream[goes], key[goes], numbers[part][goes].astype(np.float64)
             try:
-                found = self._join.push(stream[goes], key[goes], numbers[part][goes].astype(np.float64), came_ns[goes])
+                found = self._join.push(*tuples, elapsed_ns[goes])
             except KeysDoNotGrow as stalled:
                 found = stalled.matches
             self._note(found, came_ns[goes], int(came_ns[-1]), letting)
@@ -223,7 +280,9 @@ class Assembler:
             "slice_ns": self.slice_ns,
             "idle_s": self.idle_s,
             "taken": self.version,
-            "clock_ns": self._clock_ns,
+            "clock_ns": self._elapsed.clock_ns,
+            "elapsed_ns": self._elapsed.elapsed_ns,
+            "looked_ns": self._looked_ns,
             "pushed": self._pushed,
             "counts": asdict(self.counts),
             "rejected": self.rejected,
@@ -249,7 +308,8 @@ class Assembler:
             )
             raise InvalidQuery(message)
         made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"])
-        made.version, made._clock_ns, made._pushed = about["taken"], about["clock_ns"], about["pushed"]
+        made.version, made._looked_ns, made._pushed = about["taken"], about["looked_ns"], about["pushed"]
+        made._elapsed = _Elapsed(about["clock_ns"], about["elapsed_ns"])
         made.counts = Counts(**about["counts"])
         made.rejected, made.tally = about["rejected"], {first: counts for first, counts in about["tally"]}
         for origin, mine in about["sent"]:

@@ -3,13 +3,15 @@
 A flag depends on neighbours in time, and in space on all that report at the time. A batch is judged together with what
 the archive has around it, and what was there before gets its flags anew: a few readings by what lies near them
 (`Nearby.judge`), others with everything from `2 reach` before the first to `2 reach` after the last
-(`Nearby.judge_all`), `reach` being how far the tests of the variable look. So flags are the same in whatever pieces the
-readings came, as far as each piece is sampled as often as the others.
+(`Nearby.judge_all`), `reach` being how far the tests of the variable look. Those that lie further apart than any test
+looks, with others between them in the archive, are judged one after the other, and so is what spans years of an
+archive. So flags are the same in whatever pieces the readings came, as far as each piece is sampled as often as the
+others.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,8 @@ from ingest.quality.summary import GAPS, ISOLATED, Summary
 from ingest.quality.temporal import Line, pauses
 from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
 
+_CELLS_AT_ONCE = 2_000_000
+"""Cells of the archive that are read at once: some 250 MB with what judging needs."""
 _NOWHERE = Position(None, float("nan"), float("nan"), float("nan"))
 
 
@@ -83,11 +87,19 @@ class Inspector:
             variable.name,
             tests,
             partial(places_of, stations=self.stations),
-            partial(Companions, writer, tests.companions, companion),
+            partial(Companions, writer, tests.companions, cache(companion)),
         )
-        interval_s = usual_interval_s(new, self.slice_s)
+        interval_s, apart_ns = _sampling(new, tests, self.slice_s, least_ns=writer.chunks_ns[1])
         reach_ns = round(tests.reach_s(interval_s) * SECOND_NS)
-        same = variable.name not in self.others
+        stored = Conservation()
+        for part in _apart(writer, variable.name, new, max(apart_ns, 4 * reach_ns), reach_ns):
+            stored += self._store_together(nearby, part, interval_s=interval_s, reach_ns=reach_ns)
+        return stored
+
+    def _store_together(self, nearby: Nearby, new: Readings, *, interval_s: float, reach_ns: int) -> Conservation:
+        """Judge readings with all that lies between them and around, and store them; ordered by series, then time."""
+        writer, tests = nearby.writer, nearby.tests
+        same = nearby.variable not in self.others
         around = nearby.judge(new, interval_s=interval_s, reach_ns=reach_ns) if same else None
         if around is None:
             around = nearby.judge_all(new, reach_ns=reach_ns)
@@ -173,11 +185,49 @@ def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
     return round(tests.reach_s(usual_interval_s(readings, slice_s)) * SECOND_NS)
 
 
-def usual_interval_s(readings: Readings, slice_s: float) -> float:
-    """Return the time between readings [s], that of the slowest series; these are ordered by series, then time."""
+def usual_interval_s(readings: Readings, slice_s: float, *, most_ns: int | None = None) -> float:
+    """Return the time between readings [s], that of the slowest series; these are ordered by series, then time.
+
+    Steps of more than `most_ns` are pauses, and tell nothing of it.
+    """
     steps = np.diff(readings.time_ns)[readings.index[1:] == readings.index[:-1]]
-    usual_s = float(np.median(steps[steps > 0])) / SECOND_NS if (steps > 0).any() else 0.0
+    steps = steps[(steps > 0) & (True if most_ns is None else steps <= most_ns)]
+    usual_s = float(np.median(steps)) / SECOND_NS if len(steps) else 0.0
     return max(slice_s, usual_s, *(series.interval_s for series in readings.series))
+
+
+def _sampling(new: Readings, tests: VariableTests, slice_s: float, *, least_ns: int) -> tuple[float, int]:
+    """Return the time between readings [s], and how far apart readings are that no test looks at together [ns].
+
+    One old stamp beside the present ones, which may be the only step of its series, is no interval of months.
+    """
+    told_s = max(slice_s, *(series.interval_s for series in new.series))
+    joined_s = 3600.0 * tests.flat_line.within_hours if tests.flat_line else 0.0
+    apart_ns = max(least_ns, round(max(4.0 * tests.reach_s(told_s), joined_s) * SECOND_NS))
+    return usual_interval_s(new, slice_s, most_ns=apart_ns), apart_ns
+
+
+def _apart(writer: Writer, variable: str, new: Readings, apart_ns: int, reach_ns: int) -> Iterator[Readings]:
+    """Cut readings in time, so that little is read, and judged, for nothing: old ones that come late may be of years.
+
+    That is where they lie further apart than some time, and the archive has others between them; and where a chunk
+    begins, after as many chunks as may be in memory. Only a pause that is longer than tests reach is not known of as
+    one then, as it is not where the readings come in two batches.
+    """
+    stamps, (starts_ns, cells) = np.unique(new.time_ns), writer.held(variable)
+    after = np.flatnonzero(np.diff(stamps) > apart_ns) + 1
+    # A chunk that reaches into a hole begins before its end, and less than its own length before its begin.
+    begins = np.searchsorted(starts_ns, stamps[after - 1] + 2 * reach_ns - writer.chunks_ns[1], side="right")
+    after = after[begins < np.searchsorted(starts_ns, stamps[after] - 2 * reach_ns)]
+    within = starts_ns[(starts_ns > stamps[0]) & (starts_ns <= stamps[-1])]
+    most = max(1, _CELLS_AT_ONCE // max(1, cells))
+    cuts = np.union1d(stamps[after], within[most - 1 :: most])
+    if not len(cuts):
+        yield new
+        return
+    part = np.searchsorted(cuts, new.time_ns, side="right")
+    for number in np.unique(part).tolist():
+        yield new.take(part == number)
 
 
 def judged_part(

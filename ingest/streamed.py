@@ -126,6 +126,8 @@ def commit(
             # While nothing is let go and nothing refused, nothing is worth a commit.
             if rows or entries or any(group.rejects for group in groups):
                 writer.streamed(stream, asdict(ledger))
+    # Before Spark notes the batch as done, and before its segments go: a power cut brings neither without the commit.
+    archive.settle()
     retire(spool, done, lambda *_: None)
     return Committed(ledger, writer.snapshot, sum(group.let_go.rows.readings for group in groups))
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from hypergrid.errors import NotAnArchive, NotFound
 from hypergrid.store.as_of import counts_by, extent_by, known_by
 from hypergrid.store.attributes import decode_station
-from hypergrid.store.care import CARE, Care, Maintained, cite, cited, is_due, maintain, release
+from hypergrid.store.care import CARE, Care, Maintained, cite, cited, is_due, maintain, note_failure, release
 from hypergrid.store.cells import Slices
 from hypergrid.store.checks import Defect, check_store, examine
-from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder
+from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
 from hypergrid.store.reading import bands, count_slices, read
@@ -399,10 +399,23 @@ class Archive:
             metadata = writer.finish()
             if metadata is not None:
                 writer.snapshot = session.commit(message, metadata=_metadata(now_ns, metadata))
-                # What was committed is committed: that care fails is told when it is asked for by itself.
-                with suppress(icechunk.IcechunkError, OSError):
+                # What was committed is committed: that care fails is told by `check`, and it is tried again later.
+                with suppress(OSError):
                     if is_due(self.path, self.path / _STORE, self._care):
-                        self._maintain(self._care)
+                        try:
+                            self._maintain(self._care)
+                        except (icechunk.IcechunkError, OSError) as error:
+                            note_failure(self.path, self.path / _STORE, error)
+
+    def settle(self) -> None:
+        """Return once all that was committed, and all else in its folder, is on the disk: no power cut undoes it.
+
+        Raises
+        ------
+        OSError
+            Something cannot be written.
+        """
+        synchronise(self.path)
 
     def add_layer(self, layer: Layer, *, now_ns: int) -> LayerChange:
         """Commit a layer; return what became of it. The same content under its name again commits nothing.

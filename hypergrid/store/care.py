@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import icechunk
 
 MARKER: Final = "maintained.json"
-"""File of an archive that tells how many snapshots the last maintenance left."""
+"""File of an archive that tells how many snapshots the last maintenance left, and why it failed where it did."""
 _CITED: Final = "cited."
 _STAGED: Final = "#"
 """What is in the name of a file that the file system's driver is writing, or died while it was."""
@@ -60,13 +60,42 @@ class Maintained:
 
 
 def is_due(folder: Path, store: Path, care: Care) -> bool:
-    """Return whether `care.every` snapshots were added since the last maintenance."""
+    """Return whether `care.every` snapshots were added since the last maintenance, whether or not it failed."""
     try:
-        left = int(json.loads((folder / MARKER).read_text())["snapshots_left"])
-    except (OSError, ValueError, KeyError, TypeError):
+        left = int(_told(folder)["snapshots_left"])
+    except (ValueError, KeyError, TypeError):
         left = 0
+    return _count(store) - left >= care.every
+
+
+def note_failure(folder: Path, store: Path, error: Exception) -> None:
+    """Note that a maintenance failed: the next is due after as many commits as if it had not."""
+    what = " ".join(str(error).split())[:200] or type(error).__name__
+    _tell(folder, {"snapshots_left": _count(store), "failed": what})
+
+
+def failure(folder: Path) -> str:
+    """Return why the last maintenance failed; empty: it did not."""
+    return str(_told(folder).get("failed", ""))
+
+
+def _told(folder: Path) -> dict[str, Any]:
+    try:
+        told = json.loads((folder / MARKER).read_text())
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _tell(folder: Path, told: dict[str, Any]) -> None:
+    scratch = folder / f".{MARKER}"
+    scratch.write_text(json.dumps(told) + "\n")
+    scratch.replace(folder / MARKER)
+
+
+def _count(store: Path) -> int:
     with os.scandir(store / "snapshots") as entries:
-        return sum(1 for _ in entries) - left >= care.every
+        return sum(1 for _ in entries)
 
 
 def maintain(folder: Path, store: Path, branch: str, *, now: datetime, care: Care) -> Maintained:
@@ -97,13 +126,10 @@ def maintain(folder: Path, store: Path, branch: str, *, now: datetime, care: Car
     size = sum(path.stat().st_size for path in litter)
     for path in litter:
         path.unlink(missing_ok=True)
-    left = sum(1 for _ in (store / "snapshots").iterdir())
     done = Maintained(
-        expired, objects + len(litter), removed.bytes_deleted + size, left, time.monotonic() - begun, others
+        expired, objects + len(litter), removed.bytes_deleted + size, _count(store), time.monotonic() - begun, others
     )  # fmt: skip
-    scratch = folder / f".{MARKER}"
-    scratch.write_text(json.dumps(asdict(done)) + "\n")
-    scratch.replace(folder / MARKER)
+    _tell(folder, asdict(done))
     return done
 
 

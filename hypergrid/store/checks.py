@@ -20,6 +20,7 @@ from zarr.core.sync import sync
 from hypergrid.flags import MEANINGS, MISSING
 from hypergrid.flags import TESTS as FLAG_TESTS
 from hypergrid.store.attributes import decode_station
+from hypergrid.store.care import MARKER, failure
 from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
 from hypergrid.store.layers import Layers
 from hypergrid.store.lock import is_free
@@ -44,7 +45,7 @@ class Defect:
     """Something that is wrong."""
 
     kind: str
-    """"unreadable", "counts", "flags", "times", "table", "layer", "orphan" or "lost"."""
+    """"unreadable", "counts", "flags", "times", "table", "layer", "orphan", "lost" or "care"."""
     where: str
     what: str
     remedy: str
@@ -60,6 +61,9 @@ def examine(folder: Path, root: Root, slices: Slices, *, deep: bool, progress: P
     yield from check_tables(root)
     yield from check_layers(root)
     yield from check_raw(folder, root, deep=deep, progress=progress)
+    if why := failure(folder):
+        what = f"the last maintenance failed, and snapshots grow: {why}"
+        yield Defect("care", MARKER, what, "mend what it tells, then run 'hypergrid maintain'")
     if is_free(folder / STAGING / "lock"):
         yield from check_left(folder)
 

@@ -1,5 +1,6 @@
 """The folder of an archive: it is one completely, or not at all."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -109,6 +110,28 @@ def remove_folder(path: Path) -> None:
         os.rename(path, leaving)
         # Somebody may be writing into it yet; what stays is hidden, and goes with the next creation.
         shutil.rmtree(leaving, ignore_errors=True)
+
+
+def synchronise(path: Path) -> None:
+    """Return once all that was written to the file system of a folder is on the disk, by whichever process.
+
+    Raises
+    ------
+    OSError
+        Something cannot be written.
+    """
+    whole = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if whole is None:
+        # Not on Linux: all file systems, and what fails is not told.
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if whole(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
 
 
 def _hidden(path: Path) -> str:

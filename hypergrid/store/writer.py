@@ -153,6 +153,15 @@ class Writer:
             extent = self._group(variable).extent
         return None if extent is None else Window(*(self._slices.start_ns(s) for s in (extent[0], extent[1] + 1)))
 
+    def held(self, variable: str) -> tuple[NDArray[np.int64], int]:
+        """Return where the chunks along time that hold readings of a variable begin [ns], and cells in each at most."""
+        if variable not in self._root.variables:
+            return np.empty(0, np.int64), 0
+        with self._locked(variable):
+            group = self._group(variable)
+            begin_ns, length_ns = self.chunks_ns
+            return np.sort(begin_ns + group.chunks * length_ns), CHUNK_SLICES * len(group.series)
+
     def flags(self, judged: Readings) -> int:
         """Give readings that are stored other flags; return how many changed.
 

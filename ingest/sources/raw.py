@@ -34,7 +34,10 @@ def place_of(raw: Path, sha256: str) -> Path:
 
 
 def keep(path: Path, raw: Path, *, sha256: str, size_bytes: int) -> Path:
-    """Copy the first bytes of a file into the folder `raw`, once a content; complete or not there at all."""
+    """Copy the first bytes of a file into the folder `raw`, once a content; complete or not there at all.
+
+    So it is after a power cut: what has its name is on the disk. (That it has it is so after `Archive.settle`.)
+    """
     target = place_of(raw, sha256)
     if target.exists():
         return target
@@ -43,6 +46,8 @@ def keep(path: Path, raw: Path, *, sha256: str, size_bytes: int) -> Path:
     with path.open("rb") as stream, pa.CompressedOutputStream(str(partial), "zstd") as packed:
         for block in _blocks(stream, size_bytes):
             packed.write(block)
+    with partial.open("rb") as written:
+        os.fsync(written.fileno())
     partial.replace(target)
     return target
 

@@ -223,6 +223,32 @@ def test_a_tick_closes_slices_when_nobody_speaks() -> None:
     assert set(let_go.closed_ns.tolist()) == {5000 * NS}
 
 
+@pytest.mark.parametrize("set_s", [0.0, 3.2e8, -3.2e8, 5000.0])
+@pytest.mark.parametrize("ticks", [False, True])
+def test_who_sets_the_clock_of_the_machine_does_not_end_idleness(set_s: float, ticks: bool) -> None:  # noqa: FBT001
+    times = np.arange(0.0, 4000.0, SLICE_S)
+    # Station 1 is silent after 100 slices; the clock was set before, and set right again.
+    speaks = [(time, station) for time in times for station in (0, 1) if station == 0 or time < 1000]
+    station, came_ns = [one for _, one in speaks], [round((time + 1) * NS) for time, _ in speaks]
+    came = rows([float(n) for n in range(len(speaks))], [time for time, _ in speaks], station)
+    came_ns = [at + round(set_s * NS) * (500 <= time < 520) for at, (time, _) in zip(came_ns, speaks, strict=True)]
+    came = replace(came, came_ns=np.array(came_ns, np.int64))
+    silent = Clock.nothing()
+    if ticks:
+        silent = Clock(came.seq, came.came_ns + NS // 2, np.zeros(len(came), np.bool_))
+    outcomes = []
+    for cuts in (1, 30):
+        assembler, parts = Assembler(SLICE_S, 100.0), []
+        for part in np.array_split(np.arange(len(came)), cuts):
+            clock = Clock(silent.seq[part], silent.clock_ns[part], silent.is_end[part]) if ticks else silent
+            parts.append(assembler.take(came.take(part), clock))
+            assembler = Assembler.from_bytes(assembler.to_bytes())
+        assert len(assembler) < 60
+        assert assembler.counts.last_slice > len(times) - 30
+        outcomes.append(released(parts))
+    assert outcomes[0] == outcomes[1]
+
+
 def test_more_stations_than_streams_share_some() -> None:
     count = MOST_STREAMS + 100
     came = rows([float(one) for one in range(count)], [5.0] * count, list(range(count)))
@@ -235,5 +261,5 @@ def test_more_stations_than_streams_share_some() -> None:
 def test_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Assembler(SLICE_S).to_bytes()
     monkeypatch.setattr("ingest.assembler.VERSION", 99)
-    with pytest.raises(InvalidQuery, match="needs version 99; got version 1"):
+    with pytest.raises(InvalidQuery, match="needs version 99; got version 2"):
         Assembler.from_bytes(kept)

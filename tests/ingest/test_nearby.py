@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,10 @@ from numpy.typing import NDArray
 
 from hypergrid.flags import FAIL, GOOD, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.store import Archive, Writer
-from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.streams.elements import Position, Readings, Series, Station, concatenate
 from hypergrid.times import Window
 from hypergrid.units import KNOWN_VARIABLES
-from ingest import nearby
+from ingest import judging, nearby
 from ingest.judging import Inspector
 from ingest.nearby import Nearby
 from ingest.quality.declared import Quality
@@ -392,3 +393,65 @@ def test_other_tests_judge_all_within_their_reach(stocks: _Stocks) -> None:
         inspector.store(writer, AIR, _minutes(value[99:], first=99), lambda _: None)
     assert inspector.revised == 1
     assert _named(stock.flags()[1]) == {"spike": [50]}
+
+
+def _later(readings: Readings, steps: int) -> Readings:
+    """Return readings as if they came with stamps that are so many steps later."""
+    return replace(readings, time_ns=readings.time_ns + steps * STEP_NS)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_old_stamps_beside_new_ones_have_the_flags_of_the_whole(
+    seed: int, stocks: _Stocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(nearby, "_FURTHEST", 20)
+    monkeypatch.setattr(nearby, "_MOST_REACHES", 20)
+    between, length = 130, 12_000
+    tests, early, late = _tests(rng), _story(rng), _story(rng)
+    value = np.round(8.0 + np.sin(np.arange(length) / 40.0)[None, :] + rng.normal(0.0, 0.2, (COUNT, length)), 2)
+    series, step = np.divmod(np.arange(COUNT * length), length)
+    middle = _readings("air_temperature", series, START_NS + (between + step) * STEP_NS, value.ravel())
+    final = concatenate([early.final, middle, _later(late.final, between + length)])
+    wind = concatenate([early.wind, _later(late.wind, between + length)])
+    pairs = zip_longest(early.parts, (_later(part, between + length) for part in late.parts))
+    parts = [concatenate([one for one in pair if one is not None]) for pair in pairs]
+    whole = stocks(tests).store(final, before=wind)
+    pieces = stocks(tests).store(middle, *parts, before=wind)
+    np.testing.assert_array_equal(pieces[0], whole[0])
+    np.testing.assert_array_equal(pieces[1], whole[1])
+
+
+def test_an_old_stamp_beside_a_new_one_reads_nothing_between(stocks: _Stocks) -> None:
+    length = 30 * 1440
+    value = np.round(8.0 + np.sin(np.arange(length) / 40.0), 2)
+    stock = stocks(_default(buddy_check=None))
+    keep = np.isin(np.arange(length), (20, length - 1), invert=True)
+    given = _minutes(value)
+    flag, _ = stock.store(given.take(keep), given.take(~keep))
+    assert set(flag.tolist()) == {GOOD}
+    read_ns = [window.stop_ns - window.start_ns for _, window, _ in stock.looks]
+    # The reach is a day, of which an hour is read around each of the two.
+    assert len(read_ns) == 2
+    assert max(read_ns) <= 66 * STEP_NS
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_station_that_sends_all_it_kept_is_judged_piece_by_piece(
+    seed: int, stocks: _Stocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(judging, "_CELLS_AT_ONCE", 2 * 2048 * COUNT)
+    length = 16_000
+    tests, value = _tests(rng), _values(rng, length)
+    for series, first in zip(rng.integers(0, COUNT, 60), rng.integers(0, length, 60), strict=True):
+        value[series, first : first + 40] = value[series, first]
+    series, step = np.divmod(np.arange(COUNT * length), length)
+    final = _readings("air_temperature", series, START_NS + step * STEP_NS, value.ravel())
+    kept = (series == 2) & (step % 5 == 0)
+    whole = stocks(tests).store(final)
+    stock = stocks(tests)
+    pieces = stock.store(final.take(~kept), final.take(kept))
+    np.testing.assert_array_equal(pieces[0], whole[0])
+    np.testing.assert_array_equal(pieces[1], whole[1])
+    assert max(window.stop_ns - window.start_ns for _, window, _ in stock.looks) < 3 * 2048 * STEP_NS

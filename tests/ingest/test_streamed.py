@@ -131,6 +131,39 @@ def test_a_batch_that_comes_again_changes_nothing(tmp_path: Path, sent: list[Mes
     assert list(Archive.open(archive).check(deep=True)) == []
 
 
+def test_a_segment_goes_once_the_commit_that_used_it_is_on_the_disk(
+    tmp_path: Path, sent: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, deployment = made(tmp_path)
+    write_spool(archive / "spool", sent[:1500], segment_bytes=50_000)
+    end(archive)
+    on_disk: list[str] = []
+    retired: list[Path] = []
+    settle, unlink = Archive.settle, Path.unlink
+
+    def settled(self: Archive) -> None:
+        settle(self)
+        on_disk.append(self.latest().snapshot)
+
+    def gone(self: Path, *, missing_ok: bool = False) -> None:
+        if self.parent.name == "spool":
+            opened = Archive.open(archive)
+            assert on_disk[-1] == opened.snapshot
+            assert f"spool/{self.name}" in {entry.name for entry in opened.files()}
+            retired.append(self)
+        unlink(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Archive, "settle", settled)
+    monkeypatch.setattr(Path, "unlink", gone)
+    loop, end_seq = Loop(archive, deployment), durable(archive / "spool")
+    while loop.after < end_seq:
+        loop.step(upto=end_seq)
+        # What Spark takes note of after a batch is on the disk.
+        assert on_disk[-1] == Archive.open(archive).snapshot
+    assert len(on_disk) == loop.number
+    assert len(retired) > 1
+
+
 def test_duplicates_replacements_rejects_and_late_rows_are_accounted_for(tmp_path: Path, sent: list[Message]) -> None:
     archive, deployment = made(tmp_path)
     changed = [

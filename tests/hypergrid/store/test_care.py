@@ -18,6 +18,7 @@ import pytest
 from hypergrid.errors import NotFound
 from hypergrid.store import CARE, Archive, Care
 from hypergrid.store.care import MARKER, _cutoff
+from hypergrid.store.folder import synchronise
 from hypergrid.streams.elements import Readings
 from hypergrid.units import Variable
 
@@ -122,6 +123,40 @@ def test_while_another_branch_is_at_work_nothing_expires(archive: Archive, readi
     assert len(three.latest().snapshots) == 4
     repository.delete_branch("reprocess-1")
     assert three.maintain(AT_ONCE).snapshots_expired > 0
+
+
+def test_care_that_fails_is_told_and_tried_again_later(
+    archive: Archive, readings: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper, tried = Archive.open(archive.path, care=AT_ONCE), []
+
+    def fails(folder: Path, *_: object, **__: object) -> None:
+        tried.append(folder)
+        raise OSError(5, "Input/output error", "store/chunks")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("hypergrid.store.archive.maintain", fails)
+        for number in range(30):
+            keeper = _commit(keeper, number, readings)
+    assert len(tried) == 3, "once in ten commits"
+    (defect,) = keeper.check()
+    assert (defect.kind, defect.where) == ("care", MARKER)
+    assert "Input/output error" in defect.what
+    for number in range(30, 41):
+        keeper = _commit(keeper, number, readings)
+    assert len(keeper.latest().snapshots) <= 12
+    assert list(keeper.check()) == []
+
+
+def test_what_was_committed_is_forced_to_the_disk(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive.settle()
+    with pytest.raises(OSError, match="No such file"):
+        synchronise(archive.path / "gone")
+    forced: list[None] = []
+    monkeypatch.setattr("hypergrid.store.folder.ctypes.CDLL", lambda *_, **__: object())
+    monkeypatch.setattr("os.sync", lambda: forced.append(None))
+    archive.settle()
+    assert forced == [None]
 
 
 def test_a_reader_of_an_older_snapshot_has_its_time() -> None:

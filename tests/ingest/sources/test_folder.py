@@ -172,3 +172,26 @@ def test_no_chunk_ends_within_an_hour_that_comes_twice(tmp_path: Path) -> None:
     assert len(found) > 20
     assert [bad for part in parsed for bad in part.bad] == []
     np.testing.assert_array_equal(np.concatenate([part.time_ns for part in parsed]), instants * 10**9)
+
+
+def test_a_raw_copy_has_its_name_once_its_content_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_bytes(b"station,time,t\n" * 1000)
+    forced: list[int] = []
+    synchronise, replace = os.fsync, Path.replace
+
+    def forces(file: int) -> None:
+        synchronise(file)
+        forced.append(os.fstat(file).st_ino)
+
+    def named(self: Path, target: Path) -> Path:
+        assert forced == [self.stat().st_ino]
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", forces)
+    monkeypatch.setattr(Path, "replace", named)
+    sha256 = hash_of(tmp_path / "a.csv", 15_000)
+    keep(tmp_path / "a.csv", tmp_path / "raw", sha256=sha256, size_bytes=15_000)
+    assert read_back(tmp_path / "raw", sha256) == b"station,time,t\n" * 1000
+    assert len(forced) == 1
