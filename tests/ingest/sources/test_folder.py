@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,3 +173,12 @@ def test_no_chunk_ends_within_an_hour_that_comes_twice(tmp_path: Path) -> None:
     assert len(found) > 20
     assert [bad for part in parsed for bad in part.bad] == []
     np.testing.assert_array_equal(np.concatenate([part.time_ns for part in parsed]), instants * 10**9)
+
+
+def test_what_is_packed_twice_under_one_name_is_numbered(tmp_path: Path) -> None:
+    tables = from_mapping({"network": {"name": "n"}, "feed": [{"name": "c", "files": "*.csv", "format": "csv"}]})
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as packed:
+        for name in ("a.csv", "../a.csv", "b.csv", "x/a.csv", "/a.csv"):
+            packed.writestr(name, "x")
+    shown = ["z.zip/a.csv", "z.zip/a.csv (2)", "z.zip/b.csv", "z.zip/x/a.csv", "z.zip/a.csv (3)"]
+    assert [file.name for file in discover([tmp_path], tables).files] == shown
