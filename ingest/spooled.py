@@ -2,7 +2,7 @@
 
 import pickle
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -19,14 +19,17 @@ from hypergrid.times import SECOND_NS
 from hypergrid.units import Variable
 from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.mapping import Column, Deployment, Feed
-from ingest.parsers import FORMATS, BadRow, DocumentFormat, Format, Layout, Parsed, Unreadable
+from ingest.parsers import FORMATS, DocumentFormat, Layout, Parsed, Unreadable
 from ingest.parsers.messages import parse_texts
-from ingest.parsers.table import VALUE, ReadOptions
+from ingest.parsers.table import TEXT_MOST, VALUE, ReadOptions
+from ingest.sources.folder import HEAD_BYTES, SourceFile, cut, discover, layout_of, made_plain, parse
+from ingest.sources.packed import members
 from ingest.sources.spool import END, HEADER, MESSAGE, REFUSED, TICK, frames
 from ingest.telling import column_of
 
 MESSAGES: Final = "messages"
 CHUNK_BYTES: Final = 8 << 20
+_NAME_MOST_BYTES: Final = 255
 
 
 @dataclass
@@ -118,6 +121,26 @@ def parse_records(batches: Iterable[pa.RecordBatch], deployment: Deployment) -> 
     return pieces
 
 
+@dataclass(frozen=True)
+class _Record:
+    """A record of the spool that holds readings."""
+
+    seq: int
+    arrival_ns: int
+    origin: str
+    place: int
+    payload: bytes
+
+    @property
+    def shown(self) -> str:
+        """How it begins, for people."""
+        return self.payload[:TEXT_MOST].decode("utf-8", "replace")
+
+    def follows(self, before: "_Record") -> bool:
+        """Tell whether its lines come directly after those of another of its file."""
+        return 0 < before.place and self.place == before.place + before.payload.count(b"\n")
+
+
 @dataclass
 class _Found:
     """What came of one feed."""
@@ -129,11 +152,20 @@ class _Found:
     variables: dict[str, Variable] = field(default_factory=dict)
     unmapped: set[str] = field(default_factory=set)
 
+    def add(self, other: "_Found") -> None:
+        self.rows += other.rows
+        self.rejects += other.rejects
+        self.rejected += other.rejected
+        self.stations |= other.stations
+        self.variables |= other.variables
+        self.unmapped |= other.unmapped
+
 
 class _Reading:
     """Records of the spool, as they are read."""
 
     def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
         self._feeds = {feed.name: feed for feed in deployment.feeds}
         self._shifts = {station: round(hours * 3600 * SECOND_NS) for station, hours in deployment.quality.clock_shift_h}
         self._clocks: list[tuple[int, int, bool]] = []
@@ -157,35 +189,74 @@ class _Reading:
     def _feed(self, name: str, batch: pa.RecordBatch) -> None:
         found = self.found.setdefault(name, _Found())
         feed = self._feeds.get(name)
-        records = batch.select(["seq", "arrival_ns", "origin", "place", "kind", "payload"]).to_pydict()
-        rows = list(zip(*records.values(), strict=True))
-        plain: list[tuple[int, int, str, int, bytes]] = []
+        columns = batch.select(["seq", "arrival_ns", "origin", "place", "kind", "payload"]).to_pydict()
+        plain: list[_Record] = []
+        lines: dict[tuple[str, bytes], list[list[_Record]]] = {}
         header = b""
-        for seq, arrival_ns, origin, place, kind, payload in rows:
+        for seq, arrival_ns, origin, place, kind, payload in zip(*columns.values(), strict=True):
+            record = _Record(seq, arrival_ns, origin, place, payload)
             if kind == HEADER:
                 header = payload
-            elif kind == REFUSED:
+                continue
+            if kind == REFUSED:
                 reason, _, text = payload.decode("utf-8", "replace").partition("\n")
                 _refuse(found, seq, Reject(origin, max(0, place), "", text, reason))
             elif feed is None:
                 reason = f"no such feed: {name!r} is none of the deployment"
-                _refuse(found, seq, Reject(origin, max(0, place), "", payload[:200].decode("utf-8", "replace"), reason))
+                _refuse(found, seq, Reject(origin, max(0, place), "", record.shown, reason))
+            elif place == 0:
+                self._sound(feed, [record], lambda records: self._file(feed, records[0]))
             elif feed.format == MESSAGES:
-                plain.append((seq, arrival_ns, origin, place, payload))
+                plain.append(record)
             else:
-                self._lines(found, feed, (seq, arrival_ns, origin, place, payload), header)
-                header = b""
-        if plain and feed is not None:
-            self._messages(found, feed, plain)
+                runs = lines.setdefault((origin, header), [])
+                if runs and record.follows(runs[-1][-1]):
+                    runs[-1].append(record)
+                else:
+                    runs.append([record])
+            header = b""
+        if feed is None:
+            return
+        if plain:
+            self._sound(feed, plain, lambda records: {feed.name: self._messages(feed, records)})
+        for (_, above), runs in lines.items():
+            for run in runs:
+                self._sound(feed, run, lambda records, above=above: {feed.name: self._lines(feed, records, above)})  # type: ignore[misc]
 
-    def _messages(self, found: _Found, feed: Feed, records: list[tuple[int, int, str, int, bytes]]) -> None:
+    def _sound(self, feed: Feed, records: list[_Record], read: Callable[[list[_Record]], dict[str, _Found]]) -> None:
+        """Take what `read` gives of records, by feed; whichever of them it fails on is refused, whatever the reason.
+
+        An error is no accident of this run: it would come again with the same records, and nothing after them would
+        ever be read. So it costs one record, not the stream.
+        """
+        try:
+            parts = read(records)
+        except Exception as error:
+            if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
+                # Of the machine, not of what came.
+                raise
+            if len(records) > 1:
+                for record in records:
+                    self._sound(feed, [record], read)
+                return
+            (record,) = records
+            known = isinstance(error, Unreadable | NotFound)
+            reason = str(error) if known else f"unreadable: {type(error).__name__}: {str(error)[:200]!a}"
+            text = "" if known else record.shown
+            _refuse(self.found[feed.name], record.seq, Reject(record.origin, max(0, record.place), "", text, reason))
+            return
+        for name, part in parts.items():
+            self.found.setdefault(name, _Found()).add(part)
+
+    def _messages(self, feed: Feed, records: list[_Record]) -> _Found:
+        found = _Found()
         numbered: list[tuple[int, int]] = []
         """Of each message, its record and its line in it."""
 
         def texts() -> Iterator[tuple[int, bytes, str]]:
-            for number, (_, _, topic, first, payload) in enumerate(records):
-                station = _topic_station(feed, topic)
-                for line, text in enumerate(payload.split(b"\n") if first > 0 else (payload,)):
+            for number, record in enumerate(records):
+                station = _topic_station(feed, record.origin)
+                for line, text in enumerate(record.payload.split(b"\n") if record.place > 0 else (record.payload,)):
                     if text.strip():
                         numbered.append((number, line))
                         yield len(numbered), text, station
@@ -195,40 +266,87 @@ class _Reading:
         found.unmapped |= set(parsed.unmapped)
         for bad in parsed.bad:
             number, line = numbered[bad.line - 1]
-            refused, _, origin, place, _ = records[number]
-            _refuse(found, refused, Reject(origin, place + line if place > 0 else 0, bad.column, bad.text, bad.reason))
-        if not len(parsed.code) or parsed.line is None:
-            return
-        record = np.array([number for number, _ in numbered], np.int64)[parsed.line - 1]
-        seq, arrival_ns = (np.array([one[place] for one in records], np.int64) for place in (0, 1))
-        columns = tuple(feed.column(name) for name in parsed.names)
-        found.rows.append(self._rows(feed, columns, parsed, seq[record], arrival_ns[record]))
+            record = records[number]
+            line = record.place + line if record.place > 0 else 0
+            _refuse(found, record.seq, Reject(record.origin, line, bad.column, bad.text, bad.reason))
+        if len(parsed.code) and parsed.line is not None:
+            which = np.array([number for number, _ in numbered], np.int64)[parsed.line - 1]
+            seq, arrival_ns = (
+                np.array(one, np.int64) for one in zip(*((one.seq, one.arrival_ns) for one in records), strict=True)
+            )
+            columns = tuple(feed.column(name) for name in parsed.names)
+            found.rows.append(self._rows(feed, columns, parsed, seq[which], arrival_ns[which]))
+        return found
 
-    def _lines(self, found: _Found, feed: Feed, record: tuple[int, int, str, int, bytes], header: bytes) -> None:
-        seq, arrival_ns, origin, place, payload = record
-        try:
-            if isinstance(FORMATS[feed.format], DocumentFormat):
-                layout, parts = _document(feed, origin, payload)
-            else:
-                layout, parts = _text(feed, origin, header, payload)
-        except (Unreadable, NotFound) as error:
-            _refuse(found, seq, Reject(origin, max(0, place), "", "", str(error)))
-            return
+    def _lines(self, feed: Feed, records: list[_Record], header: bytes) -> _Found:
+        """Read records whose lines follow one another in a file, or a message.
+
+        All of them tell how they are laid out, as the beginning of a file does.
+        """
+        found, form, first = _Found(), FORMATS[feed.format], records[0]
+        if isinstance(form, DocumentFormat):
+            for record in records:
+                layout, parts = _document(form, feed, record)
+                self._take(found, feed, layout, parts, record, line=max(1, record.place))
+            return found
+        head = header
+        for record in records:
+            head += record.payload
+            if len(head) >= HEAD_BYTES:
+                break
+        layout = form.layout(
+            head if head.endswith(b"\n") else head + b"\n", Path(first.origin).name, _options(feed, first)
+        )
+        within = max(0, layout.data_start - len(header))
+        if within and len(records) > 1:
+            message = "a header among the rows"
+            raise Unreadable(message)
+        for record in records:
+            lines = header[layout.data_start :] + record.payload[within:]
+            parts = [form.parse(lines if lines.endswith(b"\n") else lines + b"\n", layout, last=False)]
+            above = record.payload.count(b"\n", 0, within)
+            self._take(found, feed, layout, parts, record, line=max(1, record.place) + above)
+        return found
+
+    def _file(self, feed: Feed, record: _Record) -> dict[str, _Found]:
+        """Read a whole file as a batch ingest does: unpacked, and in plain lines; by the feeds of what is in it."""
+        parts: dict[str, _Found] = {}
+        with tempfile.TemporaryDirectory(prefix="hypergrid-") as scratch:
+            path = Path(scratch) / "file" / _file_name(record.origin)
+            path.parent.mkdir()
+            path.write_bytes(record.payload)
+            for file in _packed(path, feed, self._deployment):
+                mine, found = self._feeds[file.feed], parts.setdefault(file.feed, _Found())
+                inner = replace(record, origin=(Path(record.origin).parent / file.name).as_posix())
+                try:
+                    plain = made_plain(file, mine, Path(scratch))
+                    layout = layout_of(plain, mine)
+                    chunks = cut(plain, 0, layout, mine.format, chunk_bytes=CHUNK_BYTES, first=0)
+                    parsed = map(parse, chunks)
+                    self._take(found, mine, layout, parsed, inner, line=layout.lines_before + 1)
+                except (Unreadable, NotFound) as error:
+                    _refuse(found, record.seq, Reject(inner.origin, 0, "", "", str(error)))
+        return parts
+
+    def _take(
+        self, found: _Found, feed: Feed, layout: Layout, parts: Iterable[Parsed], record: _Record, *, line: int
+    ) -> None:
+        """Take the parts of a record, whose first row is this line of its file."""
         told = layout.told
         found.stations |= {station.id: station for station in told.stations}
         found.variables |= {one.variable.name: one.variable for one in told.columns.values() if one.variable}
-        lines = 0
         for parsed in parts:
             columns = tuple(column_of(feed, layout, name) for name in (parsed.names if layout.long else layout.wanted))
             width = 1 if layout.long else max(1, len(columns))
             found.unmapped |= {*parsed.unmapped, *layout.ignored}
             for bad in parsed.bad:
-                line = max(1, place) + lines + bad.line - 1
-                _refuse(found, seq, _reject(origin, line, bad), width)
-            lines += parsed.lines
+                reject = Reject(record.origin, line + bad.line - 1, bad.column, bad.text, bad.reason)
+                _refuse(found, record.seq, reject, width)
+            line += parsed.lines
             size = len(parsed.code)
             if size:
-                found.rows.append(self._rows(feed, columns, parsed, np.full(size, seq), np.full(size, arrival_ns)))
+                seq, came_ns = np.full(size, record.seq), np.full(size, record.arrival_ns)
+                found.rows.append(self._rows(feed, columns, parsed, seq, came_ns))
 
     def _rows(
         self,
@@ -297,36 +415,43 @@ def _refuse(found: _Found, seq: int, reject: Reject, readings: int = 1) -> None:
     found.rejected += readings
 
 
-def _reject(origin: str, line: int, bad: BadRow) -> Reject:
-    return Reject(origin, line, bad.column, bad.text, bad.reason)
-
-
-def _text(feed: Feed, origin: str, header: bytes, payload: bytes) -> tuple[Layout, list[Parsed]]:
-    """Parse whole lines of a file, or of a message."""
-    form = FORMATS[feed.format]
-    assert isinstance(form, Format)
-    whole = header + payload if payload.endswith(b"\n") else header + payload + b"\n"
-    layout = form.layout(whole, Path(origin).name, _options(feed, origin))
-    return layout, [form.parse(whole[layout.data_start :], layout, last=False)]
-
-
-def _options(feed: Feed, origin: str) -> ReadOptions:
+def _options(feed: Feed, record: _Record) -> ReadOptions:
     """Return how to read what came under a topic: it names the station where nothing else does."""
-    station = _topic_station(feed, origin)
+    station = _topic_station(feed, record.origin)
     return replace(feed.options, text=replace(feed.options.text, station=station)) if station else feed.options
 
 
-def _document(feed: Feed, origin: str, payload: bytes) -> tuple[Layout, list[Parsed]]:
-    """Parse a whole file of a format without lines."""
-    form = FORMATS[feed.format]
-    assert isinstance(form, DocumentFormat)
+def _document(form: DocumentFormat, feed: Feed, record: _Record) -> tuple[Layout, list[Parsed]]:
+    """Parse a message that is a document."""
     with tempfile.TemporaryDirectory(prefix="hypergrid-") as folder:
-        path = Path(folder) / (Path(origin).name or "document")
-        path.write_bytes(payload)
+        path = Path(folder) / _file_name(record.origin)
+        path.write_bytes(record.payload)
         layout = form.layout(path, feed.options)
         bounds = form.cut(path, layout, CHUNK_BYTES)
         pairs = zip(bounds[:-1], bounds[1:], strict=True)
         return layout, [form.parse(path, layout, start, stop) for start, stop in pairs]
+
+
+def _file_name(origin: str) -> str:
+    """Return the last part of a path or a topic as a name that a file can have."""
+    name = Path(origin).name.replace("\0", "_").encode()[-_NAME_MOST_BYTES:].decode("utf-8", "ignore")
+    return "document" if name in ("", "..") else name
+
+
+def _packed(path: Path, feed: Feed, deployment: Deployment) -> Sequence[SourceFile]:
+    """Return the files in a packed one, or itself.
+
+    Raises
+    ------
+    Unreadable
+        It is damaged.
+    """
+    if path.suffix.lower() == ".zip":
+        return discover([path], deployment).files
+    inner = members(path)
+    status = path.stat()
+    member = inner[0] if inner else None
+    return [SourceFile(path, path.name, feed.name, status.st_size, status.st_mtime_ns, member=member)]
 
 
 def _topic_station(feed: Feed, origin: str) -> str:

@@ -28,6 +28,11 @@ files = "*.txt"
 format = "sensorscope"
 
 [[feed]]
+name = "messages"
+files = "*.jsonl"
+format = "messages"
+
+[[feed]]
 name = "csv"
 files = "*"
 format = "csv"
@@ -123,6 +128,15 @@ SENSORSCOPE = b"4 2007 09 20 02 00 0%d 119024640%d 5.680 5.475 NaN 86.602 26.765
 def sensorscope(second: int) -> bytes:
     """Return a sound row of that format."""
     return SENSORSCOPE % (second, second)
+
+
+def message(station: bytes = b"A", time: bytes = b"2007-10-01T00:00:00Z", name: bytes = b"T") -> bytes:
+    """Return a sound message, or one with a text that is none."""
+    return b'{"station": "%s", "time": "%s", "%s": "1.5"}\n' % (station, time, name)
+
+
+HALVES = (rb"\ud800", rb"\uDFFF\u0041", b"\xed\xa0\x80")
+"""Texts that have half a character: a surrogate without its other half."""
 
 
 def _b(data: bytes) -> Callable[[], bytes]:
@@ -234,6 +248,9 @@ BAD_FILES: tuple[BadFile, ...] = (
             {"impossible date": 1}, stations=("4",)),
     BadFile("binary.txt", _b(b"\x89HDF\r\n\x1a\n\0\0\0\0"), 0, {"binary": 1}, stations=()),
     BadFile("empty.txt", _b(b""), 0, {"empty file": 1}, stations=()),
+    # messages
+    BadFile("half_characters.jsonl", lambda: message() + b"".join(
+        message(**{part: half}) for part in ("station", "time", "name") for half in HALVES), 1, {"bad JSON": 9}),
     # names of files
     BadFile("=1+1.csv", _b(GOOD), 3),
     BadFile("-rf.csv", _b(GOOD), 3),

@@ -19,6 +19,7 @@ from ingest.parsers.column_names import LONG_VALUE, LONG_VARIABLE, STATION, TIME
 from ingest.parsers.lines import show
 from ingest.parsers.records import (
     BAD_JSON,
+    BAD_NUMBER,
     DOCUMENT_MOST,
     Record,
     beginning,
@@ -41,6 +42,7 @@ _PLACES: Final = {
     **dict.fromkeys(("lat", "latitude"), "lat"),
     **dict.fromkeys(("alt", "altitude", "elevation"), "elevation"),
 }
+_NO_VALUES: Final = "no values: nothing but a station and a time"
 _NO_PAYLOAD: Final = "no decoded payload: set a payload formatter (codec) for the device in the network server"
 
 
@@ -280,7 +282,7 @@ def _plain(content: Mapping[str, Any], options: ReadOptions) -> tuple[Record, tu
         else:
             _add(record, name, leaf, options)
     if not record.values and not record.wrong and not record.refused:
-        record.refused = "no values: nothing but a station and a time"
+        record.refused = _NO_VALUES
     return record, _where(where.get("lon"), where.get("lat"), where.get("elevation")) if len(where) > 1 else None
 
 
@@ -309,12 +311,16 @@ def _fill(record: Record, payload: object, options: ReadOptions) -> None:
     else:
         for name, leaf in flat(payload):
             _add(record, name, leaf, options)
+        if not record.values and not record.wrong:
+            record.refused = _NO_VALUES
 
 
 def _add(record: Record, name: str, leaf: object, options: ReadOptions, *, must: bool = False) -> None:
     number = number_of(leaf, options.nodata)
     if isinstance(number, float):
         record.values[name] = number
+    elif number is None and must:
+        record.wrong.append((name, f"{BAD_NUMBER}: {str(leaf)[:40]!r} in {name}"))
     elif isinstance(number, str) and (must or not isinstance(leaf, str) or name in (options.columns or ())):
         # Text in a column that nobody maps is a remark.
         record.wrong.append((name, f"{number} in {name}"))

@@ -1,6 +1,7 @@
 """Records of documents (messages, observations, …) to long rows: one reading of one station and column each."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -224,15 +225,31 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
     Raises
     ------
     ValueError
-        It is no JSON, or nested too deeply to be read.
+        It is no JSON, is nested too deeply to be read, or has half a character (a surrogate without its other half),
+        which is no text that could be kept.
     """
     try:
-        return json.loads(text)
+        # Strictly: of bytes, the library takes halves of characters.
+        plain = text.decode(json.detect_encoding(text))
+        content = json.loads(plain)
+        if _SURROGATE.search(plain):
+            json.dumps(content, ensure_ascii=False).encode()
     except RecursionError as error:
         message = "nested too deeply"
         raise ValueError(message) from error
+    except UnicodeEncodeError as error:
+        message = f"half a character: {error.object[error.start : error.start + 1]!r}"
+        raise ValueError(message) from error
+    return content
+
+
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def beginning(item: object) -> bytes:
     """Return the beginning of what was read, as JSON again, for people."""
-    return show(json.dumps(item, default=str)[:1000].encode()).encode()
+    try:
+        text = json.dumps(item, default=str)
+    except RecursionError:
+        text = "nested too deeply"
+    return show(text[:1000].encode()).encode()

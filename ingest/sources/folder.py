@@ -30,6 +30,7 @@ LINE_MOST_BYTES: Final = 1 << 20
 COMPANIONS: Final = ("arrivals.csv", "stations.csv", "faults.csv")
 """Names of files that, beside a deployment file, go with the data and are none."""
 _LINES_LEAST: Final = 3
+_FOLDERS_MOST: Final = 4096
 BINARY: Final = "binary"
 EMPTY: Final = "empty file"
 
@@ -179,12 +180,21 @@ def is_companion(path: Path, deployment: Deployment) -> bool:
 
 
 def _told_apart(placed: Sequence[tuple[Path, Path]]) -> list[str]:
-    """Return a name for each (root, path), no two alike: from the root, with as many folders above it as it takes."""
+    """Return a name for each (root, path), no two alike: from the root, with as many folders above it as it takes.
+
+    What a packed file has several times under one name is numbered.
+    """
+    alike: Counter[tuple[Path, Path]] = Counter()
     above = [0] * len(placed)
+    number = []
+    for one in placed:
+        alike[one] += 1
+        number.append(f" ({alike[one]})" if alike[one] > 1 else "")
     while True:
-        names = [_name(root, path, count) for (root, path), count in zip(placed, above, strict=True)]
+        named = zip(placed, above, number, strict=True)
+        names = [_name(root, path, count) + which for (root, path), count, which in named]
         times = Counter(names)
-        if len(times) == len(names):
+        if len(times) == len(names) or max(above) > _FOLDERS_MOST:
             return names
         above = [count + (times[name] > 1) for name, count in zip(names, above, strict=True)]
 

@@ -27,7 +27,19 @@ import pyarrow as pa
 from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidDeployment
 from ingest.mapping import Deployment, load
 from ingest.sources.mqtt import UNNUMBERED, MqttSource
-from ingest.sources.spool import HEADER, MESSAGE, REFUSED, STATE, TICK, NotWritten, Record, Spool, frames, segments
+from ingest.sources.spool import (
+    HEADER,
+    MESSAGE,
+    REFUSED,
+    STATE,
+    TICK,
+    NotWritten,
+    Record,
+    Spool,
+    frames,
+    held_bytes,
+    segments,
+)
 from ingest.sources.watch import Files, WatchedFolder
 from ingest.topics import Broker, address
 
@@ -250,7 +262,7 @@ class Receiver:
         return not polled.waiting and not polled.records, done + max(TICK_S, _SHARE_OF_POLLING * (done - now_s))
 
     def _is_crowded(self) -> bool:
-        held = sum(path.stat().st_size for _, path in segments(self._spool.folder) if path.exists())
+        held = held_bytes(self._spool.folder)
         crowded = held > SPOOL_MOST_BYTES
         if crowded and not self._waits:
             self._tell(f"{held / 2**30:.1f} GiB wait in the spool; files are left where they are until there is less")

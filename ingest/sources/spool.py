@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -115,6 +116,15 @@ def segment_name(first: int) -> str:
     return f"segment-{first:016d}.spool"
 
 
+def held_bytes(folder: Path) -> int:
+    """Return what the segments take on the disk [bytes]; one that is retired meanwhile takes nothing."""
+    held = 0
+    for _, path in segments(folder):
+        with suppress(FileNotFoundError):
+            held += path.stat().st_size
+    return held
+
+
 def segments(folder: Path) -> list[tuple[int, Path]]:
     """Return the number of the first record and the path of each segment, in order."""
     return sorted((int(path.stem.partition("-")[2]), path) for path in folder.glob("segment-*.spool"))
@@ -128,7 +138,7 @@ class Spool:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with Spool.open(Path(folder) / "spool") as spool:
-    ...         spool.append([Record(1, "net", "net/7/up", b"{}")])
+    ...         spool.append([Record(1, "net", "net/7/up", b"{}", -1)])
     ...         spool.flush()
     1
     1
@@ -216,7 +226,15 @@ class Spool:
         """Take records, and return the number of the last one; `flush` brings them to the disk.
 
         Where `may_roll` is false no new segment begins with them: then `state` is not called from this thread.
+
+        Raises
+        ------
+        ValueError
+            A name cannot be written in UTF-8; nothing is taken.
         """
+        records = list(records)
+        for record in records:
+            _check_names(record)
         with self._lock:
             if may_roll and self._is_due():
                 # Before anything changes: it may fail.
@@ -356,6 +374,15 @@ class Spool:
         _synchronise(self.folder)
         self._end = self._size = stop
         return last
+
+
+def _check_names(record: Record) -> None:
+    for name in (record.feed, record.origin):
+        try:
+            name.isascii() or name.encode()
+        except UnicodeEncodeError as error:
+            message = f"a record's feed and origin have to be text; {name!r} has half a character: escape it"
+            raise ValueError(message) from error
 
 
 def _framed(records: Sequence[Record], first: int) -> Iterator[bytes]:

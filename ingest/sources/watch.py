@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from hypergrid.errors import NotFound
+from hypergrid.times import SECOND_NS
 from ingest.mapping import FILE_NAME, Deployment, Feed
 from ingest.parsers import FORMATS, DocumentFormat, Unreadable
 from ingest.parsers.encoding import has_lines
@@ -47,8 +48,9 @@ WHOLE_MOST_BYTES: Final = 32 << 20
 """A file that is handed on as a whole is no larger [bytes]."""
 CHECKED_BYTES: Final = 64 << 10
 """Of a file that grows, so much of what was read is compared as a whole, and of more its ends [bytes]."""
-FORGET_S: Final = 86_400.0
-"""A file that is gone for so long is forgotten [s]."""
+FORGET_S: Final = 7 * 86_400.0
+"""A file that is gone for so long is forgotten [s]: longer than a network drive is away. If it comes back later it is
+read anew, and the archive knows its readings for duplicates."""
 _END_BYTES: Final = 256
 _ROWS_LEAST: Final = 3
 _PACKED: Final = (".gz", ".zip")
@@ -80,6 +82,8 @@ class Followed:
     """Token of the feed that it was refused by, where that is known."""
     seen: Status = (-1, 0, 0)
     """What it was like when there was nothing more to read."""
+    gone_ns: int = 0
+    """Since when it is not in the folder [ns since 1970 UTC]; 0 where it is."""
 
     def after(self, record: Record, header: bytes) -> "Followed":
         """Return how far it is read with another record, above which a header was sent."""
@@ -133,7 +137,6 @@ class _Seen:
     status: Status = (-1, 0, 0)
     changed_s: float = 0.0
     """When its status became that, by the clock of `poll` [s]."""
-    there_s: float = 0.0
     compared: Status | None = None
     """What it was like when what had been read was last compared."""
     ends: tuple[bytes, bytes] = (b"", b"")
@@ -221,13 +224,16 @@ class WatchedFolder:
         if not self._is_there():
             return Polled(0, 1)
         records = waiting = size = 0
+        here: set[str] = set()
         for _, path in walk([self.folder], self._exclude):
-            name = path.relative_to(self.folder).as_posix()
+            # A name that is no text cannot be kept: its bytes are shown.
+            name = os.fsencode(path.relative_to(self.folder).as_posix()).decode("utf-8", "backslashreplace")
+            here.add(name)
             feed = self._feed_of(name, path)
             if feed is None:
                 continue
             seen = self._seen.setdefault(name, _Seen())
-            seen.there_s, settled = now_s, final
+            settled = final
             try:
                 status = _status(os.stat(path))
                 if status != seen.status:
@@ -252,7 +258,7 @@ class WatchedFolder:
                 continue
             records += len(look.records)
             size += sum(len(record.payload) for record in look.records)
-        self._forget(now_s)
+        self._forget(here)
         return Polled(records, waiting)
 
     def _is_there(self) -> bool:
@@ -407,10 +413,20 @@ class WatchedFolder:
         look.records.append(Record(self._now_ns(), feed, look.name, _at(look.stream, 0, size)))
         return False
 
-    def _forget(self, now_s: float) -> None:
-        for name in [name for name, seen in self._seen.items() if now_s - seen.there_s > FORGET_S]:
-            self._seen.pop(name)
-            self._files.pop(name, None)
+    def _forget(self, here: set[str]) -> None:
+        """Note which files are gone from the folder and which are back, and forget those that are gone for long."""
+        now_ns = self._now_ns()
+        for name, file in list(self._files.items()):
+            if name in here:
+                if file.gone_ns:
+                    self._files[name] = replace(file, gone_ns=0)
+            elif not file.gone_ns:
+                self._files[name] = replace(file, gone_ns=now_ns)
+            elif now_ns - file.gone_ns > FORGET_S * SECOND_NS:
+                self._files.pop(name)
+        for name in (self._seen.keys() | self._feeds.keys()) - self._files.keys() - here:
+            self._seen.pop(name, None)
+            self._feeds.pop(name, None)
 
 
 def _status(facts: os.stat_result) -> Status:

@@ -113,7 +113,7 @@ def _spooled(archive: Path, sent: Iterable[tuple[int, str, bytes]], *, at_once: 
     with Spool.open(archive / "spool") as spool:
         part: list[Record] = []
         for arrival_ns, station, payload in sent:
-            part.append(Record(arrival_ns, "net", f"pass/{station}/up", payload))
+            part.append(Record(arrival_ns, "net", f"pass/{station}/up", payload, -1))
             count += 1
             if len(part) == at_once:
                 spool.append(part)
@@ -127,7 +127,7 @@ def _spooled(archive: Path, sent: Iterable[tuple[int, str, bytes]], *, at_once: 
 def _arrived(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path) -> Arrived:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         with Spool.open(Path(scratch)) as spool:
-            spool.append(Record(when, "net", f"pass/{station}/up", payload) for when, station, payload in sent)
+            spool.append(Record(when, "net", f"pass/{station}/up", payload, -1) for when, station, payload in sent)
             last = spool.flush()
         return parse_records(frames(Path(scratch), 0, last), load(deployment))[0].rows
 
@@ -281,7 +281,7 @@ def _reporting(archive: Path, stations: int, stopping: threading.Event) -> None:
                 mine = order[(phase[order] >= tenth) & (phase[order] < tenth + 1)]
                 now_ns = time.time_ns()
                 spool.append(
-                    Record(now_ns, "net", f"pass/{one}/up", json.dumps(_said(int(one), now_ns)).encode())
+                    Record(now_ns, "net", f"pass/{one}/up", json.dumps(_said(int(one), now_ns)).encode(), -1)
                     for one in mine
                 )
                 spool.flush()

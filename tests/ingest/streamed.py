@@ -82,7 +82,9 @@ def write_spool(folder: Path, sent: Sequence[Message], *, at_once: int = 100, se
     with Spool.open(folder, segment_bytes=segment_bytes) as spool:
         for start in range(0, len(sent), at_once):
             part = sent[start : start + at_once]
-            spool.append([Record(one.arrival_ns, "sensorscope", f"pass/{one.station}/up", one.payload) for one in part])
+            spool.append(
+                Record(one.arrival_ns, "sensorscope", f"pass/{one.station}/up", one.payload, -1) for one in part
+            )
             spool.flush()
 
 

@@ -176,8 +176,8 @@ def test_duplicates_replacements_rejects_and_late_rows_are_accounted_for(tmp_pat
         spool.append(
             [
                 Record(10**18, "sensorscope", "pass/1/up", b"no JSON", kind=0),
-                Record(10**18, "sensorscope", "pass/7/up", b'{"time": 1191196835, "wind_speed": 3.5}'),
-                Record(10**18, "gone", "pass/1/up", b"{}"),
+                Record(10**18, "sensorscope", "pass/7/up", b'{"time": 1191196835, "wind_speed": 3.5}', -1),
+                Record(10**18, "gone", "pass/1/up", b"{}", -1),
                 Record(10**18, "sensorscope", "a/b", b"too long\n{", kind=REFUSED),
                 Record(2 * 10**18, kind=END),
             ]

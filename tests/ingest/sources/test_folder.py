@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,3 +196,12 @@ def test_a_raw_copy_has_its_name_once_its_content_is_on_the_disk(
     keep(tmp_path / "a.csv", tmp_path / "raw", sha256=sha256, size_bytes=15_000)
     assert read_back(tmp_path / "raw", sha256) == b"station,time,t\n" * 1000
     assert len(forced) == 1
+
+
+def test_what_is_packed_twice_under_one_name_is_numbered(tmp_path: Path) -> None:
+    tables = from_mapping({"network": {"name": "n"}, "feed": [{"name": "c", "files": "*.csv", "format": "csv"}]})
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as packed:
+        for name in ("a.csv", "../a.csv", "b.csv", "x/a.csv", "/a.csv"):
+            packed.writestr(name, "x")
+    shown = ["z.zip/a.csv", "z.zip/a.csv (2)", "z.zip/b.csv", "z.zip/x/a.csv", "z.zip/a.csv (3)"]
+    assert [file.name for file in discover([tmp_path], tables).files] == shown

@@ -26,6 +26,7 @@ from ingest.sources.spool import (
     Spool,
     durable,
     frames,
+    held_bytes,
     reach,
     retire,
     segments,
@@ -176,6 +177,29 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
             assert spool.flush() == start + 6
     assert rows_of(tmp_path) == told(records)
     assert len(segments(tmp_path)) > 2
+
+
+def test_names_that_are_no_text_are_not_taken_and_nothing_is_lost(tmp_path: Path) -> None:
+    records = some(4)
+    with Spool.open(tmp_path) as spool:
+        spool.append(records[:2])
+        for bad in (records[2]._replace(origin="b\udcff.csv"), records[2]._replace(feed="\ud800")):
+            with pytest.raises(ValueError, match="have to be text; .* has half a character: escape it"):
+                spool.append([records[2], bad])
+        assert spool.append(records[2:]) == 4
+        spool.flush()
+    assert rows_of(tmp_path) == told(records)
+
+
+def test_a_segment_that_is_retired_meanwhile_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, some(30), segment_bytes=50)
+    known = segments(tmp_path)
+    sizes = [path.stat().st_size for _, path in known]
+    assert len(known) > 3
+    assert held_bytes(tmp_path) == sum(sizes)
+    monkeypatch.setattr(module, "segments", lambda _: known)
+    known[1][1].unlink()
+    assert held_bytes(tmp_path) == sum(sizes) - sizes[1]
 
 
 def test_ranges_cover_everything_once_and_are_alike(tmp_path: Path) -> None:

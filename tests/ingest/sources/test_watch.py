@@ -12,7 +12,7 @@ import pytest
 from ingest.mapping import Deployment, from_mapping
 from ingest.sources import watch as module
 from ingest.sources.spool import HEADER, MESSAGE, REFUSED, STATE, Record, Spool, durable, frames
-from ingest.sources.watch import SETTLE_S, Files, WatchedFolder
+from ingest.sources.watch import FORGET_S, SETTLE_S, Files, WatchedFolder
 
 COLUMNS = {"wind_speed": "wind_speed"}
 FEEDS = (
@@ -338,6 +338,51 @@ def test_a_folder_that_is_away_is_waited_for(tmp_path: Path) -> None:
     here.settle()
     assert here.text("a.txt") == RAW
     assert [text.split(" is ")[1] for text in here.told] == ["not there; we wait for it", "there again"]
+
+
+def test_a_name_that_is_no_text_is_shown_and_its_file_is_read(tmp_path: Path) -> None:
+    here = Watching(tmp_path)
+    (here.data / "a.txt").write_bytes(RAW)
+    (here.data / os.fsdecode(b"b\xff.txt")).write_bytes(RAW)
+    here.settle()
+    assert here.text("a.txt") == here.text("b\\xff.txt") == RAW
+    here.kill()
+    here.settle()
+    assert here.text("b\\xff.txt") == RAW
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_files_that_are_gone_for_long_are_forgotten(tmp_path: Path, *, restart: bool) -> None:
+    here = Watching(tmp_path)
+    clock = [10**18]
+
+    def look(pass_s: float) -> None:
+        clock[0] += round(pass_s * 1e9)
+        if restart:
+            here.spool.append([Record(1, payload=json.dumps(here.files.state()).encode(), kind=STATE)])
+            here.spool.flush()
+            here.kill()
+        here.watched._now_ns = lambda: clock[0]
+        here.poll()
+
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (here.data / name).write_bytes(RAW)
+    look(0)
+    (here.data / "a.txt").rename(tmp_path / "a.txt")
+    (here.data / "b.txt").rename(tmp_path / "b.txt")
+    look(1)
+    look(FORGET_S - 1)
+    assert sorted(here.files.known) == ["a.txt", "b.txt", "c.txt"]
+    # It comes back, from a drive that was away, and is not read again.
+    (tmp_path / "b.txt").rename(here.data / "b.txt")
+    look(2)
+    assert sorted(here.files.known) == ["b.txt", "c.txt"]
+    (here.data / "b.txt").rename(tmp_path / "b.txt")
+    look(FORGET_S + 1)
+    assert sorted(here.files.known) == ["b.txt", "c.txt"]
+    look(FORGET_S + 1)
+    assert sorted(here.files.known) == sorted(here.watched._seen) == sorted(here.watched._feeds) == ["c.txt"]
+    assert [here.text(name) for name in ("a.txt", "b.txt", "c.txt")] == [RAW] * 3
 
 
 def test_feeds_may_be_added_and_what_was_refused_is_tried_again(tmp_path: Path) -> None:
