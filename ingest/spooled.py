@@ -30,6 +30,8 @@ from ingest.telling import column_of
 MESSAGES: Final = "messages"
 CHUNK_BYTES: Final = 8 << 20
 _NAME_MOST_BYTES: Final = 255
+_RUN_MOST: Final = 128
+"""Records that are parsed together at most, each of `HEAD_BYTES` at most but for the first."""
 
 
 @dataclass
@@ -138,7 +140,9 @@ class _Record:
 
     def follows(self, before: "_Record") -> bool:
         """Tell whether its lines come directly after those of another of its file."""
-        return 0 < before.place and self.place == before.place + before.payload.count(b"\n")
+        # A last line without an end comes again, once it has one.
+        whole = before.place > 0 and before.payload.endswith(b"\n")
+        return whole and self.place == before.place + before.payload.count(b"\n")
 
 
 @dataclass
@@ -210,7 +214,7 @@ class _Reading:
                 plain.append(record)
             else:
                 runs = lines.setdefault((origin, header), [])
-                if runs and record.follows(runs[-1][-1]):
+                if runs and len(runs[-1]) < _RUN_MOST and len(payload) <= HEAD_BYTES and record.follows(runs[-1][-1]):
                     runs[-1].append(record)
                 else:
                     runs.append([record])
@@ -287,7 +291,7 @@ class _Reading:
         if isinstance(form, DocumentFormat):
             for record in records:
                 layout, parts = _document(form, feed, record)
-                self._take(found, feed, layout, parts, record, line=max(1, record.place))
+                self._take(found, feed, layout, parts, [record], line=max(1, record.place))
             return found
         head = header
         for record in records:
@@ -298,14 +302,13 @@ class _Reading:
             head if head.endswith(b"\n") else head + b"\n", Path(first.origin).name, _options(feed, first)
         )
         within = max(0, layout.data_start - len(header))
-        if within and len(records) > 1:
-            message = "a header among the rows"
+        lines = header[layout.data_start :] + b"".join(record.payload for record in records)[within:]
+        parsed = form.parse(lines if lines.endswith(b"\n") else lines + b"\n", layout, last=False)
+        if len(records) > 1 and (layout.data_start != len(header) or parsed.lines != sum(map(_lines_of, records))):
+            message = "lines of several records that are not their own"
             raise Unreadable(message)
-        for record in records:
-            lines = header[layout.data_start :] + record.payload[within:]
-            parts = [form.parse(lines if lines.endswith(b"\n") else lines + b"\n", layout, last=False)]
-            above = record.payload.count(b"\n", 0, within)
-            self._take(found, feed, layout, parts, record, line=max(1, record.place) + above)
+        above = first.payload.count(b"\n", 0, within)
+        self._take(found, feed, layout, [parsed], records, line=max(1, first.place) + above)
         return found
 
     def _file(self, feed: Feed, record: _Record) -> dict[str, _Found]:
@@ -323,16 +326,18 @@ class _Reading:
                     layout = layout_of(plain, mine)
                     chunks = cut(plain, 0, layout, mine.format, chunk_bytes=CHUNK_BYTES, first=0)
                     parsed = map(parse, chunks)
-                    self._take(found, mine, layout, parsed, inner, line=layout.lines_before + 1)
+                    self._take(found, mine, layout, parsed, [inner], line=layout.lines_before + 1)
                 except (Unreadable, NotFound) as error:
                     _refuse(found, record.seq, Reject(inner.origin, 0, "", "", str(error)))
         return parts
 
     def _take(
-        self, found: _Found, feed: Feed, layout: Layout, parts: Iterable[Parsed], record: _Record, *, line: int
+        self, found: _Found, feed: Feed, layout: Layout, parts: Iterable[Parsed], records: list[_Record], *, line: int
     ) -> None:
-        """Take the parts of a record, whose first row is this line of its file."""
+        """Take the parts of a record, or the only part of several, whose first row is this line of their file."""
         told = layout.told
+        seq, came_ns = (np.array(one, np.int64) for one in zip(*((r.seq, r.arrival_ns) for r in records), strict=True))
+        stops = np.cumsum([_lines_of(record) for record in records])[:-1]
         found.stations |= {station.id: station for station in told.stations}
         found.variables |= {one.variable.name: one.variable for one in told.columns.values() if one.variable}
         for parsed in parts:
@@ -340,13 +345,18 @@ class _Reading:
             width = 1 if layout.long else max(1, len(columns))
             found.unmapped |= {*parsed.unmapped, *layout.ignored}
             for bad in parsed.bad:
-                reject = Reject(record.origin, line + bad.line - 1, bad.column, bad.text, bad.reason)
-                _refuse(found, record.seq, reject, width)
+                reject = Reject(records[0].origin, line + bad.line - 1, bad.column, bad.text, bad.reason)
+                _refuse(found, int(seq[np.searchsorted(stops, bad.line)]), reject, width)
             line += parsed.lines
             size = len(parsed.code)
             if size:
-                seq, came_ns = np.full(size, record.seq), np.full(size, record.arrival_ns)
-                found.rows.append(self._rows(feed, columns, parsed, seq, came_ns))
+                which = np.zeros(size, np.intp)
+                if len(records) > 1:
+                    if parsed.line is None:
+                        message = "rows of several records without their lines"
+                        raise Unreadable(message)
+                    which = np.searchsorted(stops, parsed.line)
+                found.rows.append(self._rows(feed, columns, parsed, seq[which], came_ns[which]))
 
     def _rows(
         self,
@@ -413,6 +423,10 @@ class _Reading:
 def _refuse(found: _Found, seq: int, reject: Reject, readings: int = 1) -> None:
     found.rejects.append((seq, reject))
     found.rejected += readings
+
+
+def _lines_of(record: _Record) -> int:
+    return record.payload.count(b"\n") + (not record.payload.endswith(b"\n"))
 
 
 def _options(feed: Feed, record: _Record) -> ReadOptions:

@@ -154,13 +154,14 @@ def gather(
     flags: NDArray[np.uint8] | None = None,
 ) -> Parsed:
     """Return the rows that nobody refused, and the stations that these have, each named once."""
-    kept = lines.sound
+    kept, number = lines.sound, lines.number
     if not kept.all():
+        number = number[kept]
         code, time_ns = code[kept], time_ns[kept]
         values = {name: column[kept] for name, column in values.items()}
         flags = flags if flags is None else flags[kept]
     names, code = used(stations, code)
-    return Parsed(names, code, time_ns, values, lines.refused(), lines.count, flags=flags)
+    return Parsed(names, code, time_ns, values, lines.refused(), lines.count, flags=flags, line=number)
 
 
 def used(names: tuple[str, ...], code: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:

@@ -161,7 +161,7 @@ class Parsed:
     flags: NDArray[np.uint8] | None = None
     """Flags of QARTOD that the rows came with, shape (n,)."""
     line: NDArray[np.int64] | None = None
-    """Records: which of them each row is of, from 1, shape (n,)."""
+    """Line, or record, that each row is of, from 1, where that is told, shape (n,)."""
 
 
 class Parse(Protocol):

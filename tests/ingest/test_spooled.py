@@ -270,3 +270,12 @@ def test_topics_are_no_names_of_files(tmp_path: Path, topic: str) -> None:
     for place in (-1, 0):
         piece = read(tmp_path, Record(10**18, feed, topic, payload, place))
         assert (len(piece.rows), piece.rejects) == (1 + (feed == "table"), [])
+
+
+def test_a_last_line_without_end_that_comes_again_is_read_for_itself(tmp_path: Path) -> None:
+    half, whole = b"A,2020-01-01T00:00:00Z,1", b"A,2020-01-01T00:00:00Z,12\n"
+    head = Record(10**18, "table", "x.csv", HEAD, 0, HEADER)
+    sent = [Record(10**18, "table", "x.csv", payload, place) for payload, place in ((half, 2), (whole, 2), (whole, 3))]
+    piece = read(tmp_path, *(one for record in sent for one in (head, record)))
+    assert (piece.rows.seq.tolist(), piece.rows.value.tolist()) == ([2, 4, 6], [1.0, 12.0, 12.0])
+    assert piece.rejects == []
