@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
 from hypergrid.store import Archive
-from hypergrid.store.lock import exclusive, is_free
+from hypergrid.store.lock import exclusive
 from hypergrid.times import SECOND_NS, format_instant
 from ingest.deployed import deploy, deployments, reading
 from ingest.grouped import GroupBatch
@@ -32,6 +32,26 @@ RESTARTS: Final = 3
 """How often Spark is started again within `RESTARTS_S`."""
 RESTARTS_S: Final = 600.0
 POLL_S: Final = 0.2
+ENDING_S: Final = 30.0
+"""So long is Spark's process of a run before waited for, which was killed."""
+PAUSE_S: Final = 30.0
+"""What fails again and again is tried again after a pause that grows to this."""
+
+
+class _Leaving(HyperGridError):
+    """The query is being stopped: the batch comes again."""
+
+
+@dataclass
+class _Pauses:
+    """Pauses between attempts, each twice as long as the one before, until one goes well."""
+
+    failures: int = 0
+
+    def next_s(self) -> float:
+        """Return how long to wait after one more failure [s]."""
+        self.failures += 1
+        return float(min(PAUSE_S, 2.0 ** min(self.failures - 1, 10)))
 
 
 @dataclass(frozen=True)
@@ -91,11 +111,16 @@ class _Progress:
     last_slice_ns: int | None = None
     failure: BaseException | None = None
     busy: threading.Lock = field(default_factory=threading.Lock)
+    leaving: threading.Event = field(default_factory=threading.Event)
+    """Set while the query is being stopped, which waits for `take`."""
     recent: list[tuple[float, int]] = field(default_factory=list)
 
     def take(self, stream: str, number: int, groups: list[GroupBatch]) -> None:
         """Commit a batch."""
         with self.busy:
+            if self.leaving.is_set():
+                message = f"the stream is being stopped; batch {number} comes again"
+                raise _Leaving(message)
             try:
                 deployment = reading(deployments(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
                 archive = Archive.open(self.folder)
@@ -219,28 +244,36 @@ def _alone(folder: Path) -> Iterator[None]:
     """Be the one stream of an archive; what is left of one that was killed is ended first."""
     lock = folder / STREAM / "lock"
     lock.parent.mkdir(exist_ok=True)
-    if not is_free(lock):
+
+    def refuse() -> None:
         message = f"another stream writes into {folder}; end it first, or use another archive"
         raise ArchiveConflict(message)
-    with exclusive(lock):
+
+    with exclusive(lock, on_wait=refuse):
         # Spark's own process may outlive a killed parent for a moment, and must not touch the checkpoint any more.
         _end_jvm(folder / STREAM / JVM)
         yield
 
 
 def _started(pid: int) -> str | None:
-    """Return what tells a process from another of its number; None where there is none."""
+    """Return what tells a process from another of its number; None where there is none, or it is dead."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # Whoever should may never ask what became of a dead one, as in containers.
+        return None if told[0] in "ZX" else told[19]
     except (OSError, IndexError):
         return None
 
 
 def _end_jvm(note: Path) -> None:
+    until = time.monotonic() + ENDING_S
     with suppress(OSError, ValueError):
         pid, started = note.read_text().split()
         while _started(int(pid)) == started:
             os.kill(int(pid), signal.SIGKILL)
+            if time.monotonic() > until:
+                message = f"process {pid}, Spark of a run before, was killed and does not end; start again when it has"
+                raise HyperGridError(message)
             time.sleep(0.05)
 
 
@@ -350,6 +383,7 @@ class _Run:
     def _followed(self, trigger_s: float | None) -> bool:
         """Follow with one query; return whether that is all, False where the deployment changed."""
         progress, follower = self.progress, self._follower
+        progress.leaving.clear()
         follower.begin(self.folder, progress.take, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
         (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_started(follower.pid or 0)}")
         while True:
@@ -361,9 +395,11 @@ class _Run:
             changed = looks and self._is_changed()
             received = looks and self._is_received() and progress.status().behind == 0
             if changed or received or self.stopping.is_set():
-                # A commit that is under way is waited for; without this it would be done again.
+                # A commit that is under way is waited for; without this it would be done again. What asks for one
+                # later is refused: the query ends only when that was answered.
                 with progress.busy:
-                    follower.stop()
+                    progress.leaving.set()
+                follower.stop()
                 self.on_status(progress.status())
                 return not changed
             self.on_status(progress.status())

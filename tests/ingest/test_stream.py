@@ -1,9 +1,13 @@
 """The stream as a command and a process: what it is told, what it refuses, and messages of a real broker."""
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from hypergrid.store.lock import exclusive
 from ingest.deployed import deploy, deployments, parted, reading
 from ingest.job import ingest
 from ingest.mapping import load
-from ingest.stream import Following, Status, stream
+from ingest.stream import Following, Status, _alone, _end_jvm, _Leaving, _Progress, _Run, _started, stream
 from ingest.streamed import Ledger
 from ingest.target import held
 from tests.ingest.brokers import RunningBroker, publish
@@ -115,3 +119,64 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     assert (ledger["came"] - ledger["duplicates"], ledger["held"]) == (9 * len(sent), 0)
     assert everything(archive) == everything(tmp_path / "expected")
     assert list(Archive.open(archive).check()) == []
+
+
+def test_a_batch_that_comes_while_the_query_is_stopped_is_refused_and_no_failure(tmp_path: Path) -> None:
+    progress = _Progress(tmp_path, lambda: 1)
+    with progress.busy:
+        progress.leaving.set()
+    with pytest.raises(match="comes again"):
+        progress.take("id", 0, [])
+    assert progress.failure is None
+
+
+class _LateBatch:
+    """A follower one of whose batches asks for its commit while it is stopped, as `StreamingQuery.stop` waits for."""
+
+    pid = None
+
+    def begin(self, folder: Path, take: Callable[..., None], **_: object) -> None:
+        self._take = take
+
+    def is_active(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        asked = threading.Thread(target=self._ask, daemon=True)
+        asked.start()
+        asked.join(10.0)
+        assert not asked.is_alive(), "it waits for who waits for it"
+
+    def _ask(self) -> None:
+        with suppress(_Leaving):
+            self._take("id", 0, [])
+
+
+def test_a_stream_that_is_told_to_stop_does_not_wait_for_who_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "stream").mkdir()
+    stopping = threading.Event()
+    stopping.set()
+    run = _Run(tmp_path, Following(), _Progress(tmp_path, lambda: 1), stopping, lambda _: None, lambda _: None)
+    run._follower = _LateBatch()  # type: ignore[assignment]
+    assert run._followed(10.0)
+
+
+def test_a_dead_process_that_nobody_asks_for_is_not_waited_for(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        started = _started(child.pid)
+        assert started is not None
+        (tmp_path / "jvm").write_text(f"{child.pid} {started}")
+        # It becomes a zombie, as it is asked for by `wait` only.
+        ending = threading.Thread(target=_end_jvm, args=(tmp_path / "jvm",), daemon=True)
+        ending.start()
+        ending.join(20.0)
+        assert not ending.is_alive()
+        assert child.wait() == -signal.SIGKILL
+
+
+def test_of_two_starts_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stream").mkdir()
+    # As where both have looked whether the lock is free before either took it.
+    monkeypatch.setattr("ingest.stream.is_free", lambda _: True, raising=False)
+    with _alone(tmp_path), pytest.raises(ArchiveConflict, match="another stream"), _alone(tmp_path):
+        pass
