@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
-from hypergrid.store import Archive
+from hypergrid.store import Archive, StoreError
 from hypergrid.store.lock import exclusive
 from hypergrid.times import SECOND_NS, format_instant
 from ingest.deployed import deploy, deployments, reading
 from ingest.grouped import GroupBatch
 from ingest.job import RAW
-from ingest.mapping import load
+from ingest.mapping import Deployment, load
 from ingest.sources import receiver
 from ingest.sources.raw import sweep
 from ingest.sources.spool import END, Record, Spool, durable
 from ingest.spark.following import Follower, QueryFailed, SparkLost
 from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, Committed, Ledger, commit, ledger_of, stream_id
-from ingest.target import check_same, existing, held
+from ingest.target import check_same, check_units, existing, held
 
 JVM: Final = "jvm"
 """File that tells Spark's process."""
@@ -114,9 +114,20 @@ class _Progress:
     leaving: threading.Event = field(default_factory=threading.Event)
     """Set while the query is being stopped, which waits for `take`."""
     recent: list[tuple[float, int]] = field(default_factory=list)
+    on_warning: Callable[[str], None] = lambda _: None
 
     def take(self, stream: str, number: int, groups: list[GroupBatch]) -> None:
-        """Commit a batch."""
+        """Commit a batch; where the archive cannot be written, as on a full disk, it is tried again and again."""
+        pauses = _Pauses()
+        while (trouble := self._taken(stream, number, groups)) is not None:
+            if not pauses.failures:
+                self.on_warning(f"{self.folder} cannot be written, which is tried again; nothing is lost: {trouble}")
+            self.leaving.wait(pauses.next_s())
+        if pauses.failures:
+            self.on_warning(f"{self.folder} can be written again")
+
+    def _taken(self, stream: str, number: int, groups: list[GroupBatch]) -> OSError | StoreError | None:
+        """Commit a batch; return what of the disk kept it from that."""
         with self.busy:
             if self.leaving.is_set():
                 message = f"the stream is being stopped; batch {number} comes again"
@@ -128,9 +139,12 @@ class _Progress:
                     archive, stream, number, groups, deployment, spool=self.folder / SPOOL, now_ns=self.now_ns()
                 )
             except BaseException as error:
+                if isinstance(error, (OSError, StoreError)) and not isinstance(error, HyperGridError):
+                    return error
                 self.failure = error
                 raise
             self._note(done, groups, deployment.slice_s)
+        return None
 
     def _note(self, done: Committed, groups: Sequence[GroupBatch], slice_s: float) -> None:
         self.batches += 1
@@ -207,7 +221,7 @@ def stream(
         _make(folder, how, now_ns())
         stack.enter_context(_alone(folder))
         sweep(folder / RAW)
-        progress = _Progress(folder, now_ns, ledger=_known(folder))
+        progress = _Progress(folder, now_ns, ledger=_known(folder), on_warning=on_warning)
         run = _Run(folder, how, progress, stopping, on_status, on_warning)
         stack.callback(run.end)
         run.deploy()
@@ -236,7 +250,12 @@ def _make(folder: Path, how: Following, now_ns: int) -> None:
     if archive is None:
         with held(folder, described, now_ns=now_ns, on_wait=lambda: None):
             return
+    _check(archive, described)
+
+
+def _check(archive: Archive, described: Deployment) -> None:
     check_same(archive, described)
+    check_units(archive, described)
 
 
 @contextmanager
@@ -296,6 +315,10 @@ class _Run:
     on_warning: Callable[[str], None]
     restarts: list[float] = field(default_factory=list)
     _receiver: "subprocess.Popen[bytes] | None" = None
+    _received_since: float = 0.0
+    _receive_at: float | None = None
+    """When one that ended is started again; None: it has not ended, as far as is known."""
+    _receiver_pauses: _Pauses = field(default_factory=_Pauses)
     _seen: tuple[int, int] | None = None
     _follower: Follower = field(default_factory=Follower)
 
@@ -314,7 +337,7 @@ class _Run:
             return False
         self._seen = stamp
         try:
-            check_same(Archive.open(self.folder), load(path))
+            _check(Archive.open(self.folder), load(path))
         except HyperGridError as error:
             self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
             return False
@@ -341,6 +364,7 @@ class _Run:
             self.folder, how.deployment or deployed.path, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle
         )
         self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        self._received_since, self._receive_at = time.monotonic(), None
 
     def _stop_receiving(self) -> None:
         if self._receiver is not None and self._receiver.poll() is None:
@@ -360,9 +384,15 @@ class _Run:
         if code == receiver.USED_WRONGLY:
             message = "the receiver cannot work as it was told; see its message above"
             raise HyperGridError(message)
-        self.on_warning(f"the receiver ended with status {code}; it is started again")
-        self.stopping.wait(1.0)
-        self._receive()
+        now = time.monotonic()
+        if self._receive_at is None:
+            if now - self._received_since > 2 * PAUSE_S:
+                self._receiver_pauses = _Pauses()
+            if not self._receiver_pauses.failures:
+                self.on_warning(f"the receiver ended with status {code}; it is started again, as often as that happens")
+            self._receive_at = now + self._receiver_pauses.next_s()
+        if now >= self._receive_at:
+            self._receive()
         return False
 
     def follow(self, trigger_s: float | None) -> None:
