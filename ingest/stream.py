@@ -328,7 +328,14 @@ class _Run:
             return False
         self._seen = _stamp(self.how.deployment)
         journal = self.folder / STREAM / DEPLOYMENTS
-        return deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1)
+        return deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
+
+    def _check(self, described: Deployment) -> None:
+        """Raise unless the archive, and the receiver where there is one, can use a deployment."""
+        _check(Archive.open(self.folder), described)
+        how = self.how
+        if how.watch is not None or how.mqtt is not None or described.broker is not None or self._receiver is not None:
+            receiver.sources(described, watch=how.watch, mqtt=how.mqtt)
 
     def _is_changed(self) -> bool:
         """Return whether the deployment file is another one, and can be used."""
@@ -337,7 +344,7 @@ class _Run:
             return False
         self._seen = stamp
         try:
-            _check(Archive.open(self.folder), load(path))
+            self._check(load(path))
         except HyperGridError as error:
             self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
             return False
@@ -405,8 +412,11 @@ class _Run:
                 self._note_loss(lost)
                 continue
             self._stop_receiving()
-            self.deploy()
-            self.on_warning("the deployment changed; what comes from now on is read by it")
+            try:
+                self.deploy()
+                self.on_warning("the deployment changed; what comes from now on is read by it")
+            except HyperGridError as error:
+                self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
             if self.receives:
                 self._receive()
 

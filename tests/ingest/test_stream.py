@@ -273,3 +273,25 @@ def test_a_receiver_that_ends_again_and_again_is_told_once_and_started_less_and_
     pauses = [round(after - before) for before, after in zip(started[:-1], started[1:], strict=True)]
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]
     assert len(told) == 1
+
+
+def test_an_edit_that_only_the_receiver_cannot_use_is_told_and_the_one_before_stays(tmp_path: Path) -> None:
+    deployment, told = write_deployment(tmp_path, arrivals=False), list[str]()
+    with held(tmp_path / "archive", load(deployment), now_ns=1, on_wait=lambda: None):
+        pass
+    how = Following(deployment, mqtt="mqtt://host")
+    run = _Run(
+        tmp_path / "archive", how, _Progress(tmp_path, lambda: 1), threading.Event(), lambda _: None, told.append
+    )
+    assert run.deploy()
+    before = deployment.read_text()
+    for text in (
+        before.replace("topic = ", "files = "),
+        before + '\n[mqtt]\nurl = "mqtts://h"\nca_file = "none.pem"\n',
+    ):
+        deployment.write_text(text)
+        assert not run._is_changed()
+        with pytest.raises(InvalidDeployment):
+            run.deploy()
+    assert ["the one before it stays" in text for text in told] == [True, True]
+    assert [one.text for one in deployments(tmp_path / "archive" / "stream" / "deployments")] == [before]
