@@ -38,6 +38,7 @@ from hypergrid.perspective.catalogue import called, catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive
 from hypergrid.recomputed import again as compute_again
 from hypergrid.settings import read_settings
+from hypergrid.store import StoreError
 from hypergrid.study import compare_methods as compare
 from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
@@ -550,7 +551,7 @@ def main() -> None:
     except HyperGridError as error:
         PEOPLE.print(f"hypergrid: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(USED_WRONGLY if isinstance(error, WRONG_USE) else FAILED)
-    except OSError as error:
+    except (OSError, StoreError) as error:
         PEOPLE.print(f"hypergrid: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(FAILED)
     except SystemExit as leaving:

@@ -3,12 +3,17 @@
 import json
 import os
 import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from hypergrid.errors import InvalidDeployment, NotFound
-from ingest.mapping import Deployment, from_mapping, load
+from ingest.arrived import Arrived, Clock
+from ingest.mapping import Deployment, from_mapping, load_with_text
+from ingest.spooled import Piece, groups_of, parse_span
 
 
 @dataclass(frozen=True)
@@ -40,18 +45,23 @@ def deployments(folder: Path) -> list[Deployed]:
     return found
 
 
-def deploy(folder: Path, path: Path, *, first: int) -> bool:
+def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment], None] = lambda _: None) -> bool:
     """Let a deployment file read the records from `first` on; return whether it is another than before.
 
     It is on the disk before this returns; `first` lies beyond all records that a batch was planned with.
+
+    Parameters
+    ----------
+    check
+        Raises where what was read, and would be deployed, cannot be used.
 
     Raises
     ------
     InvalidDeployment, NotFound
         As `ingest.mapping.load`.
     """
-    load(path)
-    text = path.read_text(encoding="utf-8-sig")
+    described, text = load_with_text(path)
+    check(described)
     before = deployments(folder)
     if before and before[-1].text == text:
         return False
@@ -87,4 +97,19 @@ def parted(found: list[Deployed], after: int, upto: int) -> list[tuple[int, int,
     return [(start, stop, reading(found, stop)) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
 
 
-__all__ = ["Deployed", "InvalidDeployment", "deploy", "deployments", "parted", "reading"]
+def parse(spool: Path, after: int, upto: int, found: list[Deployed]) -> Iterator[list[Piece]]:
+    """Parse the records of a spool with after < seq <= upto, each by its deployment, into pieces for each group.
+
+    Groups of a deployment before, which nothing comes of any more, get pieces that close what they hold.
+    """
+    for start, stop, deployment in parted(found, after, upto):
+        pieces = parse_span(spool, start, stop, deployment)
+        before = [name for one in found if one.first <= stop for name in groups_of(one.deployment)]
+        gone = dict.fromkeys(name for name in before if name not in groups_of(deployment))
+        clock = pieces[0].clock
+        # Until the first tick nothing tells when they are closed.
+        closing = Clock(clock.seq[:1], clock.clock_ns[:1], np.ones(min(1, len(clock.seq)), np.bool_))
+        yield [*pieces, *(Piece(name, Arrived.nothing(), closing, start, stop) for name in gone)]
+
+
+__all__ = ["Deployed", "InvalidDeployment", "deploy", "deployments", "parse", "parted", "reading"]

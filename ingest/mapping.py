@@ -195,11 +195,17 @@ def load(path: Path) -> Deployment:
     NotFound
         There is no such file.
     """
+    return load_with_text(path)[0]
+
+
+def load_with_text(path: Path) -> tuple[Deployment, str]:
+    """Read a deployment file once; return what it describes, and its text; errors as in `load`."""
     if not path.is_file():
         message = f"no deployment file {path}; write one (see station_data/deployments) or leave the option away"
         raise NotFound(message)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         message = f"{path.name}: no TOML: {error}"
         raise InvalidDeployment(message) from error
@@ -211,7 +217,7 @@ def load(path: Path) -> Deployment:
                 "add the file or drop the key"
             )
             raise InvalidDeployment(message)
-    return described
+    return described, text
 
 
 def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: Path | None = None) -> Deployment:

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
-from hypergrid.store import Archive
-from hypergrid.store.lock import exclusive, is_free
+from hypergrid.store import Archive, StoreError
+from hypergrid.store.lock import exclusive
 from hypergrid.times import SECOND_NS, format_instant
 from ingest.deployed import deploy, deployments, reading
 from ingest.grouped import GroupBatch
 from ingest.job import RAW
-from ingest.mapping import load
+from ingest.mapping import Deployment, load
 from ingest.sources import receiver
 from ingest.sources.raw import sweep
 from ingest.sources.spool import END, Record, Spool, durable
 from ingest.spark.following import Follower, QueryFailed, SparkLost
 from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, Committed, Ledger, commit, ledger_of, stream_id
-from ingest.target import check_same, existing, held
+from ingest.target import check_same, check_units, existing, held
 
 JVM: Final = "jvm"
 """File that tells Spark's process."""
@@ -32,6 +32,26 @@ RESTARTS: Final = 3
 """How often Spark is started again within `RESTARTS_S`."""
 RESTARTS_S: Final = 600.0
 POLL_S: Final = 0.2
+ENDING_S: Final = 30.0
+"""So long is Spark's process of a run before waited for, which was killed."""
+PAUSE_S: Final = 30.0
+"""What fails again and again is tried again after a pause that grows to this."""
+
+
+class _Leaving(HyperGridError):
+    """The query is being stopped: the batch comes again."""
+
+
+@dataclass
+class _Pauses:
+    """Pauses between attempts, each twice as long as the one before, until one goes well."""
+
+    failures: int = 0
+
+    def next_s(self) -> float:
+        """Return how long to wait after one more failure [s]."""
+        self.failures += 1
+        return float(min(PAUSE_S, 2.0 ** min(self.failures - 1, 10)))
 
 
 @dataclass(frozen=True)
@@ -91,11 +111,27 @@ class _Progress:
     last_slice_ns: int | None = None
     failure: BaseException | None = None
     busy: threading.Lock = field(default_factory=threading.Lock)
+    leaving: threading.Event = field(default_factory=threading.Event)
+    """Set while the query is being stopped, which waits for `take`."""
     recent: list[tuple[float, int]] = field(default_factory=list)
+    on_warning: Callable[[str], None] = lambda _: None
 
     def take(self, stream: str, number: int, groups: list[GroupBatch]) -> None:
-        """Commit a batch."""
+        """Commit a batch; where the archive cannot be written, as on a full disk, it is tried again and again."""
+        pauses = _Pauses()
+        while (trouble := self._taken(stream, number, groups)) is not None:
+            if not pauses.failures:
+                self.on_warning(f"{self.folder} cannot be written, which is tried again; nothing is lost: {trouble}")
+            self.leaving.wait(pauses.next_s())
+        if pauses.failures:
+            self.on_warning(f"{self.folder} can be written again")
+
+    def _taken(self, stream: str, number: int, groups: list[GroupBatch]) -> OSError | StoreError | None:
+        """Commit a batch; return what of the disk kept it from that."""
         with self.busy:
+            if self.leaving.is_set():
+                message = f"the stream is being stopped; batch {number} comes again"
+                raise _Leaving(message)
             try:
                 deployment = reading(deployments(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
                 archive = Archive.open(self.folder)
@@ -103,9 +139,12 @@ class _Progress:
                     archive, stream, number, groups, deployment, spool=self.folder / SPOOL, now_ns=self.now_ns()
                 )
             except BaseException as error:
+                if isinstance(error, (OSError, StoreError)) and not isinstance(error, HyperGridError):
+                    return error
                 self.failure = error
                 raise
             self._note(done, groups, deployment.slice_s)
+        return None
 
     def _note(self, done: Committed, groups: Sequence[GroupBatch], slice_s: float) -> None:
         self.batches += 1
@@ -182,7 +221,7 @@ def stream(
         _make(folder, how, now_ns())
         stack.enter_context(_alone(folder))
         sweep(folder / RAW)
-        progress = _Progress(folder, now_ns, ledger=_known(folder))
+        progress = _Progress(folder, now_ns, ledger=_known(folder), on_warning=on_warning)
         run = _Run(folder, how, progress, stopping, on_status, on_warning)
         stack.callback(run.end)
         run.deploy()
@@ -211,7 +250,12 @@ def _make(folder: Path, how: Following, now_ns: int) -> None:
     if archive is None:
         with held(folder, described, now_ns=now_ns, on_wait=lambda: None):
             return
+    _check(archive, described)
+
+
+def _check(archive: Archive, described: Deployment) -> None:
     check_same(archive, described)
+    check_units(archive, described)
 
 
 @contextmanager
@@ -219,28 +263,36 @@ def _alone(folder: Path) -> Iterator[None]:
     """Be the one stream of an archive; what is left of one that was killed is ended first."""
     lock = folder / STREAM / "lock"
     lock.parent.mkdir(exist_ok=True)
-    if not is_free(lock):
+
+    def refuse() -> None:
         message = f"another stream writes into {folder}; end it first, or use another archive"
         raise ArchiveConflict(message)
-    with exclusive(lock):
+
+    with exclusive(lock, on_wait=refuse):
         # Spark's own process may outlive a killed parent for a moment, and must not touch the checkpoint any more.
         _end_jvm(folder / STREAM / JVM)
         yield
 
 
 def _started(pid: int) -> str | None:
-    """Return what tells a process from another of its number; None where there is none."""
+    """Return what tells a process from another of its number; None where there is none, or it is dead."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # Whoever should may never ask what became of a dead one, as in containers.
+        return None if told[0] in "ZX" else told[19]
     except (OSError, IndexError):
         return None
 
 
 def _end_jvm(note: Path) -> None:
+    until = time.monotonic() + ENDING_S
     with suppress(OSError, ValueError):
         pid, started = note.read_text().split()
         while _started(int(pid)) == started:
             os.kill(int(pid), signal.SIGKILL)
+            if time.monotonic() > until:
+                message = f"process {pid}, Spark of a run before, was killed and does not end; start again when it has"
+                raise HyperGridError(message)
             time.sleep(0.05)
 
 
@@ -263,6 +315,10 @@ class _Run:
     on_warning: Callable[[str], None]
     restarts: list[float] = field(default_factory=list)
     _receiver: "subprocess.Popen[bytes] | None" = None
+    _received_since: float = 0.0
+    _receive_at: float | None = None
+    """When one that ended is started again; None: it has not ended, as far as is known."""
+    _receiver_pauses: _Pauses = field(default_factory=_Pauses)
     _seen: tuple[int, int] | None = None
     _follower: Follower = field(default_factory=Follower)
 
@@ -272,7 +328,14 @@ class _Run:
             return False
         self._seen = _stamp(self.how.deployment)
         journal = self.folder / STREAM / DEPLOYMENTS
-        return deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1)
+        return deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
+
+    def _check(self, described: Deployment) -> None:
+        """Raise unless the archive, and the receiver where there is one, can use a deployment."""
+        _check(Archive.open(self.folder), described)
+        how = self.how
+        if how.watch is not None or how.mqtt is not None or described.broker is not None or self._receiver is not None:
+            receiver.sources(described, watch=how.watch, mqtt=how.mqtt)
 
     def _is_changed(self) -> bool:
         """Return whether the deployment file is another one, and can be used."""
@@ -281,7 +344,7 @@ class _Run:
             return False
         self._seen = stamp
         try:
-            check_same(Archive.open(self.folder), load(path))
+            self._check(load(path))
         except HyperGridError as error:
             self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
             return False
@@ -308,6 +371,7 @@ class _Run:
             self.folder, how.deployment or deployed.path, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle
         )
         self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        self._received_since, self._receive_at = time.monotonic(), None
 
     def _stop_receiving(self) -> None:
         if self._receiver is not None and self._receiver.poll() is None:
@@ -327,9 +391,15 @@ class _Run:
         if code == receiver.USED_WRONGLY:
             message = "the receiver cannot work as it was told; see its message above"
             raise HyperGridError(message)
-        self.on_warning(f"the receiver ended with status {code}; it is started again")
-        self.stopping.wait(1.0)
-        self._receive()
+        now = time.monotonic()
+        if self._receive_at is None:
+            if now - self._received_since > 2 * PAUSE_S:
+                self._receiver_pauses = _Pauses()
+            if not self._receiver_pauses.failures:
+                self.on_warning(f"the receiver ended with status {code}; it is started again, as often as that happens")
+            self._receive_at = now + self._receiver_pauses.next_s()
+        if now >= self._receive_at:
+            self._receive()
         return False
 
     def follow(self, trigger_s: float | None) -> None:
@@ -342,14 +412,18 @@ class _Run:
                 self._note_loss(lost)
                 continue
             self._stop_receiving()
-            self.deploy()
-            self.on_warning("the deployment changed; what comes from now on is read by it")
+            try:
+                self.deploy()
+                self.on_warning("the deployment changed; what comes from now on is read by it")
+            except HyperGridError as error:
+                self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
             if self.receives:
                 self._receive()
 
     def _followed(self, trigger_s: float | None) -> bool:
         """Follow with one query; return whether that is all, False where the deployment changed."""
         progress, follower = self.progress, self._follower
+        progress.leaving.clear()
         follower.begin(self.folder, progress.take, trigger_s=trigger_s, batch_bytes=self.how.batch_bytes)
         (self.folder / STREAM / JVM).write_text(f"{follower.pid} {_started(follower.pid or 0)}")
         while True:
@@ -361,9 +435,11 @@ class _Run:
             changed = looks and self._is_changed()
             received = looks and self._is_received() and progress.status().behind == 0
             if changed or received or self.stopping.is_set():
-                # A commit that is under way is waited for; without this it would be done again.
+                # A commit that is under way is waited for; without this it would be done again. What asks for one
+                # later is refused: the query ends only when that was answered.
                 with progress.busy:
-                    follower.stop()
+                    progress.leaving.set()
+                follower.stop()
                 self.on_status(progress.status())
                 return not changed
             self.on_status(progress.status())

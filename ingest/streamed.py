@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,8 @@ class Ledger:
     """Slices that were closed."""
     upto: int = 0
     """The last record of the spool that is accounted for."""
+    groups: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What each group of stations told last of what came; groups that a later deployment lacks stay."""
 
     @property
     def balance(self) -> int:
@@ -77,8 +79,8 @@ class Ledger:
 
 def ledger_of(archive: Archive, stream: str) -> Ledger:
     """Return what a stream said last of itself."""
-    told: Mapping[str, object] = archive.streams.get(stream, {})
-    return Ledger(**{key: int(value) for key, value in told.items() if key in Ledger.__dataclass_fields__})  # type: ignore[call-overload]
+    told: Mapping[str, Any] = archive.streams.get(stream, {})
+    return Ledger(**{key: value for key, value in told.items() if key in Ledger.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
@@ -133,25 +135,39 @@ def commit(
 
 
 def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch]) -> Ledger:
-    counts = [group.counts for group in groups]
-    rejected = sum(group.rejected for group in groups)
+    told = {**before.groups, **{group.group: _told(group) for group in groups}}
+    summed = {key: sum(one[key] for one in told.values()) for key in _told(groups[0])}
     repeated = before.repeated + went.duplicates
     ledger = Ledger(
-        came=sum(one.readings for one in counts) + rejected,
+        came=summed["came"],
         stored=before.stored + went.stored + went.side,
         superseded=before.superseded + went.superseded,
-        duplicates=repeated + sum(one.duplicates for one in counts),
-        rejected=rejected,
-        held=sum(group.held_readings for group in groups),
+        duplicates=repeated + summed["duplicates"],
+        rejected=summed["rejected"],
+        held=summed["held"],
         repeated=repeated,
-        late=sum(one.late for one in counts),
-        slices=sum(one.slices for one in counts),
+        late=summed["late"],
+        slices=summed["slices"],
         upto=max(group.upto for group in groups),
+        groups=told,
     )
     if ledger.balance:
         message = f"{ledger.describe()}: {ledger.balance} too few; nothing was committed; please report this"
         raise HyperGridError(message)
     return ledger
+
+
+def _told(group: GroupBatch) -> dict[str, int]:
+    """Return what a group tells of all that ever came of it."""
+    counts = group.counts
+    return {
+        "came": counts.readings + group.rejected,
+        "duplicates": counts.duplicates,
+        "rejected": group.rejected,
+        "held": group.held_readings,
+        "late": counts.late,
+        "slices": counts.slices,
+    }
 
 
 def _store(writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive) -> Conservation:
@@ -181,10 +197,13 @@ def _store(writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment,
 
 
 def _described(groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive) -> Deployment:
-    """Return the deployment with what came told of variables and stations."""
-    found = {variable.name: variable for variable in deployment.variables}
+    """Return the deployment with what came told of variables and stations; what the archive has stays as it is.
+
+    Rows that were held may be of a deployment before, whose columns have other variables and units.
+    """
+    found = {variable.name: variable for variable in deployment.variables} | dict(archive.variables)
     for variable in (variable for group in groups for variable in group.variables):
-        found.setdefault(variable.name, archive.variables.get(variable.name, variable))
+        found.setdefault(variable.name, variable)
     told = Told(stations=tuple(station for group in groups for station in group.stations))
     stations = placed_stations([told], deployment.stations, archive.stations)
     return replace(deployment, variables=tuple(found.values()), stations=stations)

@@ -40,6 +40,20 @@ def check_same(archive: Archive, deployment: Deployment) -> None:
         raise ArchiveConflict(message)
 
 
+def check_units(archive: Archive, deployment: Deployment) -> None:
+    """Raise `ArchiveConflict` unless the archive keeps what the deployment declares in the same units."""
+    named = [column.variable for feed in deployment.feeds for column in feed.columns]
+    kept = archive.variables
+    for name in dict.fromkeys([*named, *(variable.name for variable in deployment.variables)]):
+        unit = deployment.variable(name).unit
+        if name in kept and kept[name].unit != unit:
+            message = (
+                f"the archive keeps {name!r} in {kept[name].unit!r}; {deployment.path} declares it in {unit!r}; "
+                f"declare {kept[name].unit!r} (values are converted), or make another archive"
+            )
+            raise ArchiveConflict(message)
+
+
 @contextmanager
 def held(folder: Path, deployment: Deployment, *, now_ns: int, on_wait: Callable[[], None]) -> Iterator[Archive]:
     """Give the archive, at its newest snapshot, to one run at a time; make it where there is none.

@@ -3,7 +3,7 @@
 The only folder that knows Icechunk and the layout of the Zarr arrays; `README.md` beside this file describes it.
 """
 
-from hypergrid.store.archive import Archive
+from hypergrid.store.archive import Archive, StoreError
 from hypergrid.store.branch import Branch, Fork, Result, Written
 from hypergrid.store.care import CARE, Care, Maintained
 from hypergrid.store.changes import Change, compared, told
@@ -15,6 +15,6 @@ from hypergrid.store.writer import Writer
 
 __all__ = [
     "CARE", "MARKER", "Archive", "Branch", "Care", "Change", "Conservation", "Defect", "FileEntry", "Fork",
-    "LayerChange", "LayerEntry", "Layers", "Maintained", "Reject", "Result", "Snapshot", "Writer", "Written",
-    "compared", "told",
+    "LayerChange", "LayerEntry", "Layers", "Maintained", "Reject", "Result", "Snapshot", "StoreError", "Writer",
+    "Written", "compared", "told",
 ]  # fmt: skip

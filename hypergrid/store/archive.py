@@ -32,6 +32,9 @@ from hypergrid.times import Window, format_instant
 from hypergrid.topology.layer import Layer
 from hypergrid.units import Variable
 
+StoreError = icechunk.IcechunkError
+"""What the library of the store raises where it cannot read or write, as on a full disk."""
+
 _STORE = "store"
 LOCK = "lock"
 """File of an archive that is held around every commit."""

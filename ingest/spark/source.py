@@ -8,9 +8,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ingest.deployed import deployments, parted
+from ingest.deployed import deployments, parse
 from ingest.sources.spool import durable, reach, segments, spans
-from ingest.spooled import parse_span
 
 SCHEMA = "grp string, content binary"
 """A group of stations, and a `Piece` or a `GroupBatch` of it as bytes."""
@@ -62,9 +61,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: D102
         assert isinstance(partition, Span)
         pa.set_cpu_count(1)
-        found = deployments(self._deployed)
-        for after, upto, deployment in parted(found, partition.after, partition.upto):
-            pieces = parse_span(self._spool, after, upto, deployment)
+        for pieces in parse(self._spool, partition.after, partition.upto, deployments(self._deployed)):
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array([piece.group for piece in pieces], pa.string()),

@@ -1,26 +1,38 @@
 """The stream as a command and a process: what it is told, what it refuses, and messages of a real broker."""
 
+import errno
 import json
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hypergrid.__main__ import app
+from hypergrid.__main__ import app, main
 from hypergrid.errors import ArchiveConflict, InvalidDeployment, NotFound
-from hypergrid.store import Archive
+from hypergrid.store import Archive, StoreError
 from hypergrid.store.lock import exclusive
+from ingest.arrived import Arrived, Clock
+from ingest.assembler import Assembler
 from ingest.deployed import deploy, deployments, parted, reading
+from ingest.grouped import advance
 from ingest.job import ingest
 from ingest.mapping import load
-from ingest.stream import Following, Status, stream
-from ingest.streamed import Ledger
+from ingest.spooled import Piece, merged, parse_span
+from ingest.stream import Following, Status, _alone, _end_jvm, _Leaving, _Progress, _Run, _started, stream
+from ingest.streamed import Ledger, commit
 from ingest.target import held
 from tests.ingest.brokers import RunningBroker, publish
-from tests.ingest.streamed import SAMPLE, everything, messages, write_deployment
+from tests.ingest.streamed import SAMPLE, everything, messages, write_deployment, write_spool
+
+_NO_CLOCK = Clock(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 def test_a_stream_needs_a_deployment(tmp_path: Path) -> None:
@@ -115,3 +127,171 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     assert (ledger["came"] - ledger["duplicates"], ledger["held"]) == (9 * len(sent), 0)
     assert everything(archive) == everything(tmp_path / "expected")
     assert list(Archive.open(archive).check()) == []
+
+
+def test_a_batch_that_comes_while_the_query_is_stopped_is_refused_and_no_failure(tmp_path: Path) -> None:
+    progress = _Progress(tmp_path, lambda: 1)
+    with progress.busy:
+        progress.leaving.set()
+    with pytest.raises(match="comes again"):
+        progress.take("id", 0, [])
+    assert progress.failure is None
+
+
+class _LateBatch:
+    """A follower one of whose batches asks for its commit while it is stopped, as `StreamingQuery.stop` waits for."""
+
+    pid = None
+
+    def begin(self, folder: Path, take: Callable[..., None], **_: object) -> None:
+        self._take = take
+
+    def is_active(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        asked = threading.Thread(target=self._ask, daemon=True)
+        asked.start()
+        asked.join(10.0)
+        assert not asked.is_alive(), "it waits for who waits for it"
+
+    def _ask(self) -> None:
+        with suppress(_Leaving):
+            self._take("id", 0, [])
+
+
+def test_a_stream_that_is_told_to_stop_does_not_wait_for_who_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "stream").mkdir()
+    stopping = threading.Event()
+    stopping.set()
+    run = _Run(tmp_path, Following(), _Progress(tmp_path, lambda: 1), stopping, lambda _: None, lambda _: None)
+    run._follower = _LateBatch()  # type: ignore[assignment]
+    assert run._followed(10.0)
+
+
+def test_a_dead_process_that_nobody_asks_for_is_not_waited_for(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        started = _started(child.pid)
+        assert started is not None
+        (tmp_path / "jvm").write_text(f"{child.pid} {started}")
+        # It becomes a zombie, as it is asked for by `wait` only.
+        ending = threading.Thread(target=_end_jvm, args=(tmp_path / "jvm",), daemon=True)
+        ending.start()
+        ending.join(20.0)
+        assert not ending.is_alive()
+        assert child.wait() == -signal.SIGKILL
+
+
+def test_of_two_starts_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stream").mkdir()
+    # As where both have looked whether the lock is free before either took it.
+    monkeypatch.setattr("ingest.stream.is_free", lambda _: True, raising=False)
+    with _alone(tmp_path), pytest.raises(ArchiveConflict, match="another stream"), _alone(tmp_path):
+        pass
+
+
+def test_a_disk_that_is_full_for_a_while_is_waited_for_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment, told = write_deployment(tmp_path, arrivals=False), list[str]()
+    with held(tmp_path / "archive", load(deployment), now_ns=1, on_wait=lambda: None):
+        pass
+    write_spool(tmp_path / "archive" / "spool", messages(("1",), until_h=1.0))
+    pieces = parse_span(tmp_path / "archive" / "spool", 0, 9, load(deployment))
+    batch = advance(Assembler(60.0), merged(pieces), [1])
+    deploy(tmp_path / "archive" / "stream" / "deployments", deployment, first=1)
+    troubles: list[Exception] = [StoreError("no space"), OSError(errno.ENOSPC, "no space")]
+
+    def full(*given: object, **more: object) -> object:
+        if troubles:
+            raise troubles.pop()
+        return commit(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("ingest.stream.commit", full)
+    monkeypatch.setattr("ingest.stream.PAUSE_S", 0.01)
+    progress = _Progress(tmp_path / "archive", lambda: 1, on_warning=told.append)
+    progress.take("id", 0, [batch])
+    assert (progress.batches, progress.failure) == (1, None)
+    assert progress.ledger.came == batch.counts.readings > 0
+    assert [("cannot be written" in text, "can be written again" in text) for text in told] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_a_full_disk_keeps_no_stream_from_being_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trouble = StoreError("no space left")
+
+    def full(path: Path) -> Archive:
+        raise trouble
+
+    monkeypatch.setattr("ingest.stream.Archive.open", full)
+    monkeypatch.setattr("ingest.stream.reading", lambda *_: None)
+    progress = _Progress(tmp_path, lambda: 1)
+    monkeypatch.setattr(progress, "on_warning", lambda _: progress.leaving.set())
+    group = advance(Assembler(60.0), Piece("n", Arrived.nothing(), _NO_CLOCK), [1])
+    with pytest.raises(_Leaving):
+        progress.take("id", 0, [group])
+
+
+def test_what_the_store_cannot_do_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trouble = StoreError("no space left")
+
+    def full() -> None:
+        raise trouble
+
+    monkeypatch.setattr("hypergrid.__main__.app", full)
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert "no space left" in capsys.readouterr().err
+
+
+def test_a_receiver_that_ends_again_and_again_is_told_once_and_started_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, started, clock = list[str](), list[float](), [0.0]
+
+    class Ended:
+        def __init__(self, *_: object, **__: object) -> None:
+            started.append(clock[0])
+
+        def poll(self) -> int:
+            return 1
+
+    monkeypatch.setattr("ingest.stream.subprocess.Popen", Ended)
+    monkeypatch.setattr("ingest.stream.time.monotonic", lambda: clock[0])
+    deployment = write_deployment(tmp_path, arrivals=False)
+    deploy(tmp_path / "stream" / "deployments", deployment, first=1)
+    how = Following(watch=tmp_path)
+    run = _Run(tmp_path, how, _Progress(tmp_path, lambda: 1), threading.Event(), lambda _: None, told.append)
+    run._receive()
+    while clock[0] < 200.0:
+        assert not run._is_received()
+        clock[0] += 0.5
+    pauses = [round(after - before) for before, after in zip(started[:-1], started[1:], strict=True)]
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]
+    assert len(told) == 1
+
+
+def test_an_edit_that_only_the_receiver_cannot_use_is_told_and_the_one_before_stays(tmp_path: Path) -> None:
+    deployment, told = write_deployment(tmp_path, arrivals=False), list[str]()
+    with held(tmp_path / "archive", load(deployment), now_ns=1, on_wait=lambda: None):
+        pass
+    how = Following(deployment, mqtt="mqtt://host")
+    run = _Run(
+        tmp_path / "archive", how, _Progress(tmp_path, lambda: 1), threading.Event(), lambda _: None, told.append
+    )
+    assert run.deploy()
+    before = deployment.read_text()
+    for text in (
+        before.replace("topic = ", "files = "),
+        before + '\n[mqtt]\nurl = "mqtts://h"\nca_file = "none.pem"\n',
+    ):
+        deployment.write_text(text)
+        assert not run._is_changed()
+        with pytest.raises(InvalidDeployment):
+            run.deploy()
+    assert ["the one before it stays" in text for text in told] == [True, True]
+    assert [one.text for one in deployments(tmp_path / "archive" / "stream" / "deployments")] == [before]

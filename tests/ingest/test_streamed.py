@@ -1,22 +1,25 @@
 """The way from the spool into the archive without Spark: equal to a batch ingest, however it is cut and replayed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hypergrid.errors import HyperGridError
+from hypergrid.errors import ArchiveConflict, HyperGridError
 from hypergrid.store import Archive
+from hypergrid.units import Variable
 from ingest.assembler import Assembler
+from ingest.deployed import deploy, deployments, parse
 from ingest.grouped import GroupBatch, advance
 from ingest.job import ingest
 from ingest.mapping import Deployment, load
-from ingest.sources.spool import END, REFUSED, Record, Spool, durable, reach, segments
+from ingest.sources.spool import END, REFUSED, TICK, Record, Spool, durable, reach, segments
 from ingest.spooled import expected as expected_in
 from ingest.spooled import groups_of, merged, parse_span
 from ingest.streamed import Committed, Ledger, commit, ledger_of
-from ingest.target import held
+from ingest.target import check_units, held
 from tests.ingest.streamed import SAMPLE, Message, everything, messages, write_deployment, write_spool
 
 
@@ -247,3 +250,35 @@ T = {variable = "air_temperature", unit = "degF"}
     assert np.allclose(read.value, (np.arange(50, 53) - 32) / 1.8)
     assert read.arrival_ns.tolist() == [10**18, 10**18 + 1, 10**18 + 2]
     assert [(one.file, one.line) for one in opened.rejects()] == [("a/x.csv", 3), ("a/x.csv", 5), ("a/x.csv", 7)]
+
+
+def test_groups_that_a_deployment_no_longer_has_are_closed_and_stay_accounted_for(
+    tmp_path: Path, sent: list[Message]
+) -> None:
+    archive, deployment = made(tmp_path)
+    write_spool(archive / "spool", sent[:200])
+    middle = durable(archive / "spool")
+    with Spool.open(archive / "spool") as spool:
+        spool.append([Record(2 * 10**18, kind=TICK)])
+    journal, path = tmp_path / "journal", tmp_path / "deployment.toml"
+    deploy(journal, path, first=1)
+    path.write_text(path.read_text() + '\n[stream]\njoin = "feed"\n')
+    deploy(journal, path, first=middle + 1)
+    states, ledgers = dict[str, Assembler](), list[Ledger]()
+    for number, (after, upto) in enumerate([(0, middle), (middle, durable(archive / "spool"))]):
+        found = []
+        for piece in (one for part in parse(archive / "spool", after, upto, deployments(journal)) for one in part):
+            assembler = states.setdefault(piece.group, Assembler(deployment.slice_s))
+            found.append(advance(assembler, piece, [1]))
+        opened = Archive.open(archive)
+        ledgers.append(commit(opened, "id", number, found, deployment, spool=archive / "spool", now_ns=1).ledger)
+    assert ledgers[0].held > 0
+    assert (ledgers[1].came, ledgers[1].held, ledgers[1].balance) == (9 * 200, 0, 0)
+
+
+def test_units_other_than_the_archives_are_refused(tmp_path: Path) -> None:
+    archive, deployment = made(tmp_path)
+    check_units(Archive.open(archive), deployment)
+    other = replace(deployment, variables=(Variable("air_temperature", "degF"),))
+    with pytest.raises(ArchiveConflict, match="keeps 'air_temperature' in"):
+        check_units(Archive.open(archive), other)
