@@ -328,7 +328,11 @@ class _Run:
             return False
         self._seen = _stamp(self.how.deployment)
         journal = self.folder / STREAM / DEPLOYMENTS
-        return deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
+        before = deployments(journal)
+        changed = deploy(journal, self.how.deployment, first=durable(self.folder / SPOOL) + 1, check=self._check)
+        if before and before[-1].deployment.stream.idle_s != deployments(journal)[-1].deployment.stream.idle_s:
+            self.on_warning("idle_s changed: stations that are assembled already keep the one that they began with")
+        return changed
 
     def _check(self, described: Deployment) -> None:
         """Raise unless the archive, and the receiver where there is one, can use a deployment."""
@@ -366,10 +370,9 @@ class _Run:
             self._stop_receiving()
 
     def _receive(self) -> None:
-        how, deployed = self.how, deployments(self.folder / STREAM / DEPLOYMENTS)[-1]
-        words = receiver.command(
-            self.folder, how.deployment or deployed.path, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle
-        )
+        # Not the deployment file: what is received is what the deployment that reads it says.
+        how, journal = self.how, self.folder / STREAM / DEPLOYMENTS
+        words = receiver.command(self.folder, journal, watch=how.watch, mqtt=how.mqtt, until_idle=how.until_idle)
         self._receiver = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         self._received_since, self._receive_at = time.monotonic(), None
 

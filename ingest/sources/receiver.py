@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidDeployment
+from ingest.deployed import deployments
 from ingest.mapping import Deployment, load
 from ingest.sources.mqtt import UNNUMBERED, MqttSource
 from ingest.sources.spool import (
@@ -312,11 +313,18 @@ def _tell(text: str) -> None:
     print(f"receiving: {text}", file=sys.stderr, flush=True)
 
 
+def _described(path: Path) -> Deployment:
+    """Return the deployment of a file; of a stream's folder the last, which reads what is received now."""
+    return deployments(path)[-1].deployment if path.is_dir() else load(path)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Receive as the command line says, and return the status of the process."""
     parser = argparse.ArgumentParser(prog="python -m ingest.sources.receiver", description=__doc__)
     parser.add_argument("archive", type=Path)
-    parser.add_argument("--deployment", type=Path, required=True)
+    parser.add_argument(
+        "--deployment", type=Path, required=True, help="a file, or the folder of a stream's deployments"
+    )
     parser.add_argument("--watch", type=Path)
     parser.add_argument("--mqtt", help="address of the broker, mqtt://HOST:1883 or mqtts://HOST:8883")
     parser.add_argument("--until-idle", action="store_true", help="end once nothing more comes")
@@ -330,7 +338,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     try:
-        what = sources(load(given.deployment), watch=given.watch, mqtt=given.mqtt)
+        what = sources(_described(given.deployment), watch=given.watch, mqtt=given.mqtt)
         receiver = _opened(
             lambda: Receiver(
                 given.archive,

@@ -16,6 +16,7 @@ import pytest
 
 from hypergrid.errors import InvalidDeployment
 from hypergrid.store.lock import is_free
+from ingest.deployed import deploy
 from ingest.mapping import load
 from ingest.sources.receiver import SPOOL, Receiver, client_id, command, main, sources
 from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Record, Spool, durable, frames, segments
@@ -305,3 +306,15 @@ def test_messages_are_awaited_until_none_comes_any_more(here: Path, broker: Runn
     assert running.process.exitcode == 0
     assert f"the broker {broker.url} is there; we listen to net/+/up" in told
     assert messages(here) == [b"one", b"two"]
+
+
+def test_of_a_stream_the_last_deployment_is_received_whatever_became_of_its_file(here: Path) -> None:
+    journal = here / "archive" / "stream" / "deployments"
+    deploy(journal, here / "deployment.toml", first=1)
+    (here / "deployment.toml").unlink()
+    (here / "data" / "a.csv").write_text("station,time,wind_speed\n" + "A,2007-10-01T00:00Z,1\n" * 4)
+    words = command(here / "archive", journal, watch=here / "data", until_idle=True)
+    assert main(words[3:-2]) == 0
+    spool = here / "archive" / SPOOL
+    feeds = {feed for frame in frames(spool, 0, durable(spool)) for feed in frame["feed"].to_pylist()}
+    assert "text" in feeds
