@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import HyperGridError
+from hypergrid.errors import HyperGridError, InvalidUnit
 from hypergrid.flags import MISSING
-from hypergrid.store import Archive, Conservation, FileEntry, Writer
+from hypergrid.store import Archive, Conservation, FileEntry, Reject, Writer
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.units import Variable, convert
 from ingest.arrived import Arrived
@@ -55,6 +55,8 @@ class Ledger:
     """That wait for their slice to close."""
     repeated: int = 0
     """Duplicates that the archive told."""
+    unconverted: int = 0
+    """Of those rejected, such that came in a unit that the archive's has nothing to do with."""
     late: int = 0
     """Rows that came when their slice was closed, and are among those stored or superseded."""
     slices: int = 0
@@ -121,9 +123,9 @@ def commit(
         archive = archive.latest()
         ledger = ledger_of(archive, stream)
         if not writer.already_committed:
-            went = _store(writer, groups, deployment, archive)
-            ledger = _balanced(ledger, went, groups)
-            writer.rejects([reject for group in groups for reject in group.rejects])
+            went, refused = _store(writer, groups, deployment, archive)
+            ledger = _balanced(ledger, went, groups, len(refused))
+            writer.rejects([*(reject for group in groups for reject in group.rejects), *refused])
             writer.files(entries)
             # While nothing is let go and nothing refused, nothing is worth a commit.
             if rows or entries or any(group.rejects for group in groups):
@@ -134,18 +136,19 @@ def commit(
     return Committed(ledger, writer.snapshot, sum(group.let_go.rows.readings for group in groups))
 
 
-def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch]) -> Ledger:
+def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch], unconverted: int) -> Ledger:
     told = {**before.groups, **{group.group: _told(group) for group in groups}}
     summed = {key: sum(one[key] for one in told.values()) for key in _told(groups[0])}
-    repeated = before.repeated + went.duplicates
+    repeated, unconverted = before.repeated + went.duplicates, before.unconverted + unconverted
     ledger = Ledger(
         came=summed["came"],
         stored=before.stored + went.stored + went.side,
         superseded=before.superseded + went.superseded,
         duplicates=repeated + summed["duplicates"],
-        rejected=summed["rejected"],
+        rejected=summed["rejected"] + unconverted,
         held=summed["held"],
         repeated=repeated,
+        unconverted=unconverted,
         late=summed["late"],
         slices=summed["slices"],
         upto=max(group.upto for group in groups),
@@ -170,12 +173,16 @@ def _told(group: GroupBatch) -> dict[str, int]:
     }
 
 
-def _store(writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive) -> Conservation:
-    """Judge and write what was let go."""
+def _store(
+    writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive
+) -> tuple[Conservation, list[Reject]]:
+    """Judge and write what was let go; return what became of it, and the readings whose unit does not convert."""
     described = _described(groups, deployment, archive)
     parts = [_by_variable(group.let_go.rows) for group in groups]
     names = dict.fromkeys(name for part in parts for name in part)
     variables = {name: described.variable(name) for name in names}
+    refused = [reject for part in parts for reject in _refuse_units(part, variables)]
+    variables = {name: one for name, one in variables.items() if any(name in part for part in parts)}
     writer.variables(variables.values())
     present = {station for group in groups for _, station in _present(group.let_go.rows)}
     stations = stations_of(present, described, known=archive.stations)
@@ -193,7 +200,7 @@ def _store(writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment,
         readings = coming(name)
         assert readings is not None
         total += inspector.store(writer, variable, readings, coming)
-    return total
+    return total, refused
 
 
 def _described(groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive) -> Deployment:
@@ -234,6 +241,38 @@ def _by_variable(rows: Arrived) -> dict[str, _Some]:
             reading = np.flatnonzero(mine)
             found[name] = _Some(rows, reading, row[reading])
     return found
+
+
+def _refuse_units(part: dict[str, _Some], variables: Mapping[str, Variable]) -> list[Reject]:
+    """Take the readings out of `part` whose unit does not convert to their variable's; return them as rejects.
+
+    Files tell units of their own, which the deployment that reads them need not know.
+    """
+    refused = []
+    for name, some in list(part.items()):
+        rows, unit = some.rows, variables[name].unit
+        column = rows.column[some.reading]
+        reasons = {number: _why_not(rows.columns[number][1].unit, unit) for number in np.unique(column).tolist()}
+        bad = np.isin(column, [number for number, reason in reasons.items() if reason])
+        for reading, row in zip(some.reading[bad].tolist(), some.row[bad].tolist(), strict=True):
+            feed, station = rows.origins[int(rows.origin[row])]
+            number = int(rows.column[reading])
+            where, told = f"{SPOOL}/{feed}/{station}", rows.columns[number][1].name
+            refused.append(Reject(where, int(rows.seq[row]), told, repr(float(rows.value[reading])), reasons[number]))
+        if bad.all():
+            del part[name]
+        elif bad.any():
+            part[name] = replace(some, reading=some.reading[~bad], row=some.row[~bad])
+    return refused
+
+
+def _why_not(unit: str, kept: str) -> str:
+    """Return why a unit does not convert to the one that is kept; empty where it does."""
+    try:
+        convert(np.empty(0), unit, kept)
+    except InvalidUnit as error:
+        return f"unit: {error}"
+    return ""
 
 
 def _readings(parts: Sequence[_Some], variable: Variable) -> Readings:

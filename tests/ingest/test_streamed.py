@@ -15,7 +15,7 @@ from ingest.deployed import deploy, deployments, parse
 from ingest.grouped import GroupBatch, advance
 from ingest.job import ingest
 from ingest.mapping import Deployment, load
-from ingest.sources.spool import END, REFUSED, TICK, Record, Spool, durable, reach, segments
+from ingest.sources.spool import END, HEADER, REFUSED, TICK, Record, Spool, durable, reach, segments
 from ingest.spooled import expected as expected_in
 from ingest.spooled import groups_of, merged, parse_span
 from ingest.streamed import Committed, Ledger, commit, ledger_of
@@ -282,3 +282,32 @@ def test_units_other_than_the_archives_are_refused(tmp_path: Path) -> None:
     other = replace(deployment, variables=(Variable("air_temperature", "degF"),))
     with pytest.raises(ArchiveConflict, match="keeps 'air_temperature' in"):
         check_units(Archive.open(archive), other)
+
+
+def test_a_unit_that_does_not_convert_refuses_its_readings_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deployment.toml"
+    path.write_text(
+        '[network]\nname = "n"\nslice_s = 60\n[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\n'
+        'header_lines = 2\nunit_line = 2\ncolumns = {T = "air_temperature", W = "wind_speed"}\n'
+    )
+    deployment = load(path)
+    archive = tmp_path / "archive"
+    with held(archive, deployment, now_ns=1, on_wait=lambda: None):
+        pass
+    header = b"station,time,T,W\n,,degF,kPa\n"
+    with Spool.open(archive / "spool") as spool:
+        for minute in range(4):
+            line = f"A,2007-10-01T00:0{minute}:00Z,50,{minute}\n".encode()
+            spool.append(
+                [
+                    Record(10**18, "f", "a.csv", header, 1, HEADER),
+                    Record(10**18, "f", "a.csv", line, minute + 3),
+                ]
+            )
+    end(archive)
+    ledger = Loop(archive, deployment).run()
+    assert (ledger.came, ledger.stored, ledger.rejected, ledger.balance) == (8, 4, 4, 0)
+    found = Archive.open(archive)
+    np.testing.assert_allclose(found.read("air_temperature").value, 10.0)
+    assert len(found.rejects()) == 4
+    assert all("kPa" in reject.reason and reject.column.startswith("W") for reject in found.rejects())
