@@ -29,10 +29,10 @@ serve: $(STAMP) ## the web API and the page (ARGS are those of hypergrid serve)
 	$(BIN)/hypergrid serve $(ARGS)
 
 chromium:
-	@sh tools/chromium.sh
+	@sh tools/debian_package.sh chromium "the browser tests" chromium chromium-browser google-chrome
 
 mosquitto:
-	@sh tools/mosquitto.sh
+	@sh tools/debian_package.sh mosquitto "the tests of MQTT" mosquitto
 
 check: $(STAMP) ## style, types and import layers
 	$(BIN)/ruff check .

@@ -5,7 +5,6 @@ The heavy rooms are imported by the command that needs them, so that `hypergrid 
 
 import importlib
 import inspect
-import json
 import math
 import sys
 import time
@@ -35,7 +34,7 @@ from hypergrid.kriging import Comparison, Score
 from hypergrid.layer_commands import layers_app
 from hypergrid.options import ArchiveOption, JsonOption, SnapshotOption
 from hypergrid.perspective.catalogue import called, catalogue
-from hypergrid.query import OpenArchive, Query, base, open_archive
+from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
 from hypergrid.recomputed import again as compute_again
 from hypergrid.settings import read_settings
 from hypergrid.store import StoreError
@@ -43,7 +42,6 @@ from hypergrid.study import compare_methods as compare
 from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
 from hypergrid.topology import Layer
-from hypergrid.topology.zones import read_into
 from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.reprocess_commands import remap as remap_archive
@@ -236,15 +234,7 @@ def _answer(asked: Query, out: Path, allowed_bytes: int | None, tell: Stage) -> 
 
 
 def _read_query(file: Path, archive: OpenArchive) -> Query:
-    try:
-        document = json.loads(file.read_text())
-    except OSError as error:
-        message = f"the query file {file} cannot be read: {error.strerror}"
-        raise NotFound(message) from error
-    except (ValueError, RecursionError) as error:
-        message = f"the query file {file} is no JSON that can be read: {error}"
-        raise InvalidQuery(message) from error
-    return archive.query(read_into(document, file.parent))  # type: ignore[arg-type]
+    return archive.query(read_document(file))  # type: ignore[arg-type]
 
 
 @app.command()

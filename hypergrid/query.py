@@ -1,5 +1,6 @@
 """What a user holds: an opened archive, and a fluent, immutable query around a frozen question."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -8,7 +9,7 @@ from typing import Any
 
 import xarray as xr
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution import (
     Plan,
     Walking,
@@ -35,6 +36,7 @@ from hypergrid.times import format_instant, parse_instant
 from hypergrid.tokens import token
 from hypergrid.topology import Grid, levels_json
 from hypergrid.topology import zones as read_zones
+from hypergrid.topology.zones import read_into
 from hypergrid.units import Variable
 
 
@@ -542,3 +544,24 @@ def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object
         `as_of` is no instant.
     """
     return OpenArchive(Archive.open(path, snapshot=snapshot, as_of_ns=None if as_of is None else parse_instant(as_of)))
+
+
+def read_document(file: Path) -> object:
+    """Return a query's JSON form from a file, with the zone files that it names, which lie beside it, read into it.
+
+    Raises
+    ------
+    NotFound
+        The file cannot be read.
+    InvalidQuery
+        It is no JSON, or what it names is no file of zones.
+    """
+    try:
+        document = json.loads(file.read_text())
+    except OSError as error:
+        message = f"the query file {file} cannot be read: {error.strerror}"
+        raise NotFound(message) from error
+    except (ValueError, RecursionError) as error:
+        message = f"the query file {file} is no JSON that can be read: {error}"
+        raise InvalidQuery(message) from error
+    return read_into(document, file.parent)

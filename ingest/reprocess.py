@@ -14,16 +14,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.errors import HyperGridError, InvalidQuery
 from hypergrid.execution import free_bytes
 from hypergrid.export import check_path
 from hypergrid.in_parts import compute_piece, gather, pieces, pieces_token, save_piece
-from hypergrid.query import Query, open_archive
+from hypergrid.query import Query, open_archive, read_document
 from hypergrid.store import Archive, Branch
 from hypergrid.store.lock import exclusive
 from hypergrid.times import SECOND_NS, Window, format_instant
 from hypergrid.tokens import token
-from hypergrid.topology.zones import read_into
 from ingest.reprocessing import PARTS_OF_A_CORE, Alone, Judged, Judging, Workers, judge_all
 from ingest.requality import chosen_of, parameters_of
 
@@ -220,14 +219,7 @@ def _asked(queries: Sequence[Path], out: Path | None) -> list[_Asked]:
         raise InvalidQuery(message)
     found = []
     for file in queries:
-        try:
-            document = read_into(json.loads(file.read_text()), file.parent)
-        except OSError as error:
-            message = f"the query file {file} cannot be read: {error.strerror}"
-            raise NotFound(message) from error
-        except (ValueError, RecursionError) as error:
-            message = f"the query file {file} is no JSON that can be read: {error}"
-            raise InvalidQuery(message) from error
+        document = read_document(file)
         assert out is not None
         place = out / f"{file.stem}.nc" if len(queries) > 1 else out
         if len(queries) > 1:

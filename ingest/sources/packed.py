@@ -31,6 +31,7 @@ TOO_MANY: Final = "too many files"
 
 _BLOCK: Final = 1 << 20
 _NAME_MOST: Final = 200
+# zipfile raises NotImplementedError for a method of compression that it does not know.
 _ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError)
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")

@@ -26,6 +26,7 @@ from ingest.arrived import Arrived, Clock
 from ingest.assembler import Assembler
 from ingest.deployed import deploy
 from ingest.mapping import load
+from ingest.parsers.sensorscope import COLUMNS
 from ingest.sources.spool import MESSAGE, Record, Spool, durable, frames
 from ingest.spooled import expected, parse_records
 from ingest.stream import Following, Status, stream
@@ -39,10 +40,6 @@ SLICE_S = 120.0
 NS = 10**9
 IDLE_S = 30_000.0
 """A station of the sample sends every six hours, and another's clock is two hours ahead of the rest [s]."""
-COLUMNS = (
-    "air_temperature", "surface_temperature", "solar_radiation", "relative_humidity", "soil_moisture", "watermark",
-    "rain_meter", "wind_speed", "wind_direction",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

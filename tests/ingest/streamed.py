@@ -13,20 +13,10 @@ import numpy as np
 
 from hypergrid.store import Archive
 from ingest.arrivals import read_arrivals
+from ingest.parsers.sensorscope import COLUMNS
 from ingest.sources.spool import Record, Spool
 
 SAMPLE = Path(__file__).resolve().parents[2] / "station_data" / "sample"
-COLUMNS = (
-    "air_temperature",
-    "surface_temperature",
-    "solar_radiation",
-    "relative_humidity",
-    "soil_moisture",
-    "watermark",
-    "rain_meter",
-    "wind_speed",
-    "wind_direction",
-)
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import sys
