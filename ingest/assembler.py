@@ -160,7 +160,7 @@ class Assembler:
     def _begin(self) -> None:
         # Who was there, or is expected, is waited for; who is new, not before it speaks.
         streams = max(2, min(MOST_STREAMS, len(self._names.origins)))
-        self._join = WoJoin(streams, policy="progress", form="assembling", idle_s=self.idle_s)
+        self._join = WoJoin(streams, form="assembling", idle_s=self.idle_s, in_order=False)
         self._pushed = 0
 
     def __len__(self) -> int:
@@ -268,7 +268,7 @@ class Assembler:
             closed_ns = np.repeat(closed_ns, there.sum(axis=1))
             letting.add(found.payloads[there].astype(np.int64), closed_ns, late=False)
             self.counts.slices += len(np.unique(found.key))
-            self.counts.last_slice = int(found.key.max())
+            self.counts.last_slice = max(self.counts.last_slice, int(found.key.max()))
         if len(found.late):
             number = found.late.payload.astype(np.int64)
             letting.add(number, np.full(len(number), now_ns), late=True)

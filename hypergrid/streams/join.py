@@ -83,6 +83,8 @@ class WoJoin:
         "inner": each combination of tuples with one key, once, as soon as its last member is there. "assembling": each
         key once no stream is believed to bring it any more, in order of keys, with what there is of it. Of a key that
         comes several times in a stream there are several rows, the r-th with the r-th tuple of each stream.
+    in_order
+        False: in the assembling form, a key also once all streams awake have brought it as often as they bring any.
     allowed_bytes
         Limit of what is held, as `statistics().held_bytes` counts it.
     strategy
@@ -141,9 +143,11 @@ class WoJoin:
         idle_s: float | None = None,
         jump: int | None = None,
         rare: int = RARE,
+        in_order: bool = True,
     ) -> None:
         folder = None if spill_folder is None else os.fspath(spill_folder)
-        about = Description(streams, policy, form, allowed_bytes, known, window, idle_s, jump, rare, strategy, folder)
+        given = (allowed_bytes, known, window, idle_s, jump, rare, strategy, folder, in_order)
+        about = Description(streams, policy, form, *given)
         self._begin(about)
         self._admit()
         self._state = state.empty(
@@ -175,8 +179,7 @@ class WoJoin:
         who = f"a join of {about.streams} streams"
         admit(f"{who} with one tuple each", about.one_each_bytes, about.allowed_bytes)
         if about.sorting_bytes:
-            who_sorts = f"{who} that sorts {known.scrambling_factor} tuples first"
-            admit(who_sorts, self.least_bytes, about.allowed_bytes)
+            admit(f"{who} that sorts {known.scrambling_factor} tuples first", self.least_bytes, about.allowed_bytes)
         if about.strategy is not None:
             return
         if about.policy == "published" and known.scrambling_factor is not None and known.lag is not None:
@@ -261,8 +264,7 @@ class WoJoin:
     def finish(self) -> Matches:
         """Return the last results: in the assembling form, all slices still open. Nothing can be pushed after it."""
         if self._waiting is not None:
-            matches = self._through(nothing(), last=True)
-            self._finished = True
+            matches, self._finished = self._through(nothing(), last=True), True
             if self._waiting.segments is not None:
                 self._waiting.segments.close()
             return matches

@@ -100,7 +100,8 @@ from hypergrid.streams.hints import assume, index, unlikely
 from hypergrid.streams.lags import bound_all, make_room, rank_in
 from hypergrid.streams.observe import multiplicity, observe, scrambling
 from hypergrid.streams.progress import advance, astray, doze, line_of, lowest
-from hypergrid.streams.table import drop_chain, drop_chains, drop_oldest, enter, find, free, insert, sweep
+from hypergrid.streams.table import drop_chain, drop_oldest, enter, find, free, insert, sweep
+from hypergrid.streams.whole import brought, drop_whole, is_brought, is_whole
 
 AT_ONCE = 64
 """Tuples after which room is looked for again, at the latest: buckets are cut anew in time."""
@@ -123,33 +124,6 @@ def is_complete(heads: Narrow, entry: int, stream: int) -> bool:
             return False
         asked = asked - 1 if asked > 0 else n - 1
     return True
-
-
-@compiled_within
-def brought(heads: Narrow, links: Narrow, entry: int, stream: int) -> int:
-    """Return how many tuples a stream has brought of an entry's key."""
-    tail = heads[entry, TAILS + stream]
-    return int(links[tail, ORDINAL] + 1) if tail != NONE else 0
-
-
-@compiled_within
-def is_whole(heads: Narrow, links: Narrow, per: Ints, entry: int, stream: int) -> bool:
-    """Tell whether each stream has brought a key as often as it brings any, with one more tuple of a stream.
-
-    Nothing is believed of a stream that begins.
-    """
-    for other in range(len(per)):
-        count = brought(heads, links, entry, other) + (other == stream)
-        if count < multiplicity(per, other) or per[other, LINE] == FLOOR:
-            return False
-    return True
-
-
-@compiled_within
-def drop_whole(heads: Narrow, links: Narrow, whole: Ints, per: Ints, entry: int) -> None:
-    """Drop all tuples of an entry, which stays until its key is passed, so that what comes nevertheless is told."""
-    drop_chains(heads, links, whole, per, entry)
-    heads[entry, SIZE] = WHOLE
 
 
 @compiled_within
@@ -291,7 +265,11 @@ def write_closed(
                     slot = index(links[slot, NEXT])
                     place += 1
                 drop_chain(heads, links, whole, per, entry, stream)
-        free(heads, whole, entry)
+        if keys[entry] < whole[SWEPT_ALL]:
+            free(heads, whole, entry)
+        else:
+            # It is whole before its time: the key stays until it is passed, so that what comes nevertheless is told.
+            heads[entry, SIZE] = WHOLE
         whole[WRITTEN] = first + height
         whole[PENDING_DONE] += 1
     whole[PENDING], whole[PENDING_DONE] = 0, 0
@@ -457,6 +435,7 @@ def run(
     counting = queued and policy == PUBLISHED
     judging = policy == PROGRESS or policy == PUBLISHED
     timed = queued and policy == WINDOW_TIME
+    hurried = form == ASSEMBLING and whole[DROPS_WHOLE] != 0
     if not write_closed(
         keys, heads, links, rows, payloads, pending, whole, per, out_rows, out_payloads, out_key, out_at
     ):
@@ -567,6 +546,12 @@ def run(
                 keys, heads, links, rows, payloads, pending, whole, per, out_rows, out_payloads, out_key, out_at
             ):
                 return OUTPUT_FULL, t + 1
+            if hurried and is_held and key >= whole[SWEPT_ALL] and is_brought(heads, links, per, entry):
+                pending[0], whole[PENDING] = entry, 1
+                if not write_closed(
+                    keys, heads, links, rows, payloads, pending, whole, per, out_rows, out_payloads, out_key, out_at
+                ):
+                    return OUTPUT_FULL, t + 1
         elif policy == WINDOW_COUNT:
             while per[stream, HELD] > window:
                 drop_oldest(buckets, keys, heads, links, whole, per, stream)

@@ -96,6 +96,7 @@ class Description:
     rare: int = RARE
     strategy: Strategy | None = None
     spill_folder: str | None = None
+    in_order: bool = True
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -115,6 +116,11 @@ class Description:
             _refuse(f"a jump of at least one key unit; got {self.jump!r}")
         if self.rare < 1:
             _refuse(f"rare= of at least 1; got {self.rare!r}")
+        if not self.in_order and (self.form != "assembling" or self.policy != "progress" or self.strategy is not None):
+            _refuse(
+                "in_order=False with form 'assembling', policy 'progress' and no strategy; got "
+                f"{self.form!r}, {self.policy!r}, {self.strategy!r}"
+            )
         self._check_strategy()
         self._check_known()
 
@@ -213,7 +219,7 @@ class Description:
         per[:, KNOWN_DISORDER] = -1 if known.disorder is None else known.disorder
         per[:, KNOWN_REPEATED] = -1 if known.multiplicity is None else known.multiplicity
         believed = known.disorder is None or known.multiplicity is not None
-        whole[DROPS_WHOLE] = self.policy == "progress" and self.form == "inner" and believed
+        whole[DROPS_WHOLE] = self.policy == "progress" and (self.form == "inner" or not self.in_order) and believed
 
     def known_arrays(self) -> KnownArrays:
         """Return what is known beforehand of rates and lags."""

@@ -219,8 +219,8 @@ def sweep(
 ) -> int:
     """Drop what has a key from `start` to below `stop`: of one stream, or whole entries where it is NONE.
 
-    Where `closing` is 0 or more, whole entries are not dropped but taken out and added to the pending ones, of which
-    there are so many already; returns how many there are now.
+    Where `closing` is 0 or more, entries of which something is held are not dropped but taken out and added to the
+    pending ones, of which there are so many already; returns how many there are now.
     """
     shift, size = whole[SHIFT], len(buckets)
     first, last = start >> shift, (stop - 1) >> shift
@@ -250,7 +250,7 @@ def sweep(
                     buckets[bucket] = after
                 else:
                     heads[before, AFTER] = after
-                if stream == NONE and closing >= 0:
+                if stream == NONE and closing >= 0 and heads[entry, SIZE] > 0:
                     pending[closing] = entry
                     closing += 1
                 else:

@@ -4,6 +4,7 @@ What is packed is unpacked within limits that it cannot lie about: bytes are cou
 file are told to people and never used as paths.
 """
 
+import errno
 import gzip
 import io
 import lzma
@@ -33,6 +34,8 @@ _BLOCK: Final = 1 << 20
 _NAME_MOST: Final = 200
 # zipfile raises NotImplementedError for a method of compression that it does not know.
 _ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError)
+_OF_THE_MACHINE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO})
+"""Errors that say nothing about the file: a full disk is none of its faults."""
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -95,6 +98,8 @@ def _told() -> Iterator[None]:
     try:
         yield
     except _ERRORS as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+            raise
         kind = ENCRYPTED if "encrypted" in str(error) else DAMAGED
         message = f"{kind}: {str(error)[:200] or type(error).__name__}"
         raise Unreadable(message) from error

@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidDeployment
+from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidDeployment, NotFound
 from ingest.deployed import deployments
 from ingest.mapping import Deployment, load
 from ingest.sources.mqtt import UNNUMBERED, MqttSource
@@ -172,6 +172,16 @@ class Receiver:
 
     def _restored(self) -> Iterator[tuple[int, str, bytes]]:
         """Go on from where the spool says that an earlier run was; return the last messages in it."""
+        while True:
+            known = segments(self._spool.folder)
+            try:
+                return self._gone_on()
+            except (NotFound, FileNotFoundError):
+                # A batch that is committed meanwhile retires segments: a later one has the state, too.
+                if segments(self._spool.folder) == known:
+                    raise
+
+    def _gone_on(self) -> Iterator[tuple[int, str, bytes]]:
         spool = self._spool
         # Messages that were not acknowledged may lie before the last segment, whose beginning has the state.
         firsts = [first for first, _ in segments(spool.folder)]

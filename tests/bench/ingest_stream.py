@@ -33,11 +33,14 @@ from ingest.stream import Following, Status, stream
 from ingest.streamed import DEPLOYMENTS, STREAM, ledger_of, stream_id
 from ingest.target import held
 from station_data.generate import generate
+from tests.bench.ingest_watermark import compare, settings
 
 Tell = Callable[[str, float], None]
 Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
 SLICE_S = 120.0
 NS = 10**9
+BROKEN = ("job", "broker", "Spark", "job", "broker", "Spark", "job", "broker")
+"""What is killed after each part of the messages."""
 IDLE_S = 30_000.0
 """A station of the sample sends every six hours, and another's clock is two hours ahead of the rest [s]."""
 
@@ -55,6 +58,10 @@ class Sizes:
     visible_s: float = 120.0
     """For how long it is watched [s]."""
     batch_bytes: int = 16 << 20
+    held_slices: int = 2000
+    """Of a setting of table 5.4 that is held beside Spark's watermark."""
+    held_batches: int = 100
+    """In which each of them, and the sample, comes."""
 
 
 def sample(folder: Path, count: int) -> list[tuple[int, str, bytes]]:
@@ -130,11 +137,7 @@ def _arrived(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: P
 
 
 def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path) -> dict[str, Any]:
-    """Assemble messages as they came; tell which slices were whole when they closed, how soon, and what was held.
-
-    Spark's own way is a watermark: it holds a row until the greatest time stamp so far lies so much beyond it. The
-    smallest such delay is found by which as many slices are whole.
-    """
+    """Assemble messages as they came; tell which slices were whole when they closed, how soon, and what was held."""
     rows = _arrived(sent, folder, deployment)
     described = load(deployment)
     assembler = Assembler(SLICE_S, IDLE_S, expected=expected(described, described.name))
@@ -157,39 +160,28 @@ def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Pa
     whole[key_of[late]] = False
     wait_s = np.full(len(keys), np.nan)
     wait_s[key_of[~late]] = (closed_ns[~late] - last_ns[key_of[~late]]) / NS
-    share = float(whole.sum() / closed.sum())
-    delay_s, spark_peak, spark_mean = _watermark(rows, assembler.slice_ns, share)
     return {
         "slices_closed": int(closed.sum()),
-        "whole_at_first_closing": share,
+        "whole_at_first_closing": float(whole.sum() / closed.sum()),
         "wait_s_median": float(np.nanmedian(wait_s[whole])),
         "wait_s_p99": float(np.nanquantile(wait_s[whole], 0.99)),
         "state_rows_peak": peak,
         "state_rows_mean": float(np.mean(steps)),
-        "watermark_delay_s": delay_s,
-        "watermark_rows_peak": spark_peak,
-        "watermark_rows_mean": spark_mean,
-        "saved": 1 - float(np.mean(steps)) / spark_mean,
     }
 
 
-def _watermark(rows: Arrived, slice_ns: int, share: float) -> tuple[float, int, float]:
-    """Return the smallest delay [s] by which that share of slices is whole, and the rows held, peak and mean."""
-    greatest = np.maximum.accumulate(rows.time_ns)
-    before = np.concatenate([[np.iinfo(np.int64).min // 2], greatest[:-1]])
-    # A row is late where the watermark had passed the end of its slice.
-    needed = before - (rows.time_ns // slice_ns + 1) * slice_ns
-    keys, which = np.unique(rows.time_ns // slice_ns, return_inverse=True)
-    worst = np.full(len(keys), np.iinfo(np.int64).min)
-    np.maximum.at(worst, which, needed)
-    delay_ns = max(0, int(np.quantile(worst, share, method="higher")))
-    held_at = []
-    ends = np.sort((rows.time_ns // slice_ns + 1) * slice_ns)
-    for place in range(200, len(rows), 200):
-        came = (rows.time_ns[:place] // slice_ns + 1) * slice_ns
-        held_at.append(int((came > greatest[place - 1] - delay_ns).sum()))
-    assert len(ends) == len(rows)
-    return delay_ns / NS, max(held_at), float(np.mean(held_at))
+def beside_a_watermark(
+    sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path, sizes: Sizes, tell: Tell
+) -> dict[str, Any]:
+    """Hold the sample network's messages, and table 5.4's settings, our way and behind a watermark of Spark."""
+    rows, described = _arrived(sent, folder, deployment), load(deployment)
+
+    def new() -> Assembler:
+        return Assembler(SLICE_S, IDLE_S, expected=expected(described, described.name))
+
+    beside = compare(rows, new, batches=sizes.held_batches, at_once=len(described.stations))
+    own = {"setting": "sample network", "lag": "its own", **beside}
+    return {"rows": [own, *settings(sizes.held_slices, sizes.held_batches, tell)]}
 
 
 def steady(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes: Sizes) -> dict[str, Any]:
@@ -298,26 +290,29 @@ def through_a_broker(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes
     deploy(archive / STREAM / DEPLOYMENTS, deployment, first=1)
     words = [sys.executable, "-m", "hypergrid", "stream", str(archive), "--deployment", str(deployment)]
     words += ["--mqtt", broker.url, "--trigger", "5s"]
-    began, kills = time.perf_counter(), []
+    began = time.perf_counter()
+    kills: list[dict[str, Any]] = []
     try:
         job = subprocess.Popen(words)
-        _wait(lambda: durable(archive / "spool") > 0, 300)
-        parts = np.array_split(np.arange(len(sent)), 8)
-        for place, part in enumerate(parts):
+        parts = np.array_split(np.arange(len(sent)), len(BROKEN))
+        for part, kill in zip(parts, BROKEN, strict=True):
+            before, now = _upto(archive), durable(archive / "spool")
             publish(broker, ((f"pass/{sent[n][1]}/up", sent[n][2]) for n in part.tolist()))
-            if place in (2, 5):
+            if kill == "broker":
                 broker.save()
                 broker.stop(signal.SIGKILL)
                 broker.start()
-                kills.append("broker")
-            if place in (1, 4):
+            else:
+                # Some of the part is in the archive or under way to it: a batch is cut off, not a beginning.
+                _wait(lambda now=now: durable(archive / "spool") > now, 300)
+                _wait(lambda before=before: _upto(archive) > before, 300)
+            if kill == "job":
                 job.kill()
                 job.wait()
-                kills.append("job")
                 job = subprocess.Popen(words)
-            if place == 6 and (archive / STREAM / "jvm").exists():
+            if kill == "Spark":
                 os.kill(int((archive / STREAM / "jvm").read_text().split()[0]), signal.SIGKILL)
-                kills.append("Spark")
+            kills.append({"killed": kill, "records in the archive": _upto(archive)})
         _wait(lambda: _messages(archive) >= len(sent), 600)
         job.terminate()
         job.wait(120)
@@ -339,6 +334,14 @@ def through_a_broker(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes
         "seconds": time.perf_counter() - began,
         "batch_bytes": sizes.batch_bytes,
     }
+
+
+def _upto(archive: Path) -> int:
+    """Return the last record of the spool that the archive accounts for."""
+    checkpoint = archive / STREAM / "checkpoint"
+    if not (checkpoint / "metadata").exists():
+        return 0
+    return ledger_of(Archive.open(archive), stream_id(checkpoint)).upto
 
 
 def _messages(archive: Path) -> int:
@@ -368,6 +371,7 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
         found: dict[str, Any] = {}
         parts: tuple[tuple[str, Callable[[], dict[str, Any]]], ...] = (
             ("closing", lambda: closing(few, folder, deployment_file(folder))),
+            ("watermark", lambda: beside_a_watermark(few, folder, deployment_file(folder), sizes, tell)),
             ("broker", lambda: through_a_broker(few, folder / "broker", sizes)),
             ("steady", lambda: steady(sent[: sizes.steady], folder / "steady", sizes)),
             ("visible", lambda: visible(folder / "visible", sizes)),
@@ -380,13 +384,21 @@ def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
 
 def tables(measured: Mapping[str, Any]) -> list[Table]:
     """Return the tables that people read."""
-    return [(f"Streaming: {part}", ("what", "measured"), list(content.items())) for part, content in measured.items()]
+    found: list[Table] = []
+    for part, content in measured.items():
+        title = f"Streaming: {part}"
+        if "rows" in content:
+            rows: list[dict[str, Any]] = content["rows"]
+            found.append((title, tuple(rows[0]), [tuple(row.values()) for row in rows]))
+        else:
+            found.append((title, ("what", "measured"), list(content.items())))
+    return found
 
 
 def main() -> None:
     """Measure by itself."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=("closing", "broker", "steady", "visible"))
+    parser.add_argument("part", choices=("closing", "watermark", "broker", "steady", "visible"))
     parser.add_argument("--messages", type=int, default=Sizes().messages)
     given = parser.parse_args()
     sizes = Sizes(messages=given.messages, steady=given.messages)
@@ -395,6 +407,7 @@ def main() -> None:
         sent = sample(folder, given.messages) if given.part != "visible" else []
         runs = {
             "closing": lambda: closing(sent, folder, deployment_file(folder)),
+            "watermark": lambda: beside_a_watermark(sent, folder, deployment_file(folder), sizes, lambda *_: None),
             "broker": lambda: through_a_broker(sent, folder / "broker", sizes),
             "steady": lambda: steady(sent, folder / "steady", sizes),
             "visible": lambda: visible(folder / "visible", sizes),

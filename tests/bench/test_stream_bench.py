@@ -18,13 +18,11 @@ def test_messages_come_in_the_order_of_their_arrival(sent: list[tuple[int, str, 
     assert {one[1] for one in sent} == {str(number) for number in range(1, 25)}
 
 
-def test_slices_are_whole_when_they_close_and_less_is_held_than_by_a_watermark(
-    sent: list[tuple[int, str, bytes]], tmp_path: Path
-) -> None:
+def test_slices_are_whole_when_they_close(sent: list[tuple[int, str, bytes]], tmp_path: Path) -> None:
     found = closing(sent, tmp_path, deployment_file(tmp_path))
     assert found["whole_at_first_closing"] >= 0.992
     assert found["slices_closed"] > 200
     # A slice closes with its last row at the soonest.
     assert found["wait_s_median"] >= 0
-    assert 0 < found["state_rows_mean"] < found["watermark_rows_mean"]
+    assert found["state_rows_mean"] > 0
     assert [title for title, _, _ in tables({"closing": found})] == ["Streaming: closing"]

@@ -26,6 +26,11 @@ YEAR_NS = 365 * 86400 * 10**9
         ({"known": Known(multiplicity=(1, 0))}, "multiplicities of 1 or more"),
         ({"policy": "fifo"}, "progress; got 'fifo'"),
         ({"form": "outer"}, "assembling; got 'outer'"),
+        ({"in_order": False}, "in_order=False with form 'assembling'"),
+        (
+            {"form": "assembling", "in_order": False, "strategy": "dbf"},
+            "no strategy; got .*'dbf'",
+        ),
         ({"policy": "window"}, "window= with policy 'window'"),
         ({"window": 3}, "window= with policy 'window'"),
         ({"policy": "window", "window": 0}, "at least one tuple"),

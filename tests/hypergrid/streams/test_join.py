@@ -105,6 +105,86 @@ def test_assembling_equals_grouping_by_key(seed: int, policy: str) -> None:
     assert np.array_equal(np.isnan(payloads), rows < 0)
 
 
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_slices_out_of_order_are_the_same_slices_and_come_no_later(seed: int) -> None:
+    load = workload(seed)
+    arguments = settings(load)["whole"]
+    orders = {
+        in_order: together(pushed(WoJoin(load.streams, form="assembling", in_order=in_order, **arguments), load, cuts))
+        for in_order, cuts in ((True, 1), (False, 1 + seed % 5))
+    }
+    groups, last = load.by_key(), {key: at for at, key in enumerate(load.key.tolist())}
+    came = {}
+    for in_order, (rows, payloads, key, at) in orders.items():
+        by_key = np.argsort(key, kind="stable")
+        came[in_order] = (rows[by_key], payloads[by_key], key[by_key])
+        instant = dict(zip(key.tolist(), at.tolist(), strict=True))
+        # A slice comes all at once, with its last tuple at the soonest.
+        assert all(instant[one] >= last[one] for one in groups)
+        came[f"at {in_order}"] = instant
+    for one, other in zip(came[True], came[False], strict=True):
+        assert np.array_equal(one, other, equal_nan=True)
+    assert all(came["at False"][key] <= came["at True"][key] for key in groups)
+    most = multiplicities(load)
+    full = [key for key, members in groups.items() if [*map(len, members)] == list(most)]
+    assert [came["at False"][key] for key in full] == [last[key] for key in full]
+
+
+def test_whole_slices_are_closed_with_their_last_tuple() -> None:
+    rng = np.random.default_rng(1)
+    keys = np.repeat(np.arange(3000), 23)
+    order = np.argsort(keys + np.tile(rng.uniform(0, 1, 23), 3000) + rng.uniform(0, 20, len(keys)), kind="stable")
+    stream, key = np.tile(np.arange(23), 3000)[order], keys[order]
+    # Stream 22 dies, and is waited for no longer; another was never there.
+    there = (stream < 22) | (key < 300)
+    stream, key = stream[there], key[there]
+    instants = np.arange(len(key)) * 10**8
+    held = {}
+    for in_order in (True, False):
+        join, course = WoJoin(24, form="assembling", idle_s=300.0, in_order=in_order), []
+        found = []
+        for start in range(0, len(key), 97):
+            part = slice(start, start + 97)
+            found.append(join.push(stream[part], key[part], key[part].astype(float), instants[part]))
+            course.append(join.statistics().held)
+            if start == 97 * 200:
+                join = WoJoin.resume(join.snapshot())
+        found.append(join.finish())
+        rows, _, closed, at = together(found)
+        assert len(set(closed.tolist())) == len(closed) == 3000
+        assert int((rows >= 0).sum()) + len(late_of(found)) == len(key)
+        assert len(late_of(found)) <= 0.005 * len(key)
+        held[in_order] = np.mean(course[300:])
+        if not in_order:
+            last = np.zeros(3000, np.int64)
+            last[key] = np.arange(len(key))
+            assert np.mean(at[closed > 1500] == last[closed[closed > 1500]]) >= 0.99
+            assert np.any(np.diff(closed) < 0)
+    best = np.array([np.sum((instants <= now) & (instants[last[key]] > now)) for now in instants[97 * 300 :: 970]])
+    # As little as by whoever knows what comes.
+    assert held[False] == pytest.approx(best.mean(), rel=0.05)
+    assert held[False] < 0.7 * held[True]
+
+
+def test_what_comes_for_a_slice_that_was_closed_as_whole_is_told() -> None:
+    stream, key = np.tile([0, 1], 200), np.repeat(np.arange(200) ^ 1, 2)
+    join = WoJoin(2, form="assembling", in_order=False)
+    assert len(join.push(stream, key, np.zeros(400))) == 200
+    assert join.statistics().held == 0
+    join = WoJoin.resume(join.snapshot())
+    matches = join.push([0], [198], [7.0])
+    assert len(matches) == 0
+    assert (matches.late.stream.tolist(), matches.late.row.tolist(), matches.late.payload.tolist()) == (
+        [0],
+        [200],
+        [7.0],
+    )
+    # From now on keys of stream 0 may come twice, and so are waited for.
+    assert join.statistics().streams[0].multiplicity == 2
+    assert len(join.push([0, 1], [201, 201], np.zeros(2))) == 0
+    assert len(join.push([0], [201], np.zeros(1))) == 2
+
+
 def test_a_slice_closes_when_no_stream_can_contribute() -> None:
     # Known to be in order: a slice closes with the first later key of the last stream.
     join = WoJoin(2, form="assembling", known=known(workload(1, streams=2)), policy="published")

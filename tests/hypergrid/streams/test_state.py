@@ -17,6 +17,7 @@ WAYS: list[dict[str, Any]] = [
     {"policy": "progress"},
     {"policy": "progress", "idle_s": 5.0},
     {"policy": "progress", "form": "assembling", "idle_s": 5.0},
+    {"policy": "progress", "form": "assembling", "idle_s": 5.0, "in_order": False},
     {"policy": "published"},
     {"policy": "published", "form": "assembling"},
     {"policy": "window", "window": 30},

@@ -1,0 +1,253 @@
+"""What a stream holds until its slices close, beside Spark's own windows with a watermark, on the same rows.
+
+Ours is the assembler that `hypergrid stream` keeps in Spark's state. The peer collects the rows of each slice,
+`groupBy(window).agg(collect_list)`, behind the least watermark by which as many slices are whole when they first close,
+found with hindsight. It is run in large batches, one after the other; its state is counted between two of them. In
+batches of a slice it is reckoned, as if Spark ran an empty batch after each, which lets go what the newest watermark
+has passed and makes late what came a batch later.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hypergrid.streams.arrivals import Arrivals
+from hypergrid.streams.loads import SETTINGS, station_load
+from hypergrid.times import SECOND_NS
+from ingest.arrived import Arrived, Clock
+from ingest.assembler import Assembler
+from tests.bench.kriging_figures import Tell
+from tests.bench.wo_join_spark import STATE_IN_HEAP
+
+Integers = NDArray[np.int64]
+
+EPOCH_S = 1_700_000_040
+"""When slice 0 of a generated load begins: Spark's watermark begins in 1970; a multiple of the slice [s]."""
+SLICE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Held:
+    """What was held between batches, and what became of the slices."""
+
+    rows: Integers
+    """Rows held after each batch, shape (b,)."""
+    size_bytes: float
+    """Of the state, mean."""
+    whole: float
+    """Share of the slices that closed which were whole at first."""
+    slices: int
+    """That closed."""
+
+
+def compare(rows: Arrived, new: Callable[[], Assembler], *, batches: int, at_once: int) -> dict[str, Any]:
+    """Hold the same rows both ways, in order of arrival.
+
+    Parameters
+    ----------
+    new
+        Makes an assembler.
+    batches
+        How many there are where Spark runs.
+    at_once
+        Rows of a batch where it is reckoned.
+    """
+    parts = np.array_split(np.arange(len(rows)), batches)
+    of = _numbers(parts)
+    ours, slice_ns = _ours(rows, new(), parts), new().slice_ns
+    delay_s = least_delay_s(rows.time_ns, of, slice_ns, ours.whole)
+    spark = _spark(rows.time_ns, of, slice_ns, delay_s)
+    few = np.array_split(np.arange(len(rows)), max(1, len(rows) // at_once))
+    fine, of = _ours(rows, new(), few), _numbers(few)
+    short_s = least_delay_s(rows.time_ns, of, slice_ns, fine.whole, waiting=False)
+    reckoned = not_passed(rows.time_ns, of, slice_ns, short_s)
+    return {
+        "rows": len(rows),
+        "whole at first closing": ours.whole,
+        "rows held": float(ours.rows.mean()),
+        "rows held, peak": int(ours.rows.max()),
+        "state [bytes]": ours.size_bytes,
+        "Spark's delay [s]": delay_s,
+        "Spark's whole": spark.whole,
+        "Spark's rows": float(spark.rows.mean()),
+        "Spark's rows, peak": int(spark.rows.max()),
+        "Spark's state [bytes]": spark.size_bytes,
+        "saved": 1 - float(ours.rows.mean() / spark.rows.mean()),
+        "by slice: whole": fine.whole,
+        "by slice: rows held": float(fine.rows.mean()),
+        "by slice: delay [s]": short_s,
+        "by slice: watermark's rows": float(reckoned.mean()),
+        "by slice: saved": 1 - float(fine.rows.mean() / reckoned.mean()),
+    }
+
+
+def _numbers(parts: Sequence[NDArray[np.intp]]) -> Integers:
+    return np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+
+
+def arrived(load: Arrivals) -> Arrived:
+    """Return the tuples of a load as rows of stations, one reading each; a key is the number of a slice."""
+    count = len(load)
+    numbers, ones = np.arange(1, count + 1), np.full(count, -1)
+    came_ns = EPOCH_S * SECOND_NS + load.arrival_ns
+    origins = tuple(("net", str(stream)) for stream in range(load.streams))
+    time_ns = EPOCH_S * SECOND_NS + load.key * round(SLICE_S * SECOND_NS)
+    return replace(
+        Arrived.nothing(origins), seq=numbers, came_ns=came_ns, arrival_ns=came_ns, time_ns=time_ns,
+        origin=load.stream.astype(np.int32), counter=ones, stops=numbers, column=np.zeros(count, np.int32),
+        value=np.zeros(count), flag=np.ones(count, np.uint8),
+    )  # fmt: skip
+
+
+def settings(slices: int, batches: int, tell: Tell) -> list[dict[str, Any]]:
+    """Return a row for each setting of table 5.4, static and moving lags, of 23 stations."""
+    cases = [(name, moving) for name in SETTINGS for moving in (False, True) if SETTINGS[name][1] > 0 or not moving]
+    rows = []
+    for place, (name, moving) in enumerate(cases):
+        tell("table 5.4 beside Spark's watermark", place / len(cases))
+        load = station_load(name, moving=moving, keys=slices).arrivals()
+        given = arrived(load)
+        lag = "moving" if moving else "static" if SETTINGS[name][1] > 0 else "none"
+
+        def new(given: Arrived = given) -> Assembler:
+            return Assembler(SLICE_S, expected=given.origins)
+
+        rows.append({"setting": name, "lag": lag, **compare(given, new, batches=batches, at_once=load.streams)})
+    return rows
+
+
+def _ours(rows: Arrived, assembler: Assembler, parts: Sequence[NDArray[np.intp]]) -> Held:
+    held, size, took = [], [], []
+    for part in parts:
+        took.append(assembler.take(rows.take(part), Clock.nothing()))
+        held.append(len(assembler))
+        size.append(len(assembler.to_bytes()))
+    place = np.argsort(rows.seq)[np.searchsorted(np.sort(rows.seq), np.concatenate([one.rows.seq for one in took]))]
+    late = np.concatenate([one.late for one in took])
+    keys, which = np.unique(rows.time_ns // assembler.slice_ns, return_inverse=True)
+    closed, broken = np.zeros(len(keys), bool), np.zeros(len(keys), bool)
+    closed[which[place[~late]]] = True
+    broken[which[place[late]]] = True
+    return Held(np.array(held), float(np.mean(size)), float((closed & ~broken).sum() / closed.sum()), int(closed.sum()))
+
+
+def least_delay_s(time_ns: Integers, batch: Integers, slice_ns: int, share: float, *, waiting: bool = True) -> int:
+    """Return the least delay of a watermark by which that share of slices is whole when Spark first closes them [s].
+
+    Where data are waiting, batch e closes what the greatest time stamp of the batches before it, less the delay, has
+    passed, and a row is too late in a batch after that one; else an empty batch closes it before batch e.
+    """
+    greatest = _greatest(time_ns, batch)
+    keys, which = np.unique(time_ns // slice_ns, return_inverse=True)
+    last = np.zeros(len(keys), np.int64)
+    np.maximum.at(last, which, batch)
+    ends = (keys + 1) * slice_ns
+    before = last - (2 if waiting else 1)
+    # A slice that ends at the watermark is passed.
+    needed = np.where(before >= 0, greatest[np.maximum(before, 0)] - ends, -1) // SECOND_NS + 1
+    return max(0, int(np.quantile(needed, share, method="higher")))
+
+
+def not_passed(time_ns: Integers, batch: Integers, slice_ns: int, delay_s: int) -> Integers:
+    """Return the rows so far whose slice the newest watermark has not passed, after each batch, shape (b,).
+
+    Rows that came too late were never held.
+    """
+    ends = (time_ns // slice_ns + 1) * slice_ns
+    marks = _greatest(time_ns, batch) - delay_s * SECOND_NS
+    # The marks rise: a row is held from its batch to the first whose mark has passed its slice.
+    until = np.searchsorted(marks, ends)
+    change = np.zeros(len(marks) + 1, np.int64)
+    held = until > batch
+    np.add.at(change, batch[held], 1)
+    np.add.at(change, until[held], -1)
+    return np.cumsum(change)[:-1]
+
+
+def _greatest(time_ns: Integers, batch: Integers) -> Integers:
+    """Return the greatest time stamp up to each batch [ns], shape (b,)."""
+    found = np.full(int(batch.max()) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(found, batch, time_ns)
+    return np.maximum.accumulate(found)
+
+
+def _spark(time_ns: Integers, batch: Integers, slice_ns: int, delay_s: int) -> Held:
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy
+
+    from ingest.spark.session import session, stop  # noqa: PLC0415
+
+    before = SparkSession.getActiveSession()
+    spark = session(cores=1, app="hypergrid-bench")
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            closed, size = _collected(spark, time_ns, batch, slice_ns, delay_s, Path(scratch))
+    finally:
+        if before is None:
+            stop(spark)
+    slices, count = time_ns // slice_ns, int(batch.max()) + 1
+    gone = np.full(len(time_ns), count)
+    for number, rows in closed:
+        gone[rows] = number
+    shut = np.unique(slices[gone < count])
+    # A row that its slice went without was never held.
+    dropped = (gone == count) & np.isin(slices, shut)
+    held = np.array([int(((batch <= now) & (gone > now) & ~dropped).sum()) for now in range(count)])
+    whole = len(shut) - len(np.unique(slices[dropped]))
+    return Held(held, size, whole / len(shut), len(shut))
+
+
+def _collected(
+    spark: Any,  # noqa: ANN401 - pyspark is heavy
+    time_ns: Integers,
+    batch: Integers,
+    slice_ns: int,
+    delay_s: int,
+    folder: Path,
+) -> tuple[list[tuple[int, list[int]]], float]:
+    """Return batches and the rows that went with them, and the mean bytes of the state."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    (folder / "rows").mkdir()
+    for number in range(int(batch.max()) + 1):
+        own = np.flatnonzero(batch == number)
+        table = pa.table({"time": pa.array(time_ns[own] // 1000, pa.timestamp("us", tz="UTC")), "row": pa.array(own)})
+        path = folder / "rows" / f"{number:06d}.parquet"
+        pq.write_table(table, path)
+        # Spark takes files in the order of their times.
+        os.utime(path, (EPOCH_S + number, EPOCH_S + number))
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_IN_HEAP)
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(int(batch.max()) + 10))
+    source = (
+        spark.readStream.schema("time timestamp, row long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder / "rows"))
+    )
+    slices = f.window("time", f"{slice_ns // 10**6} milliseconds")
+    collected = (
+        source.withWatermark("time", f"{delay_s} seconds").groupBy(slices).agg(f.collect_list("row").alias("rows"))
+    )
+    closed: list[tuple[int, list[int]]] = []
+
+    def take(frame: Any, number: int) -> None:  # noqa: ANN401
+        closed.extend((number, row.rows) for row in frame.select("rows").collect())
+
+    query = (
+        collected.writeStream.outputMode("append")
+        .foreachBatch(take)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    told = [one for one in query.recentProgress if one.numInputRows]
+    size = float(np.mean([one.stateOperators[0].memoryUsedBytes for one in told]))
+    return closed, size
