@@ -8,6 +8,7 @@ commits; what a query costs depends on what is stored, so that commits may hold 
 """
 
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -80,10 +81,17 @@ def measure(sizes: Sizes | str, tell: Callable[[str, float], None], *, pairs: in
                     held.append(_held(folder))
                 tell("year of minute commits", (month + number / sizes.commits_a_month) / MONTHS)
             months.append(_month(folder, sizes, month, commits, held, pairs))
+            if not month:
+                shutil.copytree(folder, Path(scratch) / "first")
         tell("year of minute commits", 1.0)
         whole = not list(Archive.open(folder).check(grace_s=3600.0))
+        # In turns, so that both see the same machine.
+        queries = [
+            _query(folder, sizes, MONTHS - 1) / _query(Path(scratch) / "first", sizes, 0) for _ in range(3 * pairs)
+        ]
     first, last = months[0], months[-1]
-    ratios = {name: last[name] / first[name] for name in ("query_s", "files", "bytes_a_reading", "commit_s")}
+    ratios = {"query_s": statistics.median(queries), "query_s, least": min(queries), "query_s, most": max(queries)}
+    ratios |= {name: last[name] / first[name] for name in ("files", "bytes_a_reading", "commit_s")}
     return {"sizes": {**asdict(sizes), "scale": sizes.scale}, "months": months, "ratios": ratios, "is_whole": whole}
 
 

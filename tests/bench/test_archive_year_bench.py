@@ -16,7 +16,9 @@ def test_a_very_short_year_is_measured() -> None:
     # All of the 24 minutes of each month, but what has not come yet, or took the place of another.
     assert 0.9 < last["readings"] / (MONTHS * 24 * 4) <= 1.0
     assert last["files"] < 128 * 12 + 1000
-    assert {"query_s", "files", "bytes_a_reading", "commit_s"} == set(found["ratios"])
+    ratios = found["ratios"]
+    assert {"files", "bytes_a_reading", "commit_s"} < set(ratios)
+    assert 0 < ratios["query_s, least"] <= ratios["query_s"] <= ratios["query_s, most"]
     titles = [title for title, *_ in tables(found)]
     assert titles == ["A year of minute commits at 0.01% of its commits", "Month 12 against month 1"]
 
