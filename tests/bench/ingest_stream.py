@@ -294,6 +294,8 @@ def through_a_broker(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes
     kills: list[dict[str, Any]] = []
     try:
         job = subprocess.Popen(words)
+        # A broker keeps for a client what comes after it asked for the first time.
+        _wait(lambda: durable(archive / "spool") > 0, 300)
         parts = np.array_split(np.arange(len(sent)), len(BROKEN))
         for part, kill in zip(parts, BROKEN, strict=True):
             before, now = _upto(archive), durable(archive / "spool")
@@ -304,8 +306,8 @@ def through_a_broker(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes
                 broker.start()
             else:
                 # Some of the part is in the archive or under way to it: a batch is cut off, not a beginning.
-                _wait(lambda now=now: durable(archive / "spool") > now, 300)
-                _wait(lambda before=before: _upto(archive) > before, 300)
+                _wait(lambda now=now: durable(archive / "spool") > now, 600)
+                _wait(lambda before=before: _upto(archive) > before, 600)
             if kill == "job":
                 job.kill()
                 job.wait()
