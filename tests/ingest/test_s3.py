@@ -1,14 +1,18 @@
 """Ingest into an archive whose values lie in an S3-compatible store, as a deployment file asks for it."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hypergrid.__main__ import main
 from hypergrid.errors import ArchiveConflict, InvalidDeployment
 from hypergrid.store import Archive, S3Store
 from ingest.job import ingest
 from ingest.mapping import load
+from ingest.remap import remap
 from tests.s3_server import S3Server, table
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
@@ -82,3 +86,29 @@ def test_a_place_is_read(network: Path) -> None:
     path.write_text(text)
     assert load(path).store is None
     assert load(path).token() == found.token(), "where values lie is no reason to read files again"
+
+
+def test_the_command_tells_in_a_line_what_keeps_it(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, s3: S3Server
+) -> None:
+    with (network / "deployment.toml").open("a") as deployment:
+        deployment.write(table(S3Store("nowhere", "x", s3.endpoint)))
+    monkeypatch.setattr(sys, "argv", ["hypergrid", "ingest", str(network), "--archive", str(tmp_path / "archive")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert ended.value.code == 1
+    assert said.startswith("hypergrid: the values of the archive are needed at s3://nowhere/x/")
+    assert said.endswith("has no such bucket; make it, or name another")
+    assert [path.name for path in tmp_path.iterdir()] == ["network"]
+
+
+def test_a_description_that_was_wrong_is_mended_there_as_well(
+    network: Path, asking: Path, tmp_path: Path, now_ns: int, tell: Tell
+) -> None:
+    wrong = asking.read_text().replace('wind_speed", unit = "m s-1"', 'wind_speed", unit = "km/h"')
+    (network / "deployment.toml").write_text(wrong)
+    ingest([network], tmp_path / "archive", now_ns=now_ns)
+    before = Archive.open(tmp_path / "archive").read("wind_speed").value
+    remap(tmp_path / "archive", deployment=asking, now_ns=now_ns + 1)
+    np.testing.assert_allclose(Archive.open(tmp_path / "archive").read("wind_speed").value, before * 3.6, rtol=1e-6)
