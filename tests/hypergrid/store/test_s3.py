@@ -7,16 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hypergrid.errors import InvalidDeployment, NotAnArchive, NotFound, StoreUnavailable
-from hypergrid.store import Archive, Branch, Care, Reject, Result, S3Store
+from hypergrid.store import Archive, Branch, Care, Reject, Result, S3Store, StoreError
 from hypergrid.store.folder import MARKER
 from hypergrid.streams.elements import Position, Readings, Station
 from hypergrid.units import KNOWN_VARIABLES, Variable
@@ -316,6 +318,56 @@ def test_a_server_that_removes_nothing_is_refused(
     with pytest.raises(StoreUnavailable, match="does not remove objects as it is asked to now; take a newer version"):
         create(tmp_path / "archive", s3.place())
     assert os.listdir(tmp_path) == []
+
+
+class Unconditional(BaseHTTPRequestHandler):
+    """An empty bucket that refuses conditional writes."""
+
+    def do_HEAD(self) -> None:
+        self._answer(200 if self.path.rstrip("/") == "/networks" else 404, b"")
+
+    def do_GET(self) -> None:
+        if "list-type" in self.path:
+            self._answer(
+                200, b"<ListBucketResult><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"
+            )
+        else:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>")
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if self.headers["If-Match"] or self.headers["If-None-Match"]:
+            self._answer(501, b"<Error><Code>NotImplemented</Code><Message>no conditions</Message></Error>")
+        else:
+            self._answer(200, b"")
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_server_that_refuses_conditional_writes_needs_none(s3: S3Server, tmp_path: Path, readings: Build) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Unconditional)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        place = S3Store("networks", "x", f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(StoreUnavailable, match="does not know conditional writes; set `conditional` to false"):
+            create(tmp_path / "archive", place)
+        # Told so, it sends none, and comes further: to what this server has forgotten.
+        with pytest.raises(StoreError) as told:
+            create(tmp_path / "archive", replace(place, conditional=False))
+        assert "NotImplemented" not in str(told.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+    archive = commit(create(tmp_path / "archive", replace(s3.place(), conditional=False)), 0, readings)
+    assert len(Archive.open(archive.path).read(AIR)) == 243
 
 
 def test_a_server_that_goes_away_and_comes_back_has_lost_nothing(
