@@ -12,6 +12,7 @@
     ├── InvalidLayer        (ValueError)      a raster or an array that cannot be a layer
     ├── NotAnArchive        (ValueError)      a folder that is no archive (left untouched)
     ├── ArchiveConflict     (FileExistsError) an archive is in the way, or was made for another network
+    ├── StoreUnavailable    (ConnectionError) the S3-compatible store of an archive does not answer, or refuses
     ├── TooLarge            (MemoryError)     a plan above its limit: both numbers
     ├── SingularSystem      (ArithmeticError) stations that a kriging system cannot tell apart
     ├── Rejected            (ValueError)      strict ingest met rows that it could not read
@@ -71,6 +72,10 @@ class NotAnArchive(HyperGridError, ValueError):
 
 class ArchiveConflict(HyperGridError, FileExistsError):
     """Something is where an archive should be made, or the archive was made for another network."""
+
+
+class StoreUnavailable(HyperGridError, ConnectionError):
+    """The S3-compatible store of an archive's values does not answer, or refuses; once it does, ask again."""
 
 
 class TooLarge(HyperGridError, MemoryError):

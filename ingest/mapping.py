@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, cast, get_args
 
 from hypergrid.errors import InvalidDeployment, NotFound
+from hypergrid.store import S3Store
 from hypergrid.streams.elements import Position, Stamp, Station, Statistic
 from hypergrid.times import parse_instant
 from hypergrid.tokens import token
@@ -145,6 +146,8 @@ class Deployment:
     stream: Assembling = field(default=Assembling(), compare=False)
     broker: Broker | None = field(default=None, compare=False)
     """Where messages come from."""
+    store: S3Store | None = field(default=None, compare=False)
+    """Where an archive that is made keeps its values; None: in its folder."""
 
     @cached_property
     def _own(self) -> Mapping[str, Variable]:
@@ -224,7 +227,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
     """Return the deployment that the content of a file describes; errors as in `load`."""
     top = CheckedTable(content, "", file=file)
     # Before all else: a table whose name is misspelt must not be told as a missing one.
-    for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream"):
+    for key in ("network", "variable", "feed", "station", "quality", "mqtt", "stream", "archive"):
         top.has(key)
     top.finish()
     network = CheckedTable(top.value("network", default={}), "network", file=file)
@@ -249,6 +252,7 @@ def from_mapping(content: Mapping[str, object], *, file: str = FILE_NAME, path: 
         path=path,
         stream=_assembling(CheckedTable(top.value("stream", default={}), "stream", file=file)),
         broker=_broker(top, path),
+        store=_store(CheckedTable(top.value("archive", default={}), "archive", file=file)),
     )
     network.finish()
     return deployment
@@ -261,6 +265,19 @@ def _assembling(table: CheckedTable) -> Assembling:
     )
     table.finish()
     return found
+
+
+def _store(table: CheckedTable) -> S3Store | None:
+    told = {key: table.text(key) for key in ("endpoint", "region") if table.has(key)}
+    conditional = table.value("conditional", default=True)
+    if not isinstance(conditional, bool):
+        table.refuse("conditional", f"needs true or false; got {conditional!r}")
+    place = table.text("store") if told or not conditional or table.has("store") else None
+    table.finish()
+    try:
+        return None if place is None else S3Store.at(place, conditional=conditional, **told)
+    except InvalidDeployment as error:
+        table.refuse("", f"cannot be used: {error}", cause=error)
 
 
 def _quality(top: CheckedTable, own: tuple[Variable, ...]) -> Quality:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
+from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound, StoreUnavailable
 from hypergrid.store import Archive, StoreError
 from hypergrid.store.lock import exclusive
 from hypergrid.times import SECOND_NS, format_instant
@@ -127,7 +127,7 @@ class _Progress:
             self.on_warning(f"{self.folder} can be written again")
 
     def _taken(self, stream: str, number: int, groups: list[GroupBatch]) -> OSError | StoreError | None:
-        """Commit a batch; return what of the disk kept it from that."""
+        """Commit a batch; return what of the disk, or of the store, kept it from that."""
         with self.busy:
             if self.leaving.is_set():
                 message = f"the stream is being stopped; batch {number} comes again"
@@ -139,7 +139,8 @@ class _Progress:
                     archive, stream, number, groups, deployment, spool=self.folder / SPOOL, now_ns=self.now_ns()
                 )
             except BaseException as error:
-                if isinstance(error, (OSError, StoreError)) and not isinstance(error, HyperGridError):
+                ours = isinstance(error, HyperGridError) and not isinstance(error, StoreUnavailable)
+                if isinstance(error, (OSError, StoreError)) and not ours:
                     return error
                 self.failure = error
                 raise
@@ -346,9 +347,13 @@ class _Run:
         path = self.how.deployment
         if path is None or (stamp := _stamp(path)) == self._seen:
             return False
-        self._seen = stamp
+        before, self._seen = self._seen, stamp
         try:
             self._check(load(path))
+        except StoreUnavailable:
+            # The file may well be right: it is looked at again.
+            self._seen = before
+            return False
         except HyperGridError as error:
             self.on_warning(f"the deployment changed and cannot be used; the one before it stays: {error}")
             return False

@@ -30,12 +30,19 @@ def _is_vacant(folder: Path) -> bool:
 
 
 def check_same(archive: Archive, deployment: Deployment) -> None:
-    """Raise `ArchiveConflict` unless the archive is of the deployment's network, with its slices."""
+    """Raise `ArchiveConflict` unless network, slices and place of an archive are those that a deployment describes."""
     if (archive.name, round(archive.slice_s * 1e9)) != (deployment.name, round(deployment.slice_s * 1e9)):
         message = (
             f"the archive {archive.path} is of network {archive.name!r} with slices of {archive.slice_s:g} s; "
             f"{deployment.path or f'without {FILE_NAME}, this run'} describes {deployment.name!r} with "
             f"{deployment.slice_s:g} s; use another archive or deployment file"
+        )
+        raise ArchiveConflict(message)
+    wanted = deployment.store
+    if wanted is not None and (archive.store is None or not wanted.holds(archive.store)):
+        message = (
+            f"the archive {archive.path} has its values in {archive.place.where}, for ever; {deployment.path} wants "
+            f"them below {wanted.url} at {wanted.endpoint or 'Amazon'}; leave [archive] away, or make another archive"
         )
         raise ArchiveConflict(message)
 
@@ -64,7 +71,9 @@ def held(folder: Path, deployment: Deployment, *, now_ns: int, on_wait: Callable
     Raises
     ------
     hypergrid.errors.ArchiveConflict
-        The archive is of another network, or has slices of another length.
+        The archive is of another network, has slices of another length, or has its values elsewhere.
+    hypergrid.errors.StoreUnavailable
+        The S3-compatible store that holds its values does not answer, or refuses.
     """
     while True:
         was_folder, parents = folder.is_dir(), [above for above in folder.resolve().parents if not above.exists()]
@@ -92,7 +101,8 @@ def _create(folder: Path, deployment: Deployment, now_ns: int) -> bool:
     names = dict.fromkeys(column.variable for feed in deployment.feeds for column in feed.columns)
     variables = [deployment.variable(name) for name in names]
     try:
-        Archive.create(folder, name=deployment.name, slice_s=deployment.slice_s, variables=variables, now_ns=now_ns)
+        Archive.create(folder, name=deployment.name, slice_s=deployment.slice_s, variables=variables, now_ns=now_ns,
+                       store=deployment.store)  # fmt: skip
     except ArchiveConflict:
         return False
     return True

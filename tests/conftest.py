@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.s3_server import S3Server
+
 # Figures need no display, and a busy machine is no failure.
 os.environ.setdefault("MPLBACKEND", "Agg")
 hypothesis.settings.register_profile("hypergrid", database=None, deadline=None)
@@ -54,3 +56,22 @@ def spark() -> "Iterator[SparkSession]":
 
     with spark_session(cores=2, app="hypergrid-tests") as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def _s3_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[S3Server]":
+    from tests.s3_server import S3Server  # noqa: PLC0415 - most runs of a few tests need no server
+
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def s3(_s3_server: "S3Server", monkeypatch: pytest.MonkeyPatch) -> "S3Server":
+    """Give the one S3 server of the run, with its credentials in the environment."""
+    for key, value in _s3_server.credentials.items():
+        monkeypatch.setenv(key, value)
+    return _s3_server

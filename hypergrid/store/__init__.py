@@ -10,11 +10,12 @@ from hypergrid.store.changes import Change, compared, told
 from hypergrid.store.checks import Defect
 from hypergrid.store.folder import MARKER
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
+from hypergrid.store.place import S3Store
 from hypergrid.store.records import Conservation, FileEntry, Reject, Snapshot
 from hypergrid.store.writer import Writer
 
 __all__ = [
     "CARE", "MARKER", "Archive", "Branch", "Care", "Change", "Conservation", "Defect", "FileEntry", "Fork",
-    "LayerChange", "LayerEntry", "Layers", "Maintained", "Reject", "Result", "Snapshot", "StoreError", "Writer",
-    "Written", "compared", "told",
+    "LayerChange", "LayerEntry", "Layers", "Maintained", "Reject", "Result", "S3Store", "Snapshot", "StoreError",
+    "Writer", "Written", "compared", "told",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
+from uuid import uuid4
 
 import icechunk
 import numpy as np
@@ -22,6 +23,7 @@ from hypergrid.store.checks import Defect, check_store, examine
 from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
+from hypergrid.store.place import S3Store, place_of
 from hypergrid.store.reading import bands, count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
 from hypergrid.store.root import Root
@@ -35,7 +37,6 @@ from hypergrid.units import Variable
 StoreError = icechunk.IcechunkError
 """What the library of the store raises where it cannot read or write, as on a full disk."""
 
-_STORE = "store"
 LOCK = "lock"
 """File of an archive that is held around every commit."""
 BRANCH = "main"
@@ -60,6 +61,10 @@ class Archive:
         Length of a slice [s].
     snapshot
         Id of the snapshot that is read.
+    store
+        The S3-compatible store that its values lie in; None: they lie in its folder.
+    place
+        Where that is, for those who open the repository.
     as_of_ns
         Only what had arrived by this instant is read [ns since 1970 UTC]; None: all (`as_of`).
     """
@@ -78,9 +83,11 @@ class Archive:
         self.name = identity.name
         self.slice_s = identity.slice_ns / 1e9
         self.snapshot = snapshot
+        self.store = identity.store
         self.as_of_ns = as_of_ns
         self._care = care
         self._identity = identity
+        self.place = place_of(path, identity.store)
         self._slices = Slices(identity.slice_ns)
         self._repository = repository
         self._groups: dict[str, VariableGroup] = {}
@@ -93,7 +100,14 @@ class Archive:
 
     @classmethod
     def create(
-        cls, path: str | os.PathLike[str], *, name: str, slice_s: float, variables: Iterable[Variable], now_ns: int
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str,
+        slice_s: float,
+        variables: Iterable[Variable],
+        now_ns: int,
+        store: S3Store | None = None,
     ) -> "Archive":
         """Make an archive with these variables and no readings; a process that dies meanwhile leaves nothing.
 
@@ -109,6 +123,9 @@ class Archive:
             The first variables; commits may add others.
         now_ns
             The present [ns since 1970 UTC].
+        store
+            Keep the values in this S3-compatible store, under a name of their own; None: in the folder. All else is in
+            the folder, which all who commit must share. Credentials are those of the environment.
 
         Raises
         ------
@@ -116,6 +133,8 @@ class Archive:
             An archive is there.
         NotAnArchive
             Something else is there; it stays as it is.
+        StoreUnavailable
+            The store does not answer, or refuses.
         ValueError
             The slice is too short.
         """
@@ -123,12 +142,13 @@ class Archive:
             least = f"at least {_SHORTEST_SLICE_S} s"
             message = f"an archive needs slices of {least}; got {slice_s!r}; give the sampling interval"
             raise ValueError(message)
-        identity = Identity(name, round(slice_s * 1e9))
+        identity = Identity(name, round(slice_s * 1e9), None if store is None else store.below(uuid4().hex[:12]))
         folder = Path(path).resolve()
         declared = list(variables)
+        place_of(folder, identity.store).reach()
 
         def build(building: Path) -> None:
-            session = icechunk.Repository.create(storage_of(building)).writable_session(BRANCH)
+            session = place_of(building, identity.store).create().writable_session(BRANCH)
             root = Root.create(zarr.create_group(session.store))
             writer = Writer(root.group, slices=Slices(identity.slice_ns), batch="")
             writer.variables(declared)
@@ -157,14 +177,18 @@ class Archive:
             The folder is missing, or no archive.
         NotFound
             It has no such snapshot.
+        StoreUnavailable
+            The store that holds its values does not answer, or refuses.
         """
         folder = Path(path).resolve()
         identity = read_identity(folder)
+        place = place_of(folder, identity.store)
         try:
-            repository = icechunk.Repository.open(storage_of(folder))
-            head = repository.lookup_branch(BRANCH)
+            repository = place.open()
+            with place.explained():
+                head = repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
-            message = f"{folder} is a damaged archive: {_STORE}/ cannot be opened; restore it from a copy"
+            message = f"{folder} is a damaged archive: {place.where} cannot be opened; restore it from a copy"
             raise NotAnArchive(message) from error
         archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
@@ -194,7 +218,8 @@ class Archive:
 
         Asking costs the reading of one small file.
         """
-        head = self._repository.lookup_branch(BRANCH)
+        with self.place.explained():
+            head = self._repository.lookup_branch(BRANCH)
         return self if head == self.snapshot else self.at(head)
 
     @cached_property
@@ -226,7 +251,7 @@ class Archive:
     def snapshots(self) -> Sequence[Snapshot]:
         """Snapshots, newest first: from the one that is read to the oldest that has not expired, then cited ones."""
         # Opened anew: this object may remember what another process let expire.
-        repository = icechunk.Repository.open(storage_of(self.path))
+        repository = self.place.open()
         infos = [info for info in _ancestry(repository, self.snapshot) if _snapshot(info) is not None]
         known = {info.id for info in infos}
         cited = [repository.lookup_snapshot(one) for one in self.cited if one not in known]
@@ -330,7 +355,7 @@ class Archive:
             yield
         except icechunk.IcechunkError as error:
             if self.snapshot in [one.id for one in self.snapshots]:
-                lacks = f"{_STORE}/ lacks what snapshot {self.snapshot} holds"
+                lacks = f"{self.place.where} lacks what snapshot {self.snapshot} holds"
                 message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check' names what is lost"
                 raise NotAnArchive(message) from error
             message = f"snapshot {self.snapshot} of {self.path} expired while it was read; read the newest, or cite it"
@@ -395,7 +420,7 @@ class Archive:
         now_ns
             The present [ns since 1970 UTC].
         """
-        with exclusive(self.path / LOCK):
+        with exclusive(self.path / LOCK), self.place.explained():
             session = self._repository.writable_session(BRANCH)
             writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch=batch)
             yield writer
@@ -404,11 +429,11 @@ class Archive:
                 writer.snapshot = session.commit(message, metadata=_metadata(now_ns, metadata))
                 # What was committed is committed: that care fails is told by `check`, and it is tried again later.
                 with suppress(OSError):
-                    if is_due(self.path, self.path / _STORE, self._care):
+                    if is_due(self.path, self.place, self._care):
                         try:
                             self._maintain(self._care)
                         except (icechunk.IcechunkError, OSError) as error:
-                            note_failure(self.path, self.path / _STORE, error)
+                            note_failure(self.path, self.place, error)
 
     def settle(self) -> None:
         """Return once all that was committed, and all else in its folder, is on the disk: no power cut undoes it.
@@ -449,12 +474,12 @@ class Archive:
 
         Committers do so by themselves, after some commits.
         """
-        with exclusive(self.path / LOCK):
+        with exclusive(self.path / LOCK), self.place.explained():
             return self._maintain(care or self._care)
 
     def _maintain(self, care: Care) -> Maintained:
         # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
-        return maintain(self.path, self.path / _STORE, BRANCH, now=datetime.now(UTC), care=care)
+        return maintain(self.path, self.place, BRANCH, now=datetime.now(UTC), care=care)
 
     def cite(self, *, on_wait: Callable[[], None] = lambda: None) -> None:
         """Let the snapshot that is read stay, with all that it holds, until it is released.
@@ -468,7 +493,8 @@ class Archive:
         """
         with exclusive(self.path / LOCK, on_wait=on_wait):
             try:
-                cite(icechunk.Repository.open(storage_of(self.path)), self.snapshot)
+                with self.place.explained():
+                    cite(self.place.open(), self.snapshot)
             except icechunk.IcechunkError as error:
                 message = f"snapshot {self.snapshot} expired, and can no longer be cited; cite a newer one"
                 raise NotFound(message) from error
@@ -481,7 +507,7 @@ class Archive:
         NotFound
             It was not cited.
         """
-        with exclusive(self.path / LOCK):
+        with exclusive(self.path / LOCK), self.place.explained():
             if not release(self._repository, snapshot):
                 unknown = NotFound.among("cited snapshot", snapshot, self.cited)
                 raise unknown
@@ -507,7 +533,7 @@ class Archive:
         yield from examine(self.path, self._root, self._slices, deep=deep, progress=progress)
         progress("store", 0.0)
         with exclusive(self.path / LOCK):
-            yield from check_store(self._repository, self.path / _STORE, grace_s=grace_s)
+            yield from check_store(self._repository, self.place.where, grace_s=grace_s)
         progress("store", 1.0)
 
     def discard(self) -> bool:
@@ -551,11 +577,6 @@ class Archive:
         else:
             found = counts_by(group, self._slices, self.as_of_ns)
         return {"series": len(group.series), "values": found["readings"] - found["missing"], **found}
-
-
-def storage_of(folder: Path) -> icechunk.Storage:
-    """Return where the repository of an archive lies."""
-    return icechunk.local_filesystem_storage(str(folder / _STORE))
 
 
 def _ancestry(repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:

@@ -18,7 +18,7 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
-from hypergrid.store.archive import BRANCH, LOCK, Archive, storage_of
+from hypergrid.store.archive import BRANCH, LOCK, Archive
 from hypergrid.store.attributes import Json
 from hypergrid.store.cells import CHUNK_SLICES, RUN_CHUNKS, Slices, consecutive
 from hypergrid.store.changes import told
@@ -92,7 +92,7 @@ class Branch:
 
     def __init__(self, archive: Archive, name: str) -> None:
         self.name = name
-        self._repository = icechunk.Repository.open(storage_of(archive.path))
+        self._repository = archive.place.open()
         self._lock = archive.path / LOCK
         self._slices = Slices(round(archive.slice_s * 1e9))
         self._session: icechunk.Session | None = None
@@ -108,7 +108,7 @@ class Branch:
     def begin(cls, archive: Archive, name: str) -> "Branch":
         """Return the branch of a name, which begins at the newest snapshot where there is none yet."""
         with exclusive(archive.path / LOCK):
-            repository = icechunk.Repository.open(storage_of(archive.path))
+            repository = archive.place.open()
             if name not in repository.list_branches():
                 repository.create_branch(name, repository.lookup_branch(BRANCH))
         return cls(archive, name)
@@ -116,7 +116,7 @@ class Branch:
     @staticmethod
     def names(archive: Archive) -> tuple[str, ...]:
         """Return the names of all branches beside main."""
-        repository = icechunk.Repository.open(storage_of(archive.path))
+        repository = archive.place.open()
         return tuple(sorted(repository.list_branches() - {BRANCH}))
 
     @staticmethod
@@ -129,7 +129,7 @@ class Branch:
             There is none of this name.
         """
         with exclusive(archive.path / LOCK):
-            repository = icechunk.Repository.open(storage_of(archive.path))
+            repository = archive.place.open()
             if name not in repository.list_branches() - {BRANCH}:
                 unknown = NotFound.among("branch", name, repository.list_branches() - {BRANCH})
                 raise unknown

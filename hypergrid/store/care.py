@@ -10,22 +10,20 @@ it was replaced. A process that dies meanwhile leaves litter, which the next mai
 """
 
 import json
-import os
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import icechunk
 
+from hypergrid.store.place import Place
+
 MARKER: Final = "maintained.json"
 """File of an archive that tells how many snapshots the last maintenance left, and why it failed where it did."""
 _CITED: Final = "cited."
-_STAGED: Final = "#"
-"""What is in the name of a file that the file system's driver is writing, or died while it was."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +57,19 @@ class Maintained:
     """Branches that are at work, while which no snapshot expires."""
 
 
-def is_due(folder: Path, store: Path, care: Care) -> bool:
+def is_due(folder: Path, place: Place, care: Care) -> bool:
     """Return whether `care.every` snapshots were added since the last maintenance, whether or not it failed."""
     try:
         left = int(_told(folder)["snapshots_left"])
     except (ValueError, KeyError, TypeError):
         left = 0
-    return _count(store) - left >= care.every
+    return place.count_snapshots() - left >= care.every
 
 
-def note_failure(folder: Path, store: Path, error: Exception) -> None:
+def note_failure(folder: Path, place: Place, error: Exception) -> None:
     """Note that a maintenance failed: the next is due after as many commits as if it had not."""
     what = " ".join(str(error).split())[:200] or type(error).__name__
-    _tell(folder, {"snapshots_left": _count(store), "failed": what})
+    _tell(folder, {"snapshots_left": place.count_snapshots(), "failed": what})
 
 
 def failure(folder: Path) -> str:
@@ -93,18 +91,13 @@ def _tell(folder: Path, told: dict[str, Any]) -> None:
     scratch.replace(folder / MARKER)
 
 
-def _count(store: Path) -> int:
-    with os.scandir(store / "snapshots") as entries:
-        return sum(1 for _ in entries)
-
-
-def maintain(folder: Path, store: Path, branch: str, *, now: datetime, care: Care) -> Maintained:
+def maintain(folder: Path, place: Place, branch: str, *, now: datetime, care: Care) -> Maintained:
     """Let snapshots expire, and remove what none uses; called under the lock.
 
     Parameters
     ----------
-    folder, store
-        Folder of the archive, and that of its Icechunk repository.
+    folder, place
+        Folder of the archive, and where its Icechunk repository lies.
     branch
         The branch that commits go to. While there are others no snapshot expires.
     now
@@ -112,7 +105,7 @@ def maintain(folder: Path, store: Path, branch: str, *, now: datetime, care: Car
     """
     begun = time.monotonic()
     # Opened anew: what another process let expire is in the memory of an older one.
-    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(store)))
+    repository = place.open()
     written = [info.written_at for info in repository.ancestry(branch=branch)]
     cutoff = _cutoff(written, now, care)
     others = tuple(sorted(repository.list_branches() - {branch}))
@@ -122,13 +115,9 @@ def maintain(folder: Path, store: Path, branch: str, *, now: datetime, care: Car
     removed = repository.garbage_collect(now - timedelta(seconds=care.keep_s) if others else before)
     objects = removed.chunks_deleted + removed.manifests_deleted + removed.snapshots_deleted
     objects += removed.attributes_deleted + removed.transaction_logs_deleted
-    litter = list(_half_written(store, before))
-    size = sum(path.stat().st_size for path in litter)
-    for path in litter:
-        path.unlink(missing_ok=True)
-    done = Maintained(
-        expired, objects + len(litter), removed.bytes_deleted + size, _count(store), time.monotonic() - begun, others
-    )  # fmt: skip
+    litter, size = place.sweep(before)
+    left, seconds = place.count_snapshots(), time.monotonic() - begun
+    done = Maintained(expired, objects + litter, removed.bytes_deleted + size, left, seconds, others)
     _tell(folder, asdict(done))
     return done
 
@@ -143,12 +132,6 @@ def _cutoff(written: list[datetime], now: datetime, care: Care) -> datetime:
     if oldest >= care.most:
         oldest = min(oldest, max(care.most - 1, newest_at(now - timedelta(seconds=min(care.keep_s, care.least_s)))))
     return written[oldest]
-
-
-def _half_written(store: Path, before: datetime) -> Iterator[Path]:
-    for path in store.rglob(f"*{_STAGED}*"):
-        if path.is_file() and datetime.fromtimestamp(path.stat().st_mtime, UTC) < before:
-            yield path
 
 
 def cite(repository: icechunk.Repository, snapshot: str) -> None:

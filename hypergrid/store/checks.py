@@ -353,18 +353,18 @@ def check_left(folder: Path) -> Iterator[Defect]:
         yield Defect("orphan", str(place.relative_to(folder)), what, "the next ingest removes it; or remove it")
 
 
-def check_store(repository: icechunk.Repository, store: Path, *, grace_s: float) -> Iterator[Defect]:
+def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) -> Iterator[Defect]:
     """Find objects that no snapshot uses; called under the lock, so that none of a commit that is at work is met."""
     before = datetime.now(UTC) - timedelta(seconds=grace_s)
     try:
         litter = repository.garbage_collect(before, dry_run=True)
     except Exception as error:  # whatever a damaged store raises
-        yield Defect("unreadable", store.name, f"its snapshots cannot be read: {_short(error)}", _RESTORE)
+        yield Defect("unreadable", where, f"its snapshots cannot be read: {_short(error)}", _RESTORE)
         return
     objects = litter.chunks_deleted + litter.manifests_deleted + litter.snapshots_deleted
     if objects:
         what = f"{objects:,} objects ({litter.bytes_deleted:,} bytes) belong to no snapshot"
-        yield Defect("orphan", store.name, what, "'hypergrid maintain' removes them")
+        yield Defect("orphan", where, what, "'hypergrid maintain' removes them")
 
 
 def _short(error: Exception) -> str:

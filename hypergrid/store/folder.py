@@ -6,12 +6,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hypergrid.errors import ArchiveConflict, NotAnArchive
+from hypergrid.errors import ArchiveConflict, InvalidDeployment, NotAnArchive, StoreUnavailable
 from hypergrid.store.lock import exclusive
+from hypergrid.store.place import S3Store, place_of
 
 MARKER: Final = "hypergrid.json"
 """File that makes a folder an archive."""
@@ -28,6 +30,8 @@ class Identity:
     """Name of the network."""
     slice_ns: int
     """Length of a slice [ns]."""
+    store: S3Store | None = None
+    """Where the values lie; None: in the folder."""
     format: str = FORMAT
     version: int = VERSION
 
@@ -70,14 +74,27 @@ def _checked(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever t
     if not isinstance(name, str) or not isinstance(slice_ns, int) or slice_ns <= 0:
         message = f"{path} is no archive: {MARKER} lacks the name or the slice length; restore the file from a copy"
         raise NotAnArchive(message)
-    return Identity(name, slice_ns)
+    return Identity(name, slice_ns, _store(path, content.get("store")))
+
+
+def _store(path: Path, told: Any) -> S3Store | None:  # noqa: ANN401 - whatever the file held
+    try:
+        store = None if told is None else S3Store(**told)
+    except (TypeError, AttributeError, InvalidDeployment) as error:
+        message = f"{path} cannot be opened: 'store' in {MARKER} cannot be used: {error}; restore the file from a copy"
+        raise NotAnArchive(message) from error
+    if store is not None and not store.prefix:
+        message = f"{path} cannot be opened: 'store' in {MARKER} lacks the prefix; restore the file from a copy"
+        raise NotAnArchive(message)
+    return store
 
 
 def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], None]) -> None:
     """Make `path` an archive, with what `build` puts into the folder that it is given.
 
     The folder is built hidden beside `path` and renamed, so a process that dies leaves nothing at `path`; the next
-    creation removes what it left. Two creations wait for each other on the parent's lock.
+    creation removes what it left, in an S3-compatible store too. Two creations wait for each other on the parent's
+    lock.
 
     Raises
     ------
@@ -90,17 +107,32 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
     with exclusive(path.parent):
         for leftover in path.parent.iterdir():
             if leftover.name.startswith(_hidden(path)):
-                shutil.rmtree(leftover)
+                _take_away(leftover)
         _refuse_occupied(path)
         building = Path(tempfile.mkdtemp(prefix=_hidden(path), dir=path.parent))
         try:
             building.chmod(0o755)
+            # First of all, for it tells the next creation what there is to remove elsewhere.
+            (building / MARKER).write_text(json.dumps(_told(identity), indent=1) + "\n", encoding="utf-8")
             build(building)
-            (building / MARKER).write_text(json.dumps(asdict(identity), indent=1) + "\n", encoding="utf-8")
             os.rename(building, path)
         except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
+            _take_away(building)
             raise
+
+
+def _told(identity: Identity) -> dict[str, Any]:
+    return {key: value for key, value in asdict(identity).items() if value is not None}
+
+
+def _take_away(hidden: Path) -> None:
+    """Remove a hidden folder and its values; where their store does not answer, both stay for the next creation."""
+    with suppress(NotAnArchive):
+        try:
+            place_of(hidden, read_identity(hidden).store).remove()
+        except StoreUnavailable:
+            return
+    shutil.rmtree(hidden, ignore_errors=True)
 
 
 def remove_folder(path: Path) -> None:
@@ -109,7 +141,7 @@ def remove_folder(path: Path) -> None:
         leaving = Path(tempfile.mkdtemp(prefix=_hidden(path), dir=path.parent))
         os.rename(path, leaving)
         # Somebody may be writing into it yet; what stays is hidden, and goes with the next creation.
-        shutil.rmtree(leaving, ignore_errors=True)
+        _take_away(leaving)
 
 
 def synchronise(path: Path) -> None:

@@ -23,6 +23,7 @@ from hypergrid.errors import (
     InvalidUnit,
     NotFound,
     SingularSystem,
+    StoreUnavailable,
     TooLarge,
 )
 from queries.scheduling.jobs import NotReady, QueueFull, ResultGone
@@ -62,6 +63,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (TooLarge, 413, 413, "The query needs more memory than is allowed"),
     (SingularSystem, 422, 422, "The stations cannot be told apart"),
     (Cancelled, 409, 409, "The query was stopped"),
+    (StoreUnavailable, 503, 503, "The archive cannot be reached"),
 )
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypergrid.errors import NotAnArchive
 from hypergrid.store import Archive
 from ingest.job import Engine, ingest
+from tests.s3_server import S3Server, table
 
 Tell = Callable[[Path], dict[str, list[tuple[object, ...]]]]
 
@@ -83,6 +84,19 @@ def test_ten_random_moments(larger: Path, tmp_path: Path, now_ns: int, tell: Tel
 
 def test_on_spark(larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
     prove(larger, tmp_path, now_ns, tell, engine="spark", moments=[0.5, 0.75], least=1)
+
+
+def test_in_an_s3_store(larger: Path, tmp_path: Path, now_ns: int, tell: Tell, s3: S3Server) -> None:
+    place = s3.place()
+    with (larger / "deployment.toml").open("a") as deployment:
+        deployment.write(table(place))
+    prove(larger, tmp_path, now_ns, tell, engine="inprocess", moments=[0.3, 0.5, 0.7, 0.9], least=2)
+    # Each archive has its objects, and what was killed before it had any left none.
+    stores = [Archive.open(marker.parent).store for marker in tmp_path.glob("*/hypergrid.json")]
+    assert len(stores) == 5
+    assert {path.relative_to(s3.folder).parts[3] for path in s3.objects(place)} == {
+        one.prefix.split("/")[1] for one in stores if one
+    }
 
 
 @pytest.mark.soak
