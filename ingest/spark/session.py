@@ -130,6 +130,8 @@ def session(
         except BaseException:
             abandon(scratch)
             raise
+        # Where the JVM dies, its connection ends within a word; that it died is told elsewhere, in a sentence.
+        running.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         if interrupted():
             stop(running)
         return running

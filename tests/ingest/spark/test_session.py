@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 
@@ -29,6 +30,17 @@ def test_the_workers_are_this_python(spark: SparkSession) -> None:
 
 def test_the_environment_is_as_it_was(spark: SparkSession) -> None:
     assert not {"PYSPARK_DRIVER_PYTHON", "SPARK_LAUNCHER_OPTS"} & os.environ.keys()
+
+
+def test_a_connection_that_breaks_off_prints_no_traceback(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As socketserver calls it where a handler raised, which prints a traceback otherwise.
+    try:
+        raise EOFError
+    except EOFError:
+        spark.sparkContext._accumulatorServer.handle_error(None, ("127.0.0.1", 1))  # type: ignore[arg-type]
+    assert "".join(capsys.readouterr()) == ""
 
 
 def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
