@@ -1,0 +1,42 @@
+"""How often algorithm 4 as printed falls short of the optimum, and that Horn's rule never does."""
+
+from typing import Any
+
+import numpy as np
+
+from queries.scheduling.cutting import horn, printed
+from tests.bench.kriging_figures import Tell
+from tests.bench.scheduling_cases import Sizes
+from tests.queries.scheduling.trees import best_by_programme, earned_by, random_tree
+
+MOST_JOBS = 9
+ROUNDING = 1e-7
+
+
+def measure(sizes: Sizes, tell: Tell) -> dict[str, Any]:
+    """Return how many schedules of random trees earn less than the linear programme with precedence."""
+    short: dict[str, list[float]] = {"horn": [], "printed": []}
+    for seed in range(sizes.trees):
+        if not seed % 100:
+            tell("linear programme", seed / sizes.trees)
+        rng = np.random.default_rng(seed)
+        parents, costs, profits = random_tree(rng, most=MOST_JOBS)
+        time_s = float(rng.uniform(0, sum(costs)))
+        best = best_by_programme(parents, costs, profits, time_s)
+        for name, rule in (("horn", horn), ("printed", printed)):
+            missing = best - earned_by(rule(parents, costs, profits)[0], costs, profits, time_s)
+            if missing > ROUNDING * max(best, 1.0):
+                short[name].append(missing / best)
+    tell("linear programme", 1.0)
+    rows = [
+        {
+            "rule": name,
+            "trees": sizes.trees,
+            "falls short": len(missing),
+            "share": len(missing) / sizes.trees,
+            "mean loss where short": float(np.mean(missing)) if missing else 0.0,
+            "greatest loss": max(missing, default=0.0),
+        }
+        for name, missing in short.items()
+    ]
+    return {"rows": rows, "jobs": MOST_JOBS}
