@@ -63,7 +63,7 @@ def test_a_shape_holds_where_its_interval_lies_above_the_bound() -> None:
     assert (low, high) == pytest.approx((0.03 - 4.3027 * 0.01 / 3**0.5, 0.03 + 4.3027 * 0.01 / 3**0.5), abs=1e-6)
     assert scheduling_shapes.record("claim", differences)["holds"]
     assert not scheduling_shapes.record("claim", differences, above=0.01)["holds"]
-    assert scheduling_shapes.record("claim", -differences)["reason"].startswith("the mean difference is -0.0300")
+    assert scheduling_shapes.record("claim", -differences)["reason"].startswith("mean difference -0.0300, needed")
 
 
 def test_all_strategies_meet_the_same_streams_and_weights_have_their_variance() -> None:
