@@ -47,7 +47,8 @@ def record(shape: str, differences: NDArray[np.float64], *, above: float = 0.0) 
     holds = bool(low > above)
     reason = next((text for pattern, text in REASONS.items() if fnmatchcase(shape, pattern)), "")
     found = f"mean difference {np.mean(differences):+.4f}, needed: its whole interval above {above:g}"
-    told = "" if holds else f"{found}; {reason}" if reason else found
+    chance = "the seeds differ too much to tell" if high > above else "it is the other way round"
+    told = "" if holds else f"{found}; {reason or chance}"
     return {"shape": shape, "holds": holds, "interval": [round(low, 5), round(high, 5)], "reason": told}
 
 
