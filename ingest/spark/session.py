@@ -9,6 +9,7 @@ under the same paths.
 import atexit
 import contextlib
 import importlib.util
+import logging
 import os
 import shutil
 import signal
@@ -130,11 +131,17 @@ def session(
         except BaseException:
             abandon(scratch)
             raise
-        # Where the JVM dies, its connection ends within a word; that it died is told elsewhere, in a sentence.
+        # Where the JVM dies, both print tracebacks; that it died is told elsewhere, in a sentence.
+        logging.getLogger().addFilter(_is_not_of_the_gateway)
         running.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         if interrupted():
             stop(running)
         return running
+
+
+def _is_not_of_the_gateway(record: logging.LogRecord) -> bool:
+    """Tell whether a record of the root's log is not one that py4j wrote there."""
+    return record.module not in ("java_gateway", "clientserver")
 
 
 def _check_answers(master: str) -> None:

@@ -1,5 +1,6 @@
 """The local session: quiet, at UTC, on this machine, its workers of this Python."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -35,11 +36,14 @@ def test_the_environment_is_as_it_was(spark: SparkSession) -> None:
 def test_a_connection_that_breaks_off_prints_no_traceback(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # As socketserver calls it where a handler raised, which prints a traceback otherwise.
+    # As socketserver calls it where a handler raised, and as py4j logs; both print tracebacks otherwise.
     try:
         raise EOFError
     except EOFError:
         spark.sparkContext._accumulatorServer.handle_error(None, ("127.0.0.1", 1))  # type: ignore[arg-type]
+    gateway = logging.LogRecord("root", logging.ERROR, "/x/py4j/java_gateway.py", 1, "sending", None, None)
+    ours = logging.LogRecord("root", logging.ERROR, "/x/ours.py", 1, "ours", None, None)
+    assert (logging.getLogger().filter(gateway), bool(logging.getLogger().filter(ours))) == (False, True)
     assert "".join(capsys.readouterr()) == ""
 
 
