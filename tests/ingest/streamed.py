@@ -98,15 +98,19 @@ class Streaming:
                 return True
         return False
 
-    def kill_spark(self) -> None:
-        """Kill the process of Spark."""
-        pid, _ = (self.archive / "stream" / "jvm").read_text().split()
-        os.kill(int(pid), signal.SIGKILL)
+    def kill_spark(self) -> bool:
+        """Kill the process of Spark; return whether there was one."""
+        try:
+            pid, _ = (self.archive / "stream" / "jvm").read_text().split()
+            os.kill(int(pid), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return True
 
-    def kill(self) -> None:
-        """Kill it, but not its children."""
+    def kill(self) -> bool:
+        """Kill it, but not its children; return whether it was at work."""
         self.process.kill()
-        self.process.wait()
+        return self.process.wait() == -signal.SIGKILL
 
     def end(self) -> int:
         """Wait for its end; return its status."""
