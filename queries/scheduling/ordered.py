@@ -1,0 +1,310 @@
+"""Strategies that keep what waits in an order: greedy, deadline- and profit-dominant, earliest deadline, FIFO."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from queries.scheduling.cutting import Rule
+from queries.scheduling.job_tree import JobTree
+from queries.scheduling.strategy import NEVER_S, StrategyStatistics, Work
+
+ROUNDING_S = 1e-9
+"""Laxity that counts as none [s]."""
+SPARE = 256
+"""Entries of pieces that do not wait any more may be so many, and as many as those that wait, before they are swept."""
+
+Key = tuple[float, float]
+
+
+def by_profit(work: Work) -> Key:
+    """Densest first; of equal ones the one with least laxity (algorithms 1, 2 and 8)."""
+    return -work.density, work.start_s
+
+
+def by_laxity(work: Work) -> Key:
+    """Least laxity first; of equal ones the densest (algorithm 6)."""
+    return work.start_s, -work.density
+
+
+def by_deadline(work: Work) -> Key:
+    """Earliest deadline first; of equal ones the densest."""
+    return work.due_s, -work.density
+
+
+def by_arrival(work: Work) -> Key:
+    """First come, first served; the jobs of a tree in its order."""
+    return work.tree.arrived_s, work.number
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which piece runs first, and what may pass it."""
+
+    key: Callable[[Work], Key]
+    """Least first; while a piece waits its key stays, for laxities all shrink alike."""
+    preempts: bool = True
+    """Whether a piece that runs is handed back when one with a lesser key comes."""
+    last_ditch: float | None = None
+    """u of algorithm 7: a piece that is about to be late runs at once if its density is above u times that of the one
+    that runs, else it is postponed; above 1 where laxity comes first, below 1 where profit does. None: nothing happens
+    then."""
+
+
+class Ordered:
+    """Runs the first by an order, in O(log n) for n waiting pieces; algorithms 1, 2 and 6 to 8 by its parts.
+
+    What algorithm 7 discards is postponed here: it runs when nothing else can, densest first, and is dropped only when
+    nothing of its tree can earn any more. Aurora's handlers run for each job that becomes ready, OptProfit's for each
+    new input alone (4.6.2.1).
+
+    Parameters
+    ----------
+    name
+        What it is called.
+    rule
+        How trees are cut into pieces.
+    order
+        Which of them runs first.
+    """
+
+    def __init__(self, name: str, rule: Rule, order: Order) -> None:
+        self.name = name
+        self._rule: Rule = rule
+        self._order = order
+        self._ready: list[tuple[float, float, int, Work]] = []
+        self._due: list[tuple[float, int, Work]] = []
+        self._postponed: list[tuple[float, int, Work]] = []
+        self._left: dict[JobTree, int] = {}
+        """Pieces of each open tree that are not complete."""
+        self._stamp = 0
+        self._sweep_at = SPARE
+        self._waiting = self._timely = 0
+        self._starts_s = 0.0
+        """Sum of the latest starts of the timely ones."""
+        self._pushed = self._chosen = self._preempted = self._rescued = self._refused = self._late = 0
+        self._withdrawn = self.interrupts = self.steps = 0
+
+    def push(self, tree: JobTree, now_s: float) -> None:
+        """Take the jobs of a new batch."""
+        if len(self._ready) + len(self._postponed) > self._sweep_at:
+            self._sweep(now_s)
+        cut = tree.shape.cut(self._rule)
+        self._pushed += 1
+        self.interrupts += 1
+        self.steps += cut.steps
+        self._left[tree] = len(cut.pieces)
+        for number in cut.first:
+            self._enter(Work(tree, cut, number), now_s)
+
+    def next(self, now_s: float) -> Work | None:
+        """Return the piece to run now; None where nothing can run."""
+        due = self._due_now(now_s)
+        found = self._first(now_s)
+        if found is not None:
+            self._leave(found)
+        if due:
+            found = self._last_ditch(found, due, now_s)
+        if found is None:
+            found = self._from_postponed(now_s)
+        self._chosen += found is not None
+        return found
+
+    def challenge(self, running: Work, now_s: float) -> Work | None:
+        """Return what shall run instead of a running piece, which waits again; None where it goes on."""
+        held: Work | None = running
+        if self._order.preempts:
+            first = self._first(now_s)
+            if first is not None and self._ready[0][0] < self._order.key(running)[0]:
+                self._leave(first)
+                self._enter(running, now_s)
+                held = first
+        due = self._due_now(now_s)
+        if due:
+            held = self._last_ditch(held, due, now_s)
+        if held is running:
+            return None
+        self._preempted += 1
+        self._chosen += 1
+        return held
+
+    def done(self, work: Work, now_s: float) -> None:
+        """Learn that a piece is complete: what waited for it can run."""
+        left = self._left.get(work.tree)
+        if left is None:
+            return
+        if left == 1:
+            del self._left[work.tree]
+            return
+        self._left[work.tree] = left - 1
+        following = work.cut.following[work.number]
+        self.interrupts += self._rule == "jobs" and bool(following)
+        for number in following:
+            self._enter(Work(work.tree, work.cut, number), now_s)
+
+    def put_back(self, work: Work, now_s: float) -> None:
+        """Take back a piece that was chosen and is not complete."""
+        if work.tree in self._left:
+            self._enter(work, now_s)
+
+    def withdraw(self, tree: JobTree) -> int:
+        """Forget the jobs of a tree that have not begun; return how many pieces waited. O(n)."""
+        if self._left.pop(tree, None) is None:
+            return 0
+        waiting = [entry[-1] for entry in self._ready] + [entry[-1] for entry in self._postponed]
+        withdrawn = {work for work in waiting if work.tree is tree and work.stamp}
+        for work in withdrawn:
+            self._leave(work)
+        self._due = [entry for entry in self._due if entry[-1].stamp == entry[-2]]
+        heapify(self._due)
+        self._tidy()
+        self._withdrawn += len(withdrawn)
+        return len(withdrawn)
+
+    def alarm_s(self) -> float:
+        """Return when the next waiting piece is late if it does not run [s]; infinite where that changes nothing."""
+        if self._order.last_ditch is None:
+            return NEVER_S
+        while self._due and self._due[0][-1].stamp != self._due[0][-2]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else NEVER_S
+
+    def laxity_s(self, now_s: float) -> float:
+        """Return the mean laxity of what waits and can be in time [s]; infinite where nothing does."""
+        if self._order.last_ditch is None:
+            self._due_now(now_s)
+        return self._starts_s / self._timely - now_s if self._timely else NEVER_S
+
+    def statistics(self, now_s: float) -> StrategyStatistics:
+        """Return what it holds and did."""
+        return StrategyStatistics(
+            name=self.name,
+            waiting=self._waiting,
+            postponed=sum(entry[-1].stamp == entry[-2] for entry in self._postponed),
+            laxity_s=self.laxity_s(now_s),
+            pushed=self._pushed,
+            chosen=self._chosen,
+            preempted=self._preempted,
+            rescued=self._rescued,
+            refused=self._refused,
+            late=self._late,
+            withdrawn=self._withdrawn,
+            interrupts=self.interrupts,
+            steps=self.steps,
+        )
+
+    def _enter(self, work: Work, now_s: float) -> None:
+        """Let a piece wait: for its turn, or where it has no laxity left for a time when nothing else is there."""
+        start_s = work.start_s
+        timely = start_s > now_s + ROUNDING_S
+        if not timely and self._order.last_ditch is not None:
+            self._postpone(work)
+            return
+        self._stamp += 1
+        work.stamp = self._stamp
+        self._waiting += 1
+        heappush(self._ready, (*self._order.key(work), self._stamp, work))
+        self.steps += len(self._ready).bit_length()
+        if timely:
+            heappush(self._due, (start_s, self._stamp, work))
+            self.steps += len(self._due).bit_length()
+            work.timely = True
+            self._timely += 1
+            self._starts_s += start_s
+
+    def _postpone(self, work: Work) -> None:
+        self._stamp += 1
+        work.stamp = self._stamp
+        self._waiting += 1
+        heappush(self._postponed, (-work.density, self._stamp, work))
+        self.steps += len(self._postponed).bit_length()
+
+    def _leave(self, work: Work) -> None:
+        """Let a piece wait no longer; what is in the heaps of it is passed over later."""
+        work.stamp = 0
+        self._waiting -= 1
+        self._untimely(work)
+
+    def _untimely(self, work: Work) -> None:
+        if work.timely:
+            work.timely = False
+            self._timely -= 1
+            # A sum of nothing is nothing, so that roundings do not add up over months.
+            self._starts_s = self._starts_s - work.start_s if self._timely else 0.0
+
+    def _first(self, now_s: float) -> Work | None:
+        """Return the first that waits for its turn, which stays at the top of the heap."""
+        ready = self._ready
+        while ready:
+            _, _, stamp, work = ready[0]
+            if work.stamp == stamp:
+                if work.tree.ends_s >= now_s:
+                    return work
+                self._drop(work)
+            heappop(ready)
+            self.steps += len(ready).bit_length()
+        return None
+
+    def _from_postponed(self, now_s: float) -> Work | None:
+        """Take the densest of those that are too late to be in time as a whole."""
+        while self._postponed:
+            _, stamp, work = heappop(self._postponed)
+            self.steps += len(self._postponed).bit_length()
+            if work.stamp != stamp:
+                continue
+            if work.tree.ends_s >= now_s:
+                self._leave(work)
+                return work
+            self._drop(work)
+        return None
+
+    def _drop(self, work: Work) -> None:
+        """Give up a piece that cannot earn any more, and with it all that waits for it."""
+        self._leave(work)
+        self._left.pop(work.tree, None)
+        self._late += 1
+
+    def _due_now(self, now_s: float) -> list[Work]:
+        """Return the pieces that have no laxity left: they leave where a last ditch is dug, else they only age."""
+        found: list[Work] = []
+        while self._due and (self._due[0][0] <= now_s + ROUNDING_S or self._due[0][-1].stamp != self._due[0][-2]):
+            _, stamp, work = heappop(self._due)
+            if work.stamp != stamp:
+                continue
+            if self._order.last_ditch is None:
+                self._untimely(work)
+            elif work.tree.ends_s < now_s:
+                self._drop(work)
+            else:
+                self._leave(work)
+                found.append(work)
+        return found
+
+    def _last_ditch(self, held: Work | None, due: list[Work], now_s: float) -> Work | None:
+        """Return what runs after the handler of algorithm 7 ran for each piece that is about to be late."""
+        u = self._order.last_ditch or 0.0
+        for work in due:
+            self.interrupts += 1
+            if held is None or work.density > u * held.density:
+                if held is not None:
+                    self._enter(held, now_s)
+                held = work
+                self._rescued += 1
+            else:
+                self._postpone(work)
+                self._refused += 1
+        return held
+
+    def _sweep(self, now_s: float) -> None:
+        """Drop what is late, and entries of what waits no longer, so that a long life needs bounded memory."""
+        for work in [entry[-1] for entry in self._ready] + [entry[-1] for entry in self._postponed]:
+            if work.stamp and work.tree.ends_s < now_s:
+                self._drop(work)
+        self._tidy()
+        self._sweep_at = SPARE + 2 * (len(self._ready) + len(self._postponed))
+
+    def _tidy(self) -> None:
+        """Drop the entries of what waits no longer."""
+        self._ready = [entry for entry in self._ready if entry[-1].stamp == entry[-2]]
+        self._postponed = [entry for entry in self._postponed if entry[-1].stamp == entry[-2]]
+        heapify(self._ready)
+        heapify(self._postponed)

@@ -1,0 +1,55 @@
+"""Every strategy by name: what the command line, the simulation and the runner of standing queries choose from."""
+
+from collections.abc import Callable, Mapping
+
+from hypergrid.errors import NotFound
+from queries.scheduling.ordered import Order, Ordered, by_arrival, by_deadline, by_laxity, by_profit
+from queries.scheduling.round_robin import RoundRobin
+from queries.scheduling.strategy import Strategy
+
+DD_U = 1.3
+"""u of algorithm 7 where laxity comes first (thesis 4.9.2.1)."""
+PD_U = 0.65
+"""u of algorithm 7 where profit comes first (thesis 4.9.2.1)."""
+
+GREEDY = Order(by_profit)
+"""Algorithms 1 and 2."""
+
+
+def deadline_dominant(u: float = DD_U) -> Order:
+    """Return the order of algorithm 6: least laxity first, a last ditch for what is much denser."""
+    return Order(by_laxity, last_ditch=u)
+
+
+def profit_dominant(u: float = PD_U) -> Order:
+    """Return the order of algorithm 8: densest first, a last ditch for what is not much less dense."""
+    return Order(by_profit, last_ditch=u)
+
+
+STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
+    "round-robin": RoundRobin,
+    "fifo": lambda: Ordered("fifo", "jobs", Order(by_arrival, preempts=False)),
+    "earliest-deadline": lambda: Ordered("earliest-deadline", "jobs", Order(by_deadline)),
+    "least-laxity": lambda: Ordered("least-laxity", "jobs", Order(by_laxity)),
+    "basic": lambda: Ordered("basic", "jobs", GREEDY),
+    "opt-profit": lambda: Ordered("opt-profit", "fragments", GREEDY),
+    "opt-profit-printed": lambda: Ordered("opt-profit-printed", "printed", GREEDY),
+    "basic+dd": lambda: Ordered("basic+dd", "jobs", deadline_dominant()),
+    "opt-profit+dd": lambda: Ordered("opt-profit+dd", "fragments", deadline_dominant()),
+    "basic+pd": lambda: Ordered("basic+pd", "jobs", profit_dominant()),
+    "opt-profit+pd": lambda: Ordered("opt-profit+pd", "fragments", profit_dominant()),
+}
+"""What makes a strategy with nothing waiting."""
+
+
+def make_strategy(name: str) -> Strategy:
+    """Return a strategy by its name.
+
+    Raises
+    ------
+    NotFound
+        There is no such strategy; the message names those that are.
+    """
+    if name not in STRATEGIES:
+        raise NotFound.among(kind="strategy", given=name, existing=STRATEGIES)
+    return STRATEGIES[name]()
