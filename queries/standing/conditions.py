@@ -71,7 +71,7 @@ class Threshold:
         return rows.value
 
     def judge(self, measure: Floats, _rows: Rows, raised: Marks) -> Marks:
-        """Return where an alert stands after each time cell, shape (times, places); `raised`: before, shape (places,)."""
+        """Return where an alert stands after each time cell, shape (times, places); `raised`: before, (places,)."""
         return hysteresis(measure, raised, above=self.above, below=self.below, clear=self.clear)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,8 +101,8 @@ class Rate:
 
     @property
     def memory_ns(self) -> int:
-        """How far back a judgement looks [ns]; one time cell is looked back at in any case."""
-        return self.over_ns or 0
+        """How far back a judgement looks [ns]; at the time cell before at least."""
+        return self.over_ns or 1
 
     @property
     def rises(self) -> bool:
@@ -299,7 +299,7 @@ def _level_words(what: str, above: Level | None, below: Level | None, clear: Lev
         return level if isinstance(level, str) else f"{level:g} {unit}".strip()
 
     side, level = ("above", above) if above is not None else ("below", below)
-    cleared = "" if clear in (None, level) else f", cleared at {told(clear)}"  # type: ignore[arg-type]
+    cleared = "" if clear in (None, level) else f", cleared at {told(clear)}"
     return f"{what} {side} {told(level)}{cleared}"  # type: ignore[arg-type]
 
 

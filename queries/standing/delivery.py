@@ -1,7 +1,7 @@
-"""Letters: alerts on their way to a mail server or a webhook, at least once, in threads that evaluation never waits for.
+"""Letters: alerts on their way to mail servers and webhooks, at least once, by threads that evaluation never waits for.
 
-A letter is noted as being sent before it goes, and as sent after; whatever dies between the two leaves one that may have
-arrived. It is sent again under the same id, marked as a possible repeat.
+A letter is noted as being sent before it goes, and as sent after; whatever dies between the two leaves one that may
+have arrived. It is sent again under the same id, marked as a possible repeat.
 """
 
 import json

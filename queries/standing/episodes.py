@@ -1,4 +1,4 @@
-"""Alerts as episodes: from where a condition begins to hold at a place to where it ends, a function of the surface alone.
+"""Alerts as episodes: where a condition begins to hold at a place, and where it ends; a function of the surface alone.
 
 When readings are amended, the rows that changed are judged once more, and the episodes are compared with those that
 were told: one that overlaps is the same, a new one is raised, one that is no more is withdrawn. So it does not matter
@@ -131,7 +131,7 @@ def reconcile(
 
 
 def _is_same(told: Episode, found: Episode, from_ns: int) -> bool:
-    if found.cleared_ns == found.onset_ns:
-        # The end, with the first row, of what held before.
-        return told.onset_ns < from_ns
-    return told.overlaps(found)
+    if found.onset_ns == from_ns and told.onset_ns < from_ns:
+        # What held before the first row goes on, or ends, with it.
+        return True
+    return found.cleared_ns != found.onset_ns and told.overlaps(found)

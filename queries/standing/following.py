@@ -1,4 +1,4 @@
-"""What a new snapshot asks of a standing query: which time cells of its surface are to be computed again, and no others.
+"""What a new snapshot asks of a standing query: the time cells of its surface to compute again, and no others.
 
 Commits tell which slices and series they touched. A query is asked only where that reaches a series that it reads; the
 slices are followed through its chain (`hypergrid/execution/touched.py`) to the time cells that they can change. Rows
@@ -66,6 +66,8 @@ class Judged:
     """How far back they look from a time cell [ns]."""
     since_ns: int
     """Where the first slice lies that one of them judges [ns since 1970 UTC]."""
+    behind_ns: int | None = None
+    """Where the last time cell begins that one of them judged which waits for cells to end; None: there is none."""
 
     def from_ns(self, anchor_ns: int) -> int:
         """Return before which instant nothing is judged."""
@@ -104,15 +106,26 @@ class Task:
         if parts:
             kept.put(np.concatenate(parts), np.concatenate(list(values)), from_ns=self.keep_from_ns)
 
-    def judged(self, condition: OnRows, since_ns: int) -> tuple[slice, slice]:
-        """Return the time cells that a condition judges, and those that it needs for that; empty where there is none."""
+    def judged(self, condition: OnRows, since_ns: int, judged_ns: int | None) -> tuple[slice, slice]:
+        """Return the time cells that a condition judges, and those that it needs for it; empty where there is none.
+
+        Parameters
+        ----------
+        condition
+            On the rows of the surface.
+        since_ns
+            Where the first slice lies that it judges [ns since 1970 UTC].
+        judged_ns
+            Where the last time cell begins that it judged before [ns since 1970 UTC]; None: it judged none.
+        """
         starts_ns, ends_ns = _blocks(self.here)
-        stop = len(starts_ns)
+        stop, first = len(starts_ns), self.changed
         if condition.kind == "missing":
             # Of a time cell that has not ended nothing is missing yet.
             stop = int(np.searchsorted(ends_ns, self.anchor_ns, side="right"))
+            first = min(first, _after(starts_ns, judged_ns))
         from_ns = Judged(condition.memory_ns, since_ns).from_ns(self.anchor_ns)
-        first = max(int(np.searchsorted(ends_ns, from_ns, side="right")), self.changed)
+        first = max(int(np.searchsorted(ends_ns, from_ns, side="right")), first)
         if first >= stop:
             return slice(0, 0), slice(0, 0)
         return slice(first, stop), slice(_looked_back(starts_ns, first, condition.memory_ns), stop)
@@ -158,7 +171,8 @@ def task_of(
         The query cannot be answered any more.
     """
     # Most commits of one variable end here for the queries of all others; merges are looked at more closely.
-    if changes is not None and document["variable"] not in {one.variable for one in changes}:
+    begins = window_ns is not None and not kept.content
+    if changes is not None and not begins and document["variable"] not in {one.variable for one in changes}:
         if not _reads_more(document):
             return None
     query = archive.query(_clipped(document, window_ns, judged, anchor_ns))
@@ -176,13 +190,15 @@ def task_of(
         wanted, keep_from_ns = reached | ~known, int(starts_ns[0])
     changed = int(np.argmax(wanted)) if wanted.any() else 0
     if judged is not None and wanted.any():
-        changed = max(changed, int(np.searchsorted(ends_ns, judged.from_ns(anchor_ns), side="right")))
+        from_ = int(np.searchsorted(ends_ns, judged.from_ns(anchor_ns), side="right"))
+        changed = max(changed, from_)
         if window_ns is None:
             keep_from_ns = anchor_ns - LOOK_BACK_NS - judged.memory_ns
             # What lies before all that is judged is nobody's business.
             wanted = wanted & (np.arange(len(wanted)) >= changed)
         if wanted.any():
-            back = slice(_looked_back(starts_ns, changed, judged.memory_ns), None)
+            first = max(min(changed, _after(starts_ns, judged.behind_ns)), from_)
+            back = slice(_looked_back(starts_ns, first, judged.memory_ns), None)
             wanted = wanted.copy()
             wanted[back] |= ~known[back]
     if not wanted.any():
@@ -191,10 +207,15 @@ def task_of(
     return Task(query, here, content, parts, changed, keep_from_ns, anchor_ns)
 
 
+def _after(starts_ns: NDArray[np.int64], judged_ns: int | None) -> int:
+    """Return the first time cell after the one that was judged last; none is before where none was."""
+    return len(starts_ns) if judged_ns is None else int(np.searchsorted(starts_ns, judged_ns, side="right"))
+
+
 def _looked_back(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> int:
-    """Return the first time cell that judging another one needs: one before it at least."""
-    if first >= len(starts_ns):
-        return len(starts_ns)
+    """Return the first time cell that judging another one needs: where it looks back, one before it at least."""
+    if first >= len(starts_ns) or not memory_ns:
+        return min(first, len(starts_ns))
     return min(int(np.searchsorted(starts_ns, starts_ns[first] - memory_ns)), max(first - 1, 0))
 
 
@@ -210,18 +231,16 @@ def check(definition: Definition, archive: OpenArchive) -> None:
     """
     who = f"standing query {definition.name!r}"
     archive.query(definition.query)
+    condition = definition.condition
+    if isinstance(condition, Dead) and definition.query.get("steps"):
+        message = f"{who}: the condition 'dead' looks at the readings themselves; leave the steps of the query away"
+        raise InvalidQuery(message)
     variable = str(definition.query["variable"])
     if archive.store.extent(variable) is None:
         return
     anchor_ns = newest_ns(archive.store, variable)
     here = clipped(archive.query(_clipped(definition.query, definition.window_ns, None, anchor_ns)))
-    condition = definition.condition
-    if condition is None:
-        return
-    if isinstance(condition, Dead):
-        if definition.query.get("steps"):
-            message = f"{who}: the condition 'dead' looks at the readings themselves; leave the steps of the query away"
-            raise InvalidQuery(message)
+    if condition is None or isinstance(condition, Dead):
         return
     if isinstance(here.topology.time, Periodic):
         message = (

@@ -42,7 +42,7 @@ def judged(entry: Entry, task: Task, kept: Kept, *, snapshot: str, now_ns: int) 
     if condition is None or condition.kind == "dead":
         return Found(entry.name, replace(before, snapshot=snapshot))
     settled: OnRows = condition.settled(task.here.unit)  # type: ignore[union-attr]
-    which, needed = task.judged(settled, before.since_ns or 0)
+    which, needed = task.judged(settled, before.since_ns or 0, before.judged_ns)
     if which.start == which.stop:
         return Found(entry.name, replace(before, snapshot=snapshot))
     rows = task.rows(kept, needed)
@@ -62,8 +62,7 @@ def judged(entry: Entry, task: Task, kept: Kept, *, snapshot: str, now_ns: int) 
     episodes, changes = reconcile(before.episodes, found, from_ns)
 
     def reading(change: Change) -> dict[str, Any]:
-        time_ns = change.episode.cleared_ns if change.happening == "cleared" else change.episode.onset_ns
-        row = int(np.clip(np.searchsorted(rows.starts_ns, time_ns or 0), 0, len(rows.starts_ns) - 1))
+        row = int(np.clip(np.searchsorted(rows.starts_ns, _when(change)), 0, len(rows.starts_ns) - 1))
         column = places.index(change.episode.place) if change.episode.place in places else 0
         return _reading(rows, space, row, int(at[row, column]), task.here.unit, float(measure[row, column]))
 
@@ -71,7 +70,7 @@ def judged(entry: Entry, task: Task, kept: Kept, *, snapshot: str, now_ns: int) 
     body = {"rule": settled.words(task.here.unit), "condition": settled.to_json(), "snapshot": snapshot}
 
     def told(change: Change) -> dict[str, Any]:
-        is_late = late_ns is not None and change.episode.onset_ns <= late_ns
+        is_late = late_ns is not None and _when(change) <= late_ns
         return {**body, "readings": [reading(change)], "late": is_late}
 
     alerts = _alerts(entry, episodes, changes, told, now_ns)
@@ -164,16 +163,25 @@ def _alert(entry: Entry, change: Change, told: Mapping[str, Any], now_ns: int, *
     episode = change.episode
     ended = None if episode.cleared_ns is None else format_instant(episode.cleared_ns)
     body = {
-        "variable": entry.definition.query["variable"], "place": episode.place, "since": format_instant(episode.onset_ns),
-        "until": ended, "text": _text(entry, change, told), **told,
-    }  # fmt: skip
+        "variable": entry.definition.query["variable"],
+        "place": episode.place,
+        "since": format_instant(episode.onset_ns),
+        "until": ended,
+        "text": _text(entry, change, told),
+        **told,
+    }
     return Alert(entry.name, change.happening, body, now_ns, muted)
+
+
+def _when(change: Change) -> int:
+    """Return where the time cell begins that a change is of [ns since 1970 UTC]."""
+    ended_ns = change.episode.cleared_ns if change.happening == "cleared" else None
+    return change.episode.onset_ns if ended_ns is None else ended_ns
 
 
 def _text(entry: Entry, change: Change, told: Mapping[str, Any]) -> str:
     """Return an alert as a sentence."""
     episode, readings = change.episode, told["readings"]
-    when = episode.cleared_ns if change.happening == "cleared" else episode.onset_ns
     value = (
         f", {readings[0]['value']:.6g} {readings[0]['unit']}" if readings and readings[0]["value"] is not None else ""
     )
@@ -183,7 +191,7 @@ def _text(entry: Entry, change: Change, told: Mapping[str, Any]) -> str:
         learned = f"; last heard {told['last_heard']}, dead after {bound}"
     late = ", told late" if told["late"] else ""
     return (
-        f"{entry.name} {change.happening} at {episode.place}, {format_instant(when or 0)}: {told['rule']}"
+        f"{entry.name} {change.happening} at {episode.place}, {format_instant(_when(change))}: {told['rule']}"
         f"{value}{learned}{late}"
     )
 
@@ -204,7 +212,7 @@ def _reading(rows: Rows, space: Space, row: int, column: int, unit: str, measure
 
 
 def _extreme(measure: NDArray[np.float64], *, rises: bool) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """Return the measure of a map and where it is: the greatest, or the least where low ones raise; shape (times, 1)."""
+    """Return the measure of a map and where it is: the greatest, or where low ones raise the least; (times, 1)."""
     worst = np.where(np.isnan(measure), -np.inf, measure if rises else -measure)
     at = np.argmax(worst, axis=1)[:, np.newaxis]
     return np.take_along_axis(measure, at, axis=1), at

@@ -40,7 +40,9 @@ def _joined(path: Path, new: xr.Dataset) -> xr.Dataset:
         return new
     with xr.open_dataset(path) as opened:
         old = opened.load()
-    if set(old.sizes) != set(new.sizes) or any(old.sizes[name] != new.sizes[name] for name in old.sizes if name != "time"):
+    if set(old.sizes) != set(new.sizes) or any(
+        old.sizes[name] != new.sizes[name] for name in old.sizes if name != "time"
+    ):
         # Stations came or went: what was computed before has other places.
         return new
     stays = old.isel(time=np.flatnonzero(~np.isin(old["time"].to_numpy(), new["time"].to_numpy())))

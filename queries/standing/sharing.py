@@ -2,7 +2,7 @@
 
 Of every query the chain of each part that is to be computed is laid into one round. What a step holds is kept until
 the last query that needs it is done; so what queries have in common is computed once, whoever asks for it first. The
-scheduler knows steps by what they do (`sort`), whatever the time and the snapshot are: that is what costs are learned of.
+scheduler knows steps by what they do (`sort`), whatever the time and the snapshot are: of that it learns costs.
 """
 
 import time
