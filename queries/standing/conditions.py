@@ -183,7 +183,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Dead:
-    """Raised for a station that has not been heard for twice the interval that its own readings taught.
+    """Raised for a station that has not been heard for longer than its own readings taught.
 
     What it was heard at are the arrivals of the readings of the query's variable, whatever their flags: a sensor that
     fails is no dead station. `silence.py` says how the interval is learnt.
@@ -198,7 +198,7 @@ class Dead:
 
     def words(self, _unit: str) -> str:
         """Return the rule in words."""
-        return "a station is not heard for twice its learned interval"
+        return "a station is not heard for one and a half times its learned interval"
 
 
 OnRows = Threshold | Rate | Missing

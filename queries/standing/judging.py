@@ -11,7 +11,7 @@ from hypergrid.query import OpenArchive
 from hypergrid.store import Change as Written
 from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.topology import Grid, Space
-from queries.standing.conditions import OnRows, Rows
+from queries.standing.conditions import Dead, OnRows, Rows
 from queries.standing.episodes import Change, Episode, episodes_in, reconcile, standing_at
 from queries.standing.following import LOOK_BACK_NS, Kept, Task, places_of
 from queries.standing.silence import Learned, Silence
@@ -114,7 +114,7 @@ def listened(
 
     def told(change: Change) -> dict[str, Any]:
         learned = silence.stations[change.episode.place]
-        words = "a station is not heard for twice its learned interval"
+        words = Dead().words("")
         body = {"rule": words, "condition": {"kind": "dead"}, "snapshot": archive.snapshot}
         return {**body, "readings": [], "late": change.episode.cleared_ns is not None, **_learned(learned)}
 

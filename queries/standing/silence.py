@@ -2,13 +2,15 @@
 
 The gaps between the times that a station is heard tell how long it is silent as a rule: one that is sent each two
 minutes a little over that, one that uploads each six hours six hours. Readings that are lost or sent again make some
-gaps longer, so the learned interval is a bound that one gap in 10,000 exceeds: above `u`, one and a half usual gaps,
+gaps longer, so the learned interval is a bound that one gap in 100,000 exceeds: above `u`, one and a half usual gaps,
 a share p of the gaps exceeds u by s on the mean, and a longer one is the rarer by exp(-(gap - u) / s) (the
-peaks-over-threshold rule). It is no less than two usual gaps: a reading that is lost is nothing. A station is dead once
-it has not been heard for twice the learned interval, counted by the newest arrival of the whole network: when nobody
-is heard, it is the network that is silent, not each station.
+peaks-over-threshold rule). It is no less than three usual gaps: two readings that are lost are nothing. A station is
+dead once it has not been heard for one and a half times the learned interval, so that it is told within twice of it.
+That is counted by the newest arrival of the whole network: when nobody is heard, it is the network that is silent, not
+each station.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,57 +20,59 @@ from numpy.typing import NDArray
 
 from queries.standing.episodes import Change, Episode
 
-RARE: Final = 1e-4
+RARE: Final = 1e-5
 """Share of the gaps that may be longer than the learned interval."""
 FEWEST: Final = 12
 """Gaps from which an interval is learned; with fewer a station is never called dead."""
 MOST: Final = 400
 """Latest gaps that are remembered."""
-FACTOR: Final = 2.0
+LOT: Final = 20
+"""Gaps after which an interval is learned anew."""
+LEAST: Final = 3.0
+"""Usual gaps that a learned interval has at least."""
+FACTOR: Final = 1.5
 """Times of the learned interval after which a station is dead."""
 AGAIN: Final = 3
-"""Gaps beyond the bound, among those remembered, from which on they count as usual: the station was set otherwise."""
+"""Long gaps, among those remembered, above which they tell how the station works, however long they are."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Learned:
     """What is known of when one station is heard."""
 
     last_ns: int
     """When it was heard last [ns since 1970 UTC]."""
-    gaps_ns: tuple[int, ...] = ()
-    """Gaps between the times that it was heard, oldest first, at most `MOST` [ns]."""
-
-    @property
-    def interval_ns(self) -> int | None:
-        """The learned interval [ns]; None: too little was heard."""
-        gaps = np.array(self.gaps_ns, np.float64)
-        if len(gaps) < FEWEST:
-            return None
-        usual = float(np.median(gaps))
-        bound_ns = self._bound(gaps, usual)
-        # Gaps that no rule explains are deaths; what comes again and again is how the station works.
-        strange = gaps > FACTOR * bound_ns
-        if strange.sum() >= AGAIN:
-            return round(float(gaps.max()))
-        return bound_ns
-
-    @staticmethod
-    def _bound(gaps: NDArray[np.float64], usual: float) -> int:
-        edge = 1.5 * usual
-        longer = gaps[gaps > edge]
-        if not len(longer):
-            return round(2 * usual)
-        # A death among the gaps must not teach that deaths are usual: the longest counts as the median of the longer.
-        excess = np.minimum(longer, 4 * float(np.median(longer))) - edge
-        share, mean = len(longer) / len(gaps), float(excess.mean())
-        return round(max(2 * usual, edge + mean * max(np.log(share / RARE), 0.0)))
+    gaps_ns: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))
+    """Latest gaps between the times that it was heard, oldest first [ns]."""
+    heard: int = 0
+    """Gaps that were ever heard."""
+    interval_ns: int | None = None
+    """The learned interval [ns]; None: too little was heard."""
 
     @property
     def bound_ns(self) -> int | None:
         """After how long without being heard it is dead [ns]; None: not known."""
-        interval_ns = self.interval_ns
-        return None if interval_ns is None else round(FACTOR * interval_ns)
+        return None if self.interval_ns is None else round(FACTOR * self.interval_ns)
+
+    def hear(self, gap_ns: int) -> None:
+        """Learn that it was heard again after a gap [ns]; the interval is learned anew after each lot of gaps."""
+        self.gaps_ns.append(gap_ns)
+        self.heard += 1
+        if self.heard >= FEWEST and (self.heard % LOT == 0 or self.heard < 4 * FEWEST):
+            self.interval_ns = learned_interval_ns(np.array(self.gaps_ns, np.float64))
+
+
+def learned_interval_ns(gaps_ns: NDArray[np.float64]) -> int:
+    """Return the interval that gaps teach [ns], shape (gaps,): one gap in `1 / RARE` is longer (module's docstring)."""
+    usual = float(np.median(gaps_ns))
+    edge = 1.5 * usual
+    longer = gaps_ns[gaps_ns > edge]
+    if not len(longer):
+        return round(LEAST * usual)
+    # A death among the gaps must not teach that deaths are usual; one that comes again and again is how it works.
+    excess = np.minimum(longer, 4 * float(np.median(longer)) if len(longer) > AGAIN else 2 * edge) - edge
+    share, mean = len(longer) / len(gaps_ns), float(excess.mean())
+    return round(max(LEAST * usual, edge + mean * max(float(np.log(share / RARE)), 0.0)))
 
 
 @dataclass(eq=False)
@@ -125,18 +129,14 @@ class Silence:
                 return []
             known = Learned(int(arrivals[0]))
         deaths: list[tuple[int, int | None]] = []
-        later = arrivals[arrivals > known.last_ns]
-        edges = np.concatenate([[known.last_ns], later])
+        edges = np.concatenate([[known.last_ns], arrivals[arrivals > known.last_ns]])
         gaps = np.diff(edges)
-        heard = np.flatnonzero(gaps >= self.resolution_ns)
-        listed = list(known.gaps_ns)
-        for place in heard.tolist():
-            learned = Learned(int(edges[place]), tuple(listed[-MOST:]))
-            gap_ns, bound_ns = int(gaps[place]), learned.bound_ns
+        for place in np.flatnonzero(gaps >= self.resolution_ns).tolist():
+            gap_ns, bound_ns = int(gaps[place]), known.bound_ns
             if bound_ns is not None and gap_ns > bound_ns:
                 deaths.append((int(edges[place]) + bound_ns, int(edges[place + 1])))
-            listed.append(gap_ns)
-        known = Learned(int(edges[-1]), tuple(listed[-MOST:]))
+            known.hear(gap_ns)
+        known.last_ns = int(edges[-1])
         self.stations[station] = known
         bound_ns = known.bound_ns
         if bound_ns is not None and self.newest_ns - known.last_ns > bound_ns:
@@ -145,11 +145,16 @@ class Silence:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        stations = {name: [one.last_ns, list(one.gaps_ns)] for name, one in self.stations.items()}
+        stations = {
+            name: [one.last_ns, one.heard, one.interval_ns, list(one.gaps_ns)] for name, one in self.stations.items()
+        }
         return {"newest_ns": self.newest_ns, "stations": stations}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], *, resolution_ns: int) -> "Silence":
         """Return what `to_json` wrote; nothing was heard where it is empty."""
-        stations = {name: Learned(last, tuple(gaps)) for name, (last, gaps) in document.get("stations", {}).items()}
+        stations = {
+            name: Learned(last, deque(gaps, MOST), heard, interval)
+            for name, (last, heard, interval, gaps) in document.get("stations", {}).items()
+        }
         return cls(resolution_ns, document.get("newest_ns", 0), stations)
