@@ -170,11 +170,9 @@ def task_of(
     HyperGridError
         The query cannot be answered any more.
     """
-    # Most commits of one variable end here for the queries of all others; merges are looked at more closely.
-    begins = window_ns is not None and not kept.content
-    if changes is not None and not begins and document["variable"] not in {one.variable for one in changes}:
-        if not _reads_more(document):
-            return None
+    # Most commits of one variable end here for the queries of all others.
+    if not may_touch(document, changes) and not (window_ns is not None and not kept.content):
+        return None
     query = archive.query(_clipped(document, window_ns, judged, anchor_ns))
     here = clipped(query)
     content = token([_content(item) for item in here.chain()])
@@ -286,9 +284,12 @@ def places_of(space: Space) -> tuple[str, ...]:
     return tuple(f"{one.station} {one.height_m} m {one.statistic} {one.source}".strip() for one in space.series)
 
 
-def _reads_more(document: Mapping[str, Any]) -> bool:
-    """Return whether other queries are merged into one, or a recipe may take another variable."""
-    return any(step.get("with") or step.get("method") == "recipe" for step in document.get("steps", ()))
+def may_touch(document: Mapping[str, Any], changes: Sequence[Change] | None) -> bool:
+    """Return whether changes may concern a query: of its variable, or of any where others are merged into it."""
+    if changes is None or document["variable"] in {one.variable for one in changes}:
+        return True
+    merges = any(step.get("with") or step.get("method") == "recipe" for step in document.get("steps", ()))
+    return merges and bool(changes)
 
 
 def _clipped(

@@ -12,8 +12,8 @@ once, alone, divided by `FAIR` (`Statistics.longest_wait_s`).
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,24 +23,30 @@ import xarray as xr
 from hypergrid.errors import HyperGridError, NotFound
 from hypergrid.execution import Outcome, to_dataset
 from hypergrid.query import OpenArchive
-from hypergrid.store import Change, told
-from hypergrid.tokens import token
 from queries.scheduling.freshness import Tokens
 from queries.scheduling.job_tree import JobTree
-from queries.scheduling.steps import Sharing, StepGraph
+from queries.scheduling.steps import StepGraph
 from queries.scheduling.strategies import make_strategy
-from queries.scheduling.strategy import Strategy, StrategyStatistics, Work
+from queries.scheduling.strategy import Strategy, Work
 from queries.standing import results
 from queries.standing.conditions import Dead
-from queries.standing.following import Judged, Kept, Task, newest_ns, task_of
+from queries.standing.following import Kept, Task
 from queries.standing.judging import judged, listened
+from queries.standing.planning import Planner, Standing
 from queries.standing.sharing import Computed, Round
-from queries.standing.store import Alert, Entry, Found, Progress, StandingStore
+from queries.standing.statistics import Statistics, Status, Update, freshness
+from queries.standing.store import Alert, Found, Progress, StandingStore
 
 FAIR: Final = 0.05
 """Share of the computing time that goes to the query that has waited the longest."""
 MOST_CREDIT_S: Final = 0.5
 """Time that it can have saved up, while nobody waited [s]."""
+AHEAD: Final = 1.5
+"""Slices whose time a round's queries may take, before more of them are laid into it."""
+LONGEST_PERIOD_S: Final = 60.0
+"""Longest time between two slices that it is reckoned with [s],"""
+NEWER: Final = 0.3
+"""and the weight of a new one in their mean."""
 POLL_S: Final = 0.2
 """How often the branch head is looked at [s]."""
 KEEP_S: Final = 2.0
@@ -51,118 +57,6 @@ LONGEST_PAUSE_S: Final = 600.0
 """and at most for this long."""
 REMEMBERED: Final = 4096
 """Evaluations by class that the figures of freshness are of."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """A standing query was evaluated, failed, or raised alerts: what a listener is told."""
-
-    name: str
-    snapshot: str
-    cells: int
-    """Cells that were computed."""
-    behind_s: float
-    """From the oldest change that it shows now to its end [s]."""
-    alerts: tuple[Alert, ...] = ()
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class Status:
-    """How a standing query stands."""
-
-    name: str
-    evaluations: int
-    snapshot: str
-    """Snapshot that its surface is of."""
-    waiting_s: float
-    """Since the oldest change that it does not show [s]; 0 where it is fresh."""
-    postponed: int
-    """Slices that overtook an evaluation: what they touched was computed with the next one."""
-    failures: int
-    """In a row."""
-    error: str
-    """Of the last failure."""
-    retry_s: float
-    """Until a query that failed is tried again [s]."""
-
-
-@dataclass(frozen=True)
-class Freshness:
-    """How late evaluations of a class were: from when the oldest slice that they show was seen to their end."""
-
-    evaluations: int
-    median_s: float
-    p99_s: float
-    longest_s: float
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """What the runner holds and did."""
-
-    queries: int
-    rounds: int
-    """Snapshots that were taken up."""
-    evaluations: int
-    postponed: int
-    """Evaluations that a newer slice overtook."""
-    overloaded: bool
-    """Whether the last round was overtaken before it was done."""
-    queue: int
-    """Queries that wait."""
-    oldest_s: float
-    """How long the one that has waited the longest waits [s]."""
-    longest_wait_s: float
-    """Bound of that by the share `FAIR` [s], from costs as they were measured."""
-    fair_turns: int
-    """Evaluations outside the strategy, for the longest wait."""
-    failing: tuple[str, ...]
-    """Queries that failed last time."""
-    freshness: Mapping[str, Freshness]
-    """By class."""
-    token_score: float
-    """Tokens that were credited, as a share of those that were offered (thesis 5.11)."""
-    busy_s: float
-    """Time of the thread on the processor [s]."""
-    scheduling_s: float
-    """Of it, in choosing what comes next [s]."""
-    planning_s: float
-    """Of it, in finding what slices touch [s]."""
-    steps_asked: int
-    """Steps that the queries would have run alone."""
-    steps_run: int
-    saved_s: float
-    """What sharing steps saved [s]."""
-    sharing: Sharing
-    strategy: StrategyStatistics
-
-    @property
-    def scheduling_share(self) -> float:
-        """Share of the thread's time that scheduling took, 0 to 1."""
-        return self.scheduling_s / self.busy_s if self.busy_s else 0.0
-
-
-@dataclass(eq=False)
-class _Standing:
-    """What the runner knows of a standing query."""
-
-    entry: Entry
-    stale_since_s: float | None = None
-    """When the oldest change was seen that it does not show; None: it is fresh."""
-    evaluations: int = 0
-    postponed: int = 0
-    failures: int = 0
-    error: str = ""
-    retry_s: float = 0.0
-    sorts: tuple[str, ...] = ()
-    """Steps that the scheduler knows of it."""
-    surface: str = ""
-    """What queries on the same surface have in common."""
-
-    def __post_init__(self) -> None:
-        definition = self.entry.definition
-        self.surface = token(definition.query, definition.window_ns)
 
 
 class StandingRunner:
@@ -201,11 +95,14 @@ class StandingRunner:
         self._graph = StepGraph()
         self._tokens = Tokens()
         self._lock = threading.RLock()
-        self._standing: dict[str, _Standing] = {}
+        self._standing: dict[str, Standing] = {}
         self._version: tuple[int, int] | None = None
         self._kept: dict[str, Kept] = {}
         self._round: Round | None = None
-        self._tree: JobTree | None = None
+        self._trees: list[JobTree] = []
+        self._planner: Planner | None = None
+        self._unplanned: deque[str] = deque()
+        self._begun_s, self._period_s = monotonic(), LONGEST_PERIOD_S
         self._running: dict[int, tuple[Computed, Iterator[float]]] = {}
         self._work: Work | None = None
         self._fair: tuple[str, Round, Iterator[float]] | None = None
@@ -298,7 +195,7 @@ class StandingRunner:
                 ),
                 longest_wait_s=sharing.seconds_apart / FAIR,
                 failing=tuple(name for name, one in self._standing.items() if one.failures),
-                freshness={kind: _freshness(delays) for kind, delays in self._delays.items()},
+                freshness={kind: freshness(delays) for kind, delays in self._delays.items()},
                 token_score=self._tokens.score,
                 busy_s=self._busy_s,
                 scheduling_s=self._scheduling_s,
@@ -379,7 +276,7 @@ class StandingRunner:
                 else:
                     if known is not None:
                         self._forget(name)
-                    self._standing[name] = _Standing(entry)
+                    self._standing[name] = Standing(entry)
                     self._tokens.set_weight(name, entry.definition.weight)
                     # Somebody new: the present snapshot is looked at once more.
                     self._taken = None
@@ -401,49 +298,101 @@ class StandingRunner:
     # A round
 
     def _begin_round(self, now_s: float) -> None:
-        """Lay all that is to be computed at the present snapshot into a round, and hand it to the strategy."""
-        before = self._round
-        if before is not None:
-            self._end_round(before)
+        """Find what the present snapshot concerns, and lay as much of it into a round as may be computed."""
+        if self._round is not None:
+            self._end_round(self._round)
+        self._period_s += NEWER * (min(now_s - self._begun_s, LONGEST_PERIOD_S) - self._period_s)
+        self._begun_s = now_s
         self._counts["rounds"] += 1
-        self._round = Round(self._archive.snapshot)
-        self._running, self._work = {}, None
-        changes: dict[str, Sequence[Change] | None] = {}
-        anchors: dict[str, int] = {}
-        tasks: dict[tuple[str, str], Task | None] = {}
-        judged_of = self._judged()
-        offered = []
-        self._behind = set()
+        self._round, self._planner = Round(self._archive.snapshot), Planner(self._archive, self._standing, self._kept)
+        self._running, self._work, self._behind = {}, None, set()
+        concerned = []
         for name, one in list(self._standing.items()):
-            if one.failures and one.retry_s > now_s:
+            if (one.failures and one.retry_s > now_s) or (self._fair is not None and self._fair[0] == name):
                 continue
-            if self._fair is not None and self._fair[0] == name:
-                continue
-            try:
-                task = self._task(one, changes, anchors, tasks, judged_of)
-            except Exception as error:  # noqa: BLE001 - one query that fails must not stop the others
-                self._failed(name, error, now_s)
-                continue
-            if task is None:
+            if not self._concerns(one, now_s):
                 continue
             if one.stale_since_s is None:
                 one.stale_since_s = now_s
             else:
                 one.postponed += 1
                 self._counts["postponed"] += 1
-            offered.append(name)
-            self._round.add(name, task)
-        self._tokens.updated(offered)
+            concerned.append(name)
+        self._tokens.updated(concerned)
+        # What will hardly be reached before the next slice is not looked at closely yet.
+        self._unplanned = deque(sorted(concerned, key=self._rank))
+        self._plan(now_s)
+
+    def _concerns(self, one: Standing, now_s: float) -> bool:
+        """Return whether there may be something to compute for a query; who is dead is told at once."""
+        entry, planner = one.entry, self._planner
+        try:
+            if planner is None or not planner.concerns(one):
+                self._moved_on(one)
+                return False
+            if not isinstance(entry.definition.condition, Dead):
+                return True
+            changes = planner.changes(entry.progress.snapshot)
+            found, _ = listened(entry, self._archive, changes, now_ns=self._clock())
+            self._found(one, found, cells=0, stale_since_s=now_s)
+        except Exception as error:  # noqa: BLE001 - one query that fails must not stop the others
+            self._failed(entry.name, error, now_s)
+        return False
+
+    def _rank(self, name: str) -> float:
+        """Return what a query costs for its weight: less comes first; what never ran, before all."""
+        one = self._standing[name]
+        return one.cost_s / one.entry.definition.weight
+
+    def _plan(self, now_s: float) -> None:
+        """Lay the next queries into the round, as many as some slices' time suffices for, and hand them on."""
+        planner, this = self._planner, self._round
+        if planner is None or this is None:
+            return
+        offered: list[str] = []
+        until_s = AHEAD * self._period_s
+        while self._unplanned and (until_s > 0 or not offered):
+            name = self._unplanned.popleft()
+            one = self._standing.get(name)
+            if one is None or (one.failures and one.retry_s > now_s):
+                continue
+            until_s -= one.cost_s
+            if self._lay(one, this, planner, now_s):
+                offered.append(name)
         self._schedule(offered, now_s)
 
+    def _lay(self, one: Standing, this: Round, planner: Planner, now_s: float) -> bool:
+        """Lay a query into a round; return whether there is anything to compute."""
+        name = one.entry.name
+        try:
+            task = planner.task(one)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(name, error, now_s)
+            return False
+        if task is None:
+            one.stale_since_s = None
+            self._moved_on(one)
+            return False
+        this.add(name, task)
+        return True
+
+    def _moved_on(self, one: Standing) -> None:
+        """Note that nothing that a query reads has changed up to the present snapshot."""
+        entry, progress = one.entry, one.entry.progress
+        if progress.snapshot != self._archive.snapshot and self._archive.store.extent(
+            str(entry.definition.query["variable"])
+        ):
+            one.entry = replace(entry, progress=replace(progress, snapshot=self._archive.snapshot))
+            self._dirty[entry.name] = one.entry.progress
+
     def _end_round(self, before: Round) -> None:
-        self._overloaded = bool(before.tasks)
+        self._overloaded = bool(before.tasks or self._unplanned)
         self._counts["steps_asked"] += before.asked
         self._counts["steps_run"] += before.run
         self._saved_s += before.asked_s - before.run_s
-        if self._tree is not None:
-            self._strategy.withdraw(self._tree)
-            self._tree = None
+        for tree in self._trees:
+            self._strategy.withdraw(tree)
+        self._trees.clear()
 
     def _schedule(self, names: Sequence[str], now_s: float) -> None:
         begun = time.thread_time()
@@ -452,73 +401,16 @@ class StandingRunner:
             for name in names:
                 steps = this.steps_of(name)
                 one = self._standing[name]
-                sorts = tuple(step.token for step in steps)
-                if sorts != one.sorts:
+                if steps != one.steps:
                     definition = one.entry.definition
                     validity_s = definition.validity_ns / 1e9
                     self._graph.add(name, steps, weight=definition.weight, validity_s=validity_s)
-                    one.sorts = sorts
+                    one.steps = steps
             profits = {name: self._standing[name].entry.definition.weight for name in names}
-            self._tree = self._graph.tree(profits, now_s=now_s)
-            self._strategy.push(self._tree, now_s)
+            tree = self._graph.tree(profits, now_s=now_s)
+            self._strategy.push(tree, now_s)
+            self._trees.append(tree)
         self._scheduling_s += time.thread_time() - begun
-
-    def _task(
-        self,
-        one: _Standing,
-        changes: dict[str, Sequence[Change] | None],
-        anchors: dict[str, int],
-        tasks: dict[tuple[str, str], Task | None],
-        judged_of: Mapping[str, Judged],
-    ) -> Task | None:
-        """Return what a query needs computed; None where nothing does, and its progress is moved on."""
-        entry, archive = one.entry, self._archive
-        progress, definition = entry.progress, entry.definition
-        since = progress.snapshot
-        if since == archive.snapshot and one.evaluations:
-            return None
-        if since not in changes:
-            changes[since] = _changes(archive, since)
-        variable = str(definition.query["variable"])
-        if archive.store.extent(variable) is None:
-            return None
-        if isinstance(definition.condition, Dead):
-            found, _ = listened(entry, archive, changes[since], now_ns=self._clock())
-            self._found(one, found, cells=0, stale_since_s=self._monotonic())
-            return None
-        if variable not in anchors:
-            anchors[variable] = newest_ns(archive.store, variable)
-        key = (one.surface, since)
-        if key not in tasks:
-            window_ns = definition.window_ns
-            kept = self._kept.setdefault(one.surface, Kept())
-            tasks[key] = task_of(
-                definition.query, archive, changes[since], kept,
-                window_ns=window_ns, judged=judged_of.get(one.surface), anchor_ns=anchors[variable],
-            )  # fmt: skip
-        if tasks[key] is None:
-            one.entry = replace(entry, progress=replace(progress, snapshot=archive.snapshot))
-            self._dirty[entry.name] = one.entry.progress
-        return tasks[key]
-
-    def _judged(self) -> dict[str, Judged]:
-        """Return what the conditions of all queries on a surface need of it together, by surface."""
-        found: dict[str, Judged] = {}
-        for one in self._standing.values():
-            condition = one.entry.definition.condition
-            if condition is None or isinstance(condition, Dead):
-                continue
-            progress = one.entry.progress
-            behind_ns = progress.judged_ns if condition.kind == "missing" else None
-            own = Judged(condition.memory_ns, progress.since_ns or 0, behind_ns)
-            others = found.get(one.surface, own)
-            behind = [each.behind_ns for each in (own, others) if each.behind_ns is not None]
-            found[one.surface] = Judged(
-                max(own.memory_ns, others.memory_ns),
-                min(own.since_ns, others.since_ns),
-                min(behind) if behind else None,
-            )
-        return found
 
     # Blocks
 
@@ -532,8 +424,15 @@ class StandingRunner:
             self._work = self._strategy.next(now_s)
         self._scheduling_s += time.thread_time() - begun
         work, this = self._work, self._round
-        if work is None or this is None:
+        if this is None:
             return False
+        if work is None:
+            if not self._unplanned:
+                return False
+            begun = time.thread_time()
+            self._plan(now_s)
+            self._planning_s += time.thread_time() - begun
+            return True
         for position in work.jobs:
             sort = work.tree.shape.names[position]
             waiting = this.waiting(sort)
@@ -572,12 +471,12 @@ class StandingRunner:
             oldest = self._oldest()
             if oldest is None or self._credit_s <= 0:
                 return False
-            own = Round(self._archive.snapshot)
-            this = self._round
-            if this is None or oldest not in this.tasks:
+            own, this, planner = Round(self._archive.snapshot), self._round, self._planner
+            if this is None or planner is None or not self._lay(self._standing[oldest], own, planner, now_s):
                 return False
-            own.add(oldest, this.tasks[oldest])
             this.leave(oldest)
+            if oldest in self._unplanned:
+                self._unplanned.remove(oldest)
             self._fair = (oldest, own, _all_blocks(own, oldest))
             self._counts["fair_turns"] += 1
         elif self._credit_s <= 0 and not self._is_idle:
@@ -605,18 +504,14 @@ class StandingRunner:
         waiting = [
             (one.stale_since_s, name)
             for name, one in self._standing.items()
-            if one.stale_since_s is not None and one.stale_since_s < self._round_since_s and not one.failures
+            if one.stale_since_s is not None and one.stale_since_s < self._begun_s and not one.failures
         ]
         return min(waiting)[1] if waiting else None
 
     @property
     def _is_idle(self) -> bool:
         """Whether the strategy has nothing to do."""
-        return self._work is None and (self._round is None or not self._round.tasks)
-
-    @property
-    def _round_since_s(self) -> float:
-        return self._tree.arrived_s if self._tree is not None else float("-inf")
+        return self._work is None and not self._unplanned and (self._round is None or not self._round.tasks)
 
     def _complete(self, name: str, this: Round) -> None:
         """Judge a query whose surface is computed, keep what was found, and tell."""
@@ -638,6 +533,7 @@ class StandingRunner:
             self._failed(name, error, self._monotonic())
             return
         this.leave(name)
+        one.cost_s = sum(self._graph.cost(step.token).seconds for step in one.steps)
         self._tokens.credit(name)
         self._found(one, found, cells=task.cells, stale_since_s=one.stale_since_s or self._monotonic())
 
@@ -651,7 +547,7 @@ class StandingRunner:
             )  # fmt: skip
             yield to_dataset(task.query.question, here, outcome, token=task.query.token)
 
-    def _found(self, one: _Standing, found: Found, *, cells: int, stale_since_s: float) -> None:
+    def _found(self, one: Standing, found: Found, *, cells: int, stale_since_s: float) -> None:
         """Keep what an evaluation found: at once where there are alerts, else with the next lot."""
         alerts: list[Alert] = []
         progress = found.progress
@@ -701,16 +597,3 @@ class StandingRunner:
 def _all_blocks(own: Round, name: str) -> Iterator[float]:
     for step in own.remaining(name):
         yield from own.compute(step)
-
-
-def _changes(archive: OpenArchive, since: str) -> Sequence[Change] | None:
-    """Return what was committed since a snapshot; None where the archive no longer knows."""
-    try:
-        return told(archive.store, since)
-    except NotFound:
-        return None
-
-
-def _freshness(delays: Sequence[float]) -> Freshness:
-    found = np.array(delays)
-    return Freshness(len(found), float(np.median(found)), float(np.quantile(found, 0.99)), float(found.max()))

@@ -11,7 +11,8 @@ from hypergrid.times import format_instant
 from queries.standing import following
 from queries.standing.definition import definition_from_json
 from queries.standing.delivery import Carriers, senders
-from queries.standing.runner import StandingRunner, Statistics, Update
+from queries.standing.runner import StandingRunner
+from queries.standing.statistics import Statistics, Update
 from queries.standing.store import FILE, FOLDER, Alert, Entry, Progress, StandingStore
 
 
@@ -31,6 +32,8 @@ class StandingQueries:
         Returns the time [ns since 1970 UTC].
     strategy
         Name of a strategy of `queries.scheduling.strategies`.
+    folder
+        Where catalogue and results are kept instead.
 
     Examples
     --------
@@ -49,9 +52,10 @@ class StandingQueries:
         *,
         clock: Callable[[], int],
         strategy: str = "opt-profit",
+        folder: Path | None = None,
     ) -> None:
         self._archive, self._settings, self._clock = archive, settings or Settings(), clock
-        self.store = StandingStore(archive.path / FOLDER / FILE)
+        self.store = StandingStore((folder or archive.path / FOLDER) / FILE)
         self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
         self.carriers = Carriers(self.store, archive.name, senders(self._settings))
 

@@ -53,6 +53,7 @@ class Round:
         self._sorts: dict[str, dict[str, Computed]] = {}
         self._needed: dict[str, tuple[str, ...]] = {}
         self._chains: dict[int, tuple[Perspective, ...]] = {}
+        self._listed: dict[int, tuple[Step, ...]] = {}
 
     def add(self, name: str, task: Task) -> None:
         """Lay the chains of a task into the round."""
@@ -69,16 +70,22 @@ class Round:
             step.users.add(name)
         self._needed[name] = tuple(here.token for here in chain)
 
-    def steps_of(self, name: str) -> list[Step]:
+    def steps_of(self, name: str) -> tuple[Step, ...]:
         """Return the steps of a query as the scheduler knows them, its surface last."""
+        task = id(self.tasks[name])
+        if task not in self._listed:
+            self._listed[task] = self._list(name)
+        return self._listed[task]
+
+    def _list(self, name: str) -> tuple[Step, ...]:
         found: dict[str, Step] = {}
         for token_ in self._needed[name]:
             step = self._steps[token_]
-            sources = tuple(dict.fromkeys(sort_of(source) for source in _sources(step.here)))
+            sources = tuple(dict.fromkeys(self._steps[source.token].sort for source in _sources(step.here)))
             # A merge waits for another base, an interpolation's cost depends on who reports (4.5).
             steady = not isinstance(step.here.operator, Merge | Interpolate)
             found[step.sort] = Step(step.sort, sources, predictable=steady)
-        return list(found.values())
+        return tuple(found.values())
 
     def waiting(self, sort: str) -> list[Computed]:
         """Return the steps of a sort that somebody still needs."""

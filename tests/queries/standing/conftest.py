@@ -7,8 +7,8 @@ import pytest
 
 import hypergrid as hg
 from hypergrid.settings import Settings
-from queries.standing.runner import Update
 from queries.standing.service import StandingQueries
+from queries.standing.statistics import Update
 from tests.queries.standing.live import STATIONS, VARIABLES, Clock, Live
 
 

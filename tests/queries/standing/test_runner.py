@@ -9,8 +9,9 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.times import SECOND_NS
-from queries.standing.runner import FAIR, Update
+from queries.standing.runner import FAIR
 from queries.standing.service import StandingQueries
+from queries.standing.statistics import Update
 from tests.queries.standing.live import Clock, Live
 
 Evaluate = Callable[[], dict[str, Update]]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from hypergrid.times import SECOND_NS
 from queries.standing.episodes import Episode
-from queries.standing.runner import Update
 from queries.standing.service import StandingQueries
 from queries.standing.silence import FACTOR, Silence, learned_interval_ns
+from queries.standing.statistics import Update
 from station_data.generate import generate
 from tests.queries.standing.live import START_NS, STEP_NS, Live
 
