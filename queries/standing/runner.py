@@ -5,8 +5,9 @@ come next. Between two blocks the runner looks for a newer snapshot; where there
 laid into the next round (postponed), with all that has changed since, so that nothing is lost and nothing waits twice.
 
 No query waits for ever: besides what the strategy chooses, the one that has waited the longest is computed in a share
-`FAIR` of the time, to its end, whatever comes meanwhile. So a query waits at most for what all standing queries cost
-once, alone, divided by `FAIR` (`Statistics.longest_wait_s`).
+`FAIR` of the time, to its end, whatever comes meanwhile. So a query waits at most for what looking at all standing
+queries and computing them once, alone, takes, divided by `FAIR` (`Statistics.longest_wait_s`): of the time that the
+thread runs; on a processor that others keep busy it takes longer as everything does.
 """
 
 import threading
@@ -15,13 +16,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-import xarray as xr
+from typing import Final
 
 from hypergrid.errors import HyperGridError, NotFound
-from hypergrid.execution import Outcome, to_dataset
 from hypergrid.query import OpenArchive
 from queries.scheduling.freshness import Tokens
 from queries.scheduling.job_tree import JobTree
@@ -30,10 +27,10 @@ from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import Strategy, Work
 from queries.standing import results
 from queries.standing.conditions import Dead
-from queries.standing.following import Kept, Task
+from queries.standing.following import Kept
 from queries.standing.judging import judged, listened
 from queries.standing.planning import Planner, Standing
-from queries.standing.sharing import Computed, Round
+from queries.standing.sharing import Computed, Round, datasets
 from queries.standing.statistics import Statistics, Status, Update, freshness
 from queries.standing.store import Alert, Found, Progress, StandingStore
 
@@ -41,8 +38,8 @@ FAIR: Final = 0.05
 """Share of the computing time that goes to the query that has waited the longest."""
 MOST_CREDIT_S: Final = 0.5
 """Time that it can have saved up, while nobody waited [s]."""
-AHEAD: Final = 1.5
-"""Slices whose time a round's queries may take, before more of them are laid into it."""
+LOT: Final = 0.25
+"""Of the time between two slices: what looking at queries closely and computing them may take, before the next lot."""
 LONGEST_PERIOD_S: Final = 60.0
 """Longest time between two slices that it is reckoned with [s],"""
 NEWER: Final = 0.3
@@ -106,7 +103,7 @@ class StandingRunner:
         self._running: dict[int, tuple[Computed, Iterator[float]]] = {}
         self._work: Work | None = None
         self._fair: tuple[str, Round, Iterator[float]] | None = None
-        self._credit_s = 0.0
+        self._credit_s = self._look_s = 0.0
         self._taken: str | None = None
         self._behind: set[str] = set()
         self._dirty: dict[str, Progress] = {}
@@ -193,7 +190,7 @@ class StandingRunner:
                 oldest_s=max(
                     (now_s - one.stale_since_s for one in stale if one.stale_since_s is not None), default=0.0
                 ),
-                longest_wait_s=sharing.seconds_apart / FAIR,
+                longest_wait_s=(sharing.seconds_apart + len(self._standing) * self._look_s) / FAIR,
                 failing=tuple(name for name, one in self._standing.items() if one.failures),
                 freshness={kind: freshness(delays) for kind, delays in self._delays.items()},
                 token_score=self._tokens.score,
@@ -220,17 +217,25 @@ class StandingRunner:
 
     def work(self) -> bool:
         """Do the next piece of work: look for a new snapshot, or compute a block; return whether there was any."""
-        begun = time.thread_time()
+        begun, now_s, was_fair = time.thread_time(), self._monotonic(), False
         try:
-            now_s = self._monotonic()
             if self._round is None or now_s - self._polled_at_s >= POLL_S:
                 self._polled_at_s = now_s
                 self._poll(now_s)
             if now_s - self._kept_at_s >= KEEP_S:
                 self._keep_progress()
-            return self._fair_block(now_s) or self._block(now_s)
+            was_fair = self._fair_block(now_s)
+            return was_fair or self._block(now_s)
         finally:
             self._busy_s += time.thread_time() - begun
+            self._account(self._monotonic() - now_s, was_fair=was_fair)
+
+    def _account(self, seconds: float, *, was_fair: bool) -> None:
+        """Save up the share of the query that has waited the longest, or take what it had; what is idle is free."""
+        if not was_fair:
+            self._credit_s = min(self._credit_s + FAIR * seconds, MOST_CREDIT_S)
+        elif not self._is_idle:
+            self._credit_s -= seconds
 
     def settle(self) -> None:
         """Work until every query is fresh or failing, for callers without a thread."""
@@ -345,20 +350,23 @@ class StandingRunner:
         return one.cost_s / one.entry.definition.weight
 
     def _plan(self, now_s: float) -> None:
-        """Lay the next queries into the round, as many as some slices' time suffices for, and hand them on."""
+        """Lay a lot of queries into the round, and hand them on; so each round comes to compute what weighs most."""
         planner, this = self._planner, self._round
         if planner is None or this is None:
             return
         offered: list[str] = []
-        until_s = AHEAD * self._period_s
+        until_s = LOT * self._period_s
         while self._unplanned and (until_s > 0 or not offered):
             name = self._unplanned.popleft()
             one = self._standing.get(name)
             if one is None or (one.failures and one.retry_s > now_s):
                 continue
-            until_s -= one.cost_s
+            begun_s = self._monotonic()
             if self._lay(one, this, planner, now_s):
                 offered.append(name)
+            look_s = self._monotonic() - begun_s
+            self._look_s += NEWER * (look_s - self._look_s)
+            until_s -= one.cost_s + look_s
         self._schedule(offered, now_s)
 
     def _lay(self, one: Standing, this: Round, planner: Planner, now_s: float) -> bool:
@@ -457,7 +465,6 @@ class StandingRunner:
                 self._failed(name, error, self._monotonic())
             return
         work.cost_s = max(work.cost_s - seconds, 1e-9)
-        self._credit_s = min(self._credit_s + FAIR * seconds, MOST_CREDIT_S)
         if not step.is_done:
             return
         self._running.pop(id(step), None)
@@ -483,9 +490,7 @@ class StandingRunner:
             return False
         name, own, blocks = self._fair
         try:
-            seconds = next(blocks)
-            # Time that nobody else wants is free.
-            self._credit_s -= 0.0 if self._is_idle else seconds
+            next(blocks)
         except StopIteration:
             self._fair = None
             self._complete(name, own)
@@ -526,7 +531,7 @@ class StandingRunner:
             task.computed(kept, [part.value for part in parts])
             found = judged(one.entry, task, kept, snapshot=this.snapshot, now_ns=self._clock())
             if any(target.channel == "archive" for target in one.entry.definition.to):
-                for dataset in self._datasets(task, this, parts):
+                for dataset in datasets(task, this, parts):
                     results.keep(self.folder / name, dataset)
         except Exception as error:  # noqa: BLE001 - as above
             this.leave(name)
@@ -536,16 +541,6 @@ class StandingRunner:
         one.cost_s = sum(self._graph.cost(step.token).seconds for step in one.steps)
         self._tokens.credit(name)
         self._found(one, found, cells=task.cells, stale_since_s=one.stale_since_s or self._monotonic())
-
-    def _datasets(self, task: Task, this: Round, parts: Sequence[Any]) -> Iterator[xr.Dataset]:
-        left_out, notes = this.told()
-        for (_, here), cells in zip(task.parts, parts, strict=True):
-            outcome = Outcome(
-                cells.value, np.broadcast_to(cells.count, cells.value.shape),
-                np.broadcast_to(cells.possible, cells.value.shape), cells.variance, cells.variance_low,
-                np.ones(cells.value.shape[1], bool), left_out=left_out, notes=notes,
-            )  # fmt: skip
-            yield to_dataset(task.query.question, here, outcome, token=task.query.token)
 
     def _found(self, one: Standing, found: Found, *, cells: int, stale_since_s: float) -> None:
         """Keep what an evaluation found: at once where there are alerts, else with the next lot."""

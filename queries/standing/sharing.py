@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import xarray as xr
 
+from hypergrid.execution import Outcome, to_dataset
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.materialise import holding
@@ -144,6 +146,19 @@ class Round:
             if not step.users:
                 self._evaluator.drop(step.here)
                 step.is_done = False
+
+
+def datasets(task: Task, this: Round, parts: Sequence[Cells]) -> Iterator[xr.Dataset]:
+    """Yield the computed parts of a task as results, each as `Query.compute` returns it."""
+    left_out, notes = this.told()
+    for (_, here), cells in zip(task.parts, parts, strict=True):
+        shape = cells.value.shape
+        count, possible = (np.broadcast_to(array, shape) for array in (cells.count, cells.possible))
+        computed = np.ones(shape[1], bool)
+        outcome = Outcome(
+            cells.value, count, possible, cells.variance, cells.variance_low, computed, left_out=left_out, notes=notes
+        )
+        yield to_dataset(task.query.question, here, outcome, token=task.query.token)
 
 
 def sort_of(here: Perspective) -> str:
