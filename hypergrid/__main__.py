@@ -514,6 +514,7 @@ def bench(
     case: Annotated[str, typer.Option(help="Which of its cases.")] = "all",
     pairs: Annotated[int, typer.Option(min=1, help="Pairs that a median is of.")] = 5,
     values: Annotated[int | None, typer.Option(min=1, help="Values that the benchmark ingest brings in.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute's version (scheduling).")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Time this program beside its peers (in a checkout, with the development packages)."""
@@ -526,9 +527,9 @@ def bench(
     chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
     if case not in chosen.CASES:
         raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
-    sizes = {} if values is None else {"values": values}
-    if sizes and "values" not in inspect.signature(chosen.measure).parameters:
-        message = f"--values is for the benchmark ingest; {name} has sizes of its own; leave it away"
+    sizes: dict[str, int] = ({} if values is None else {"values": values}) | ({"quick": quick} if quick else {})
+    for option in sizes.keys() - inspect.signature(chosen.measure).parameters.keys():
+        message = f"--{option} is not for the benchmark {name}, which has sizes of its own; leave it away"
         raise InvalidQuery(message)
     with stages(quiet=as_json) as tell:
         measured = chosen.measure(case, pairs=pairs, tell=tell, **sizes)

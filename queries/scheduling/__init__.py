@@ -1,1 +1,1 @@
-"""When queries run: jobs, one bounded queue, and the results that are kept."""
+"""When queries run: one bounded queue for what is asked, strategies for what stands, and the results that are kept."""

@@ -18,7 +18,8 @@ Key = tuple[float, float]
 
 def by_profit(work: Work) -> Key:
     """Densest first; of equal ones the one with least laxity (algorithms 1, 2 and 8)."""
-    return -work.density, work.start_s
+    # Batches of one input are equally dense but for rounding, which shall not decide.
+    return -float(f"{work.density:.9g}"), work.start_s
 
 
 def by_laxity(work: Work) -> Key:

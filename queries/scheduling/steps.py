@@ -118,7 +118,7 @@ class StepGraph:
         """All tokens, sources first; None until it is asked for."""
 
     def add(self, query: str, steps: Sequence[Step], *, weight: float, validity_s: float) -> None:
-        """Let a query stand, instead of what stood under its name.
+        """Let a query stand, instead of what stood under its name; what was learnt of steps that stay is kept.
 
         Parameters
         ----------
@@ -151,10 +151,11 @@ class StepGraph:
                 raise InvalidWork(message)
         ordered = _sources_first(query, known)
         needed = _all_below((steps[-1].token,), known)
+        learnt = dict(self._costs)
         self.remove(query)
         for step in steps:
             if step.token in needed:
-                self._costs.setdefault(step.token, MeasuredCost(step))
+                self._costs.setdefault(step.token, learnt.get(step.token) or MeasuredCost(step))
         for token in needed:
             self._sources[token] = known[token]
             self._needed_by.setdefault(token, set()).add(query)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from hypergrid.errors import NotFound
+from queries.scheduling.hybrid import Hybrid
 from queries.scheduling.ordered import Order, Ordered, by_arrival, by_deadline, by_laxity, by_profit
 from queries.scheduling.round_robin import RoundRobin
 from queries.scheduling.strategy import Strategy
@@ -38,6 +39,7 @@ STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
     "opt-profit+dd": lambda: Ordered("opt-profit+dd", "fragments", deadline_dominant()),
     "basic+pd": lambda: Ordered("basic+pd", "jobs", profit_dominant()),
     "opt-profit+pd": lambda: Ordered("opt-profit+pd", "fragments", profit_dominant()),
+    "hybrid": Hybrid,
 }
 """What makes a strategy with nothing waiting."""
 

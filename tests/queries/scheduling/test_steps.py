@@ -59,6 +59,14 @@ def test_a_query_given_anew_takes_the_place_of_what_stood_there() -> None:
     assert (tree.shape.names, tree.shape.profits, tree.deadline_s) == (("b",), (2.0,), 6.0)
 
 
+def test_a_query_given_anew_keeps_what_was_learnt_of_its_steps() -> None:
+    graph = StepGraph()
+    graph.add("p", [Step("a"), Step("b", ("a",))], weight=1.0, validity_s=5.0)
+    graph.ran("a", 3.0)
+    graph.add("p", [Step("a"), Step("c", ("a",))], weight=1.0, validity_s=5.0)
+    assert graph.cost("a").seconds == 3.0
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_tree_keeps_all_that_its_graph_asks_for(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -234,3 +234,35 @@ def test_what_waits_no_longer_takes_no_memory_for_ever() -> None:
 def test_a_strategy_that_does_not_exist_is_told_with_those_that_do() -> None:
     with pytest.raises(NotFound, match="unknown strategy 'opt-proft'; did you mean 'opt-profit'"):
         make_strategy("opt-proft")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_decision_takes_no_more_comparisons_than_a_logarithm_allows(name: str) -> None:
+    taken = []
+    for size in (64, 4096):
+        strategy = make_strategy(name)
+        for number in range(size):
+            strategy.push(
+                single(f"q{number}", cost_s=1.0, profit=1.0 + number % 7, deadline_s=size * 9.0 + number), 0.0
+            )
+        before = strategy.steps
+        for step in range(50):
+            work = strategy.next(float(step))
+            assert work is not None
+            assert strategy.challenge(work, float(step)) is None
+            strategy.done(work, float(step) + 1)
+        taken.append((strategy.steps - before) / 50)
+    # 64 times as many waiting pieces: twice the logarithm
+    assert taken[1] <= 2.5 * taken[0] + 1
+
+
+@pytest.mark.parametrize("name", ["basic", "opt-profit", "opt-profit+pd", "hybrid"])
+def test_of_equally_dense_batches_the_one_that_is_due_first_runs(name: str) -> None:
+    # Costs and profits of 3 and of 7 units have ratios that differ in the last digit.
+    shape = Shape(("a",), (-1,), (0.1,), (0.3,))
+    strategy = make_strategy(name)
+    trees = [JobTree(shape, float(number), 50.0 + number, float(3 + 4 * (number % 2))) for number in range(6)]
+    for one in reversed(trees):
+        strategy.push(one, 6.0)
+    taken = [strategy.next(6.0) for _ in trees]
+    assert [work.tree.arrived_s for work in taken if work] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]

@@ -1,0 +1,155 @@
+"""Figures 4.6 to 4.13, 5.13 and 5.14 as tables: means over seeds with 95 % intervals."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from queries.scheduling.batching import Batching, FixedInterval, FixedLength, Intelligent, Single
+from queries.scheduling.cutting import Rule
+from queries.scheduling.ordered import Ordered
+from queries.scheduling.simulated.graphs import STREAMS
+from queries.scheduling.simulated.updates import CLASSES, random_standing, simulate_updates
+from queries.scheduling.strategies import deadline_dominant, make_strategy, profit_dominant
+from tests.bench.kriging_figures import Tell
+from tests.bench.scheduling_cases import DROPPING, LATE, OURS, SWEEPS, THESIS, Late, Point, Sizes, Sweep, quality
+
+Scores = NDArray[np.float64]
+"""Of one strategy, shape (values, seeds)."""
+DD_US = (1.05, 1.3, 1.6, 2.0, 3.0, 5.0)
+PD_US = (0.3, 0.5, 0.65, 0.8, 0.95)
+BATCHINGS = ("none", "fixed length", "fixed interval", "intelligent", "intelligent, never early")
+OVERLOAD = 1.5
+"""Of the base's queries in figures 5.13 and 5.14."""
+
+
+def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by Student's t."""
+    size = len(values)
+    mean = float(np.mean(values))
+    if size < 2:
+        return mean, mean
+    half = float(student.ppf(0.975, size - 1) * np.std(values, ddof=1) / np.sqrt(size))
+    return mean - half, mean + half
+
+
+def sweep_scores(sizes: Sizes, tell: Tell) -> dict[str, dict[Late, dict[str, Scores]]]:
+    """Return the QoS of every strategy at every value of figures 4.9 to 4.13 and of the replay, by what is late."""
+    found: dict[str, dict[Late, dict[str, Scores]]] = {}
+    for done, (name, whole) in enumerate(SWEEPS.items()):
+        sweep = whole.cut(sizes.values)
+        found[name] = {late: {} for late in LATE}
+        for number, strategy in enumerate((*THESIS, *OURS)):
+            tell("figures 4.9 to 4.13", (done + number / len((*THESIS, *OURS))) / len(SWEEPS))
+            for late in LATE:
+                # Those that remove what is late do so in both.
+                found[name][late][strategy] = (
+                    found[name][LATE[0]][strategy]
+                    if late == LATE[1] and strategy in DROPPING
+                    else np.array(
+                        [
+                            [
+                                quality(seed, point, strategy, late=late, sizes=sizes).score
+                                for seed in range(sizes.seeds)
+                            ]
+                            for point in sweep.points.values()
+                        ]
+                    )
+                )
+    tell("figures 4.9 to 4.13", 1.0)
+    return found
+
+
+def _scores(sweep: Sweep, strategy: str, late: Late, sizes: Sizes) -> Scores:
+    """Return the QoS of one strategy at each point and seed."""
+    return np.array(
+        [
+            [quality(seed, point, strategy, late=late, sizes=sizes).score for seed in range(sizes.seeds)]
+            for point in sweep.points.values()
+        ]
+    )
+
+
+def u_scores(sizes: Sizes, tell: Tell) -> dict[str, dict[str, Scores]]:
+    """Return the QoS of figures 4.6 and 4.7 by the coefficient u."""
+    found: dict[str, dict[str, Scores]] = {}
+    rules: dict[str, Rule] = {"basic": "jobs", "opt-profit": "fragments"}
+    for done, (figure, us, order) in enumerate((("4.6", DD_US, deadline_dominant), ("4.7", PD_US, profit_dominant))):
+        tell("figures 4.6 and 4.7", done / 2)
+        ending = "+dd" if figure == "4.6" else "+pd"
+        found[figure] = {
+            f"{name}{ending}": np.array(
+                [
+                    [
+                        quality(
+                            seed, Point(), Ordered(f"{name}{ending}", rule, order(u)), late=LATE[0], sizes=sizes
+                        ).score
+                        for seed in range(sizes.seeds)
+                    ]
+                    for u in us
+                ]
+            )
+            for name, rule in rules.items()
+        }
+    tell("figures 4.6 and 4.7", 1.0)
+    return found
+
+
+def batching_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
+    """Return the QoS of figure 4.8 for each strategy, by `BATCHINGS`; batches of fixed size are as long as ours."""
+    found: dict[str, Scores] = {}
+    for done, strategy in enumerate(THESIS[1:]):
+        tell("figure 4.8", done / len(THESIS[1:]))
+        scores: dict[str, list[float]] = {name: [] for name in BATCHINGS}
+        for seed in range(sizes.seeds):
+            ours = quality(seed, Point(), strategy, late=LATE[0], sizes=sizes)
+            tried: dict[str, Batching] = {
+                "none": Single(),
+                "fixed length": FixedLength(max(1, round(ours.mean_batch))),
+                "fixed interval": FixedInterval(sizes.duration_s * STREAMS / ours.batches),
+                "intelligent, never early": Intelligent(eager=False),
+            }
+            scores["intelligent"].append(ours.score)
+            for name, batching in tried.items():
+                scores[name].append(
+                    quality(seed, Point(), strategy, late=LATE[0], sizes=sizes, batching=batching).score
+                )
+        found[strategy] = np.array([scores[name] for name in BATCHINGS])
+    tell("figure 4.8", 1.0)
+    return found
+
+
+def update_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
+    """Return update frequencies of alerts, users and the archive, their weighted sum and the token score, by seed."""
+    found: dict[str, Scores] = {}
+    names = ("round-robin", "basic", "opt-profit", "hybrid")
+    for done, name in enumerate(names):
+        tell("figures 5.13 and 5.14", done / len(names))
+        rows = []
+        for seed in range(sizes.seeds):
+            standing = random_standing(np.random.default_rng([seed, 5]))
+            updates = simulate_updates(standing, make_strategy(name), overload=OVERLOAD, slices=sizes.slices)
+            rows.append([*(updates.frequency[kind] for kind in CLASSES), updates.weighted, updates.score])
+        found[name] = np.array(rows).T
+    tell("figures 5.13 and 5.14", 1.0)
+    return found
+
+
+def table(scores: Mapping[str, Scores], values: Sequence[object], what: str) -> list[dict[str, Any]]:
+    """Return one row a strategy and value: mean and 95 % interval over seeds."""
+    rows = []
+    for name, found in scores.items():
+        for value, each in zip(values, found, strict=True):
+            low, high = interval(each)
+            rows.append(
+                {
+                    "strategy": name,
+                    what: round(value, 4) if isinstance(value, float) else value,
+                    "mean": round(float(np.mean(each)), 5),
+                    "low": round(low, 5),
+                    "high": round(high, 5),
+                }
+            )
+    return rows
