@@ -38,7 +38,7 @@ FAIR: Final = 0.05
 """Share of the computing time that goes to the query that has waited the longest."""
 MOST_CREDIT_S: Final = 0.5
 """Time that it can have saved up, while nobody waited [s]."""
-LOT: Final = 0.25
+LOT: Final = 0.5
 """Of the time between two slices: what looking at queries closely and computing them may take, before the next lot."""
 LONGEST_PERIOD_S: Final = 60.0
 """Longest time between two slices that it is reckoned with [s],"""
@@ -468,7 +468,7 @@ class StandingRunner:
         if not step.is_done:
             return
         self._running.pop(id(step), None)
-        self._graph.ran(sort, seconds)
+        self._graph.ran(sort, step.seconds)
         for name in this.complete(step):
             self._complete(name, this)
 

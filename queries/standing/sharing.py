@@ -37,6 +37,8 @@ class Computed:
     users: set[str] = field(default_factory=set)
     """Names of the queries that need it and are not done."""
     is_done: bool = False
+    seconds: float = 0.0
+    """What it took, all blocks together [s]."""
 
 
 class Round:
@@ -118,6 +120,7 @@ class Round:
         last = clock() - begun
         step.is_done = True
         total += last
+        step.seconds = total
         self.run += 1
         self.run_s += total
         self.asked += len(step.users)

@@ -65,7 +65,7 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         busy_s, planning_s, scheduling_s = (
             getattr(ended, name) - getattr(before, name) for name in ("busy_s", "planning_s", "scheduling_s")
         )
-        bound = _bound(standing, listed, capacity_s=busy_s / slices)
+        bound = _bound(standing, listed, capacity_s=period_s)
         during = updates[: ended.evaluations - before.evaluations]
         evaluated = Counter(one.name for one in during)
         reached = _weighted(evaluated, listed, slices)
@@ -92,7 +92,7 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
 
 
 def _side(opened: hg.OpenArchive, network: Network, folder: Path, queries: int, wanted_s: float) -> int:
-    """Return the side of the maps with which a slice costs so many seconds of the processor."""
+    """Return the side of the maps with which a slice costs so many seconds, on a machine that is idle otherwise."""
     costs = []
     sides = (20, 100)
     for side in sides:
@@ -103,9 +103,9 @@ def _side(opened: hg.OpenArchive, network: Network, folder: Path, queries: int, 
         found = []
         for _ in range(2):
             network.add()
-            begun = time.process_time()
+            begun = time.perf_counter()
             standing.runner.settle()
-            found.append(time.process_time() - begun)
+            found.append(time.perf_counter() - begun)
         costs.append(min(found))
         standing.stop()
     slope = max((costs[1] - costs[0]) / (sides[1] ** 2 - sides[0] ** 2), 1e-9)

@@ -268,6 +268,10 @@ def test_equal_steps_run_once(standing: StandingQueries, live: Live, evaluate: E
     assert (told.steps_asked, told.steps_run) == (2 * 5 + 3, 3)
     assert told.saved_s > 0
     assert told.sharing.steps_apart == 13
+    # What a step took is learned of all its blocks, not of the last.
+    this = standing.runner._round
+    assert this is not None
+    assert told.sharing.seconds > 0.5 * this.run_s / 2
     assert [one["query"] for one in standing.alerts()] == [f"map{number}" for number in range(5)]
     assert set(standing.alerts()[0]["readings"][0]) == {"time", "value", "unit", "measure", "lat", "lon"}
 
@@ -285,8 +289,9 @@ def test_the_longest_waiting_query_gets_its_share(
     compute = sharing.Round.compute
 
     def slowly(self: Any, step: Any) -> Any:  # noqa: ANN401
-        for _ in compute(self, step):
+        for blocks, _ in enumerate(compute(self, step), start=1):
             clock[0] += 1.0
+            step.seconds = float(blocks)
             yield 1.0
 
     monkeypatch.setattr(sharing.Round, "compute", slowly)
