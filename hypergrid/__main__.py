@@ -45,6 +45,7 @@ from hypergrid.topology import Layer
 from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.reprocess_commands import remap as remap_archive
+from queries.standing.commands import standing_app
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
@@ -67,6 +68,7 @@ app = typer.Typer(
 )
 
 app.add_typer(layers_app, name="layers")
+app.add_typer(standing_app, name="standing")
 for command in (*COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
     app.command()(command)
 
@@ -423,7 +425,7 @@ def serve(
         Path | None, typer.Option(help="Folder of saved queries; the reference queries where absent.")
     ] = None,
 ) -> None:
-    """Serve the web API and the page until Ctrl-C."""
+    """Serve the web API and the page, and run the standing queries, until Ctrl-C."""
     chosen = archive or DEMO_FOLDER / "archive"
     if archive is None and not chosen.is_dir():
         message = "serve needs an archive: give --archive DIR, or make the sample's with `make demo`"
@@ -437,6 +439,7 @@ def _serve(
 ) -> None:  # fmt: skip
     from queries.catalogue import Catalogue  # noqa: PLC0415 - only a server needs the web's libraries
     from queries.scheduling.runner import Runner  # noqa: PLC0415
+    from queries.standing.service import StandingQueries  # noqa: PLC0415
     from queries.web.app import create_app  # noqa: PLC0415
     from queries.web.server import serve as listen  # noqa: PLC0415
     from viz.site import site  # noqa: PLC0415
@@ -445,14 +448,16 @@ def _serve(
     opened = open_archive(archive)
     runner = Runner(opened, capacity=given.queue, allowed_bytes=given.allowed_bytes, result_bytes=given.kept_bytes)
     catalogue = Catalogue(opened, saved=saved or PROJECT / "station_data" / "queries")
-    web = create_app(runner, catalogue)
-    web.mount("/", site())
-    listen(
-        web,
-        host or given.host,
-        given.port if port is None else port,
-        on_ready=lambda address: say(f"serving {opened.name} at {address} (Ctrl-C ends)"),
-    )
+    with StandingQueries(opened, given, clock=time.time_ns) as standing:
+        web = create_app(runner, catalogue, standing=standing)
+        web.mount("/", site())
+        standing.start()
+        listen(
+            web,
+            host or given.host,
+            given.port if port is None else port,
+            on_ready=lambda address: say(f"serving {opened.name} at {address} (Ctrl-C ends)"),
+        )
 
 
 @app.command()

@@ -24,6 +24,12 @@ class Settings:
     """Memory that finished results may take [bytes]; the oldest go first."""
     queue: int = 32
     """Queries that may wait."""
+    webhook_hosts: tuple[str, ...] = ()
+    """Hosts that alerts may be posted to, each "name" or "name:port"."""
+    mail_server: str = ""
+    """Server that takes mails with alerts, "host" or "host:port"; none where empty."""
+    mail_from: str = "hypergrid@localhost"
+    """Sender of mails with alerts."""
 
 
 _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
@@ -33,6 +39,16 @@ _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
     "queue": (1, None),
 }
 """Least and greatest of each setting that is a number."""
+
+_TEXTS: Final[Mapping[str, str]] = {
+    "host": "an address",
+    "mail_server": "a host, or host:port,",
+    "mail_from": "a mail address",
+}
+"""Settings that are text, and what each is."""
+
+_LISTS: Final = ("webhook_hosts",)
+"""Settings that are lists of text; in the environment parted by commas."""
 
 
 def read_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
@@ -64,15 +80,21 @@ def _content(path: Path) -> dict[str, object]:
         raise InvalidDeployment(message) from error
 
 
-def _checked(name: str, value: object, where: str) -> int | str:
+def _checked(name: str, value: object, where: str) -> int | str | tuple[str, ...]:
     """Return a setting's value as its type; `where` it was given is for the message."""
-    if name == "host":
+    if name in _TEXTS:
         if not isinstance(value, str) or not value:
-            message = f"{where}: setting 'host' needs an address as text; got {value!r}"
+            message = f"{where}: setting {name!r} needs {_TEXTS[name]} as text; got {value!r}"
             raise InvalidDeployment(message)
         return value
+    if name in _LISTS:
+        listed = [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(one, str) and one for one in listed):
+            message = f"{where}: setting {name!r} needs a list of names such as ['host', 'host:8443']; got {value!r}"
+            raise InvalidDeployment(message)
+        return tuple(listed)
     if name not in _BOUNDS:
-        message = f"{where}: unknown setting {name!r}; there are: {', '.join(sorted(['host', *_BOUNDS]))}"
+        message = f"{where}: unknown setting {name!r}; there are: {', '.join(sorted([*_TEXTS, *_LISTS, *_BOUNDS]))}"
         raise InvalidDeployment(message)
     least, most = _BOUNDS[name]
     try:

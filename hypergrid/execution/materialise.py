@@ -1,5 +1,7 @@
 """Top-down: the first k perspectives, each computed as a whole from those before it, in blocks of places."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,15 +23,16 @@ def materialise(evaluator: Evaluator, surface: Perspective, k: int, *, block_cel
         if isinstance(here.topology.space, SeriesAxis):
             evaluator.materialise_stations(here)
         else:
-            evaluator.hold(here, _whole(evaluator, here, block_cells))
+            for _ in holding(evaluator, here, block_cells):
+                pass
         wanted = {source.token for item in (*steps[number + 1 :], *later) for source in item.sources}
         for item in steps[: number + 1]:
             if item.token not in wanted:
                 evaluator.drop(item)
 
 
-def _whole(evaluator: Evaluator, here: Perspective, block_cells: int) -> Cells:
-    """Return every cell of a perspective on a grid."""
+def holding(evaluator: Evaluator, here: Perspective, block_cells: int) -> Iterator[None]:
+    """Compute and hold every cell of a perspective on a grid, in blocks of places; yields after each block."""
     shape = (here.topology.time.count, here.topology.space.count)
     value = np.empty(shape)
     count: NDArray[np.int64] | None = None
@@ -40,10 +43,11 @@ def _whole(evaluator: Evaluator, here: Perspective, block_cells: int) -> Cells:
         value[:, places] = block.value
         count = _put(count, block.count, places, shape)
         possible = _put(possible, block.possible, places, shape)
+        yield
     if count is None or possible is None:
         message = "a perspective has at least one place"
         raise TypeError(message)
-    return Cells(value, count, possible)
+    evaluator.hold(here, Cells(value, count, possible))
 
 
 def _put(

@@ -9,12 +9,20 @@ from fastapi import FastAPI
 
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
+from queries.standing.service import StandingQueries
 from queries.web import about, events, jobs, problems, results
+from queries.web import standing as standing_routes
 from queries.web.guard import LOOPBACK_NAMES, Guard
 from queries.web.records import PREFIX
 
 
-def create_app(runner: Runner, catalogue: Catalogue, *, names: Iterable[str] = LOOPBACK_NAMES) -> FastAPI:
+def create_app(
+    runner: Runner,
+    catalogue: Catalogue,
+    *,
+    names: Iterable[str] = LOOPBACK_NAMES,
+    standing: StandingQueries | None = None,
+) -> FastAPI:
     """Return the application that answers for one archive.
 
     Parameters
@@ -25,6 +33,8 @@ def create_app(runner: Runner, catalogue: Catalogue, *, names: Iterable[str] = L
         Knows what there is to ask about.
     names
         Host names that it answers to.
+    standing
+        The standing queries, started and stopped by the caller; none are served where absent.
     """
 
     @asynccontextmanager
@@ -39,6 +49,8 @@ def create_app(runner: Runner, catalogue: Catalogue, *, names: Iterable[str] = L
     problems.install(app)
     for routes in (about.router(catalogue), jobs.router(runner), events.router(runner), results.router(runner)):
         app.include_router(routes, prefix=PREFIX)
+    if standing is not None:
+        app.include_router(standing_routes.router(standing), prefix=PREFIX)
 
     @app.get("/health", tags=["server"])
     def health() -> dict[str, Any]:

@@ -33,7 +33,13 @@ def test_no_toml_is_told_with_its_file_and_line(tmp_path: Path, content: bytes, 
         ("allowed_bytes = -5", "at least 1"),
         ("host = 5", "'host' needs an address"),
         ('host = ""', "'host' needs an address"),
-        ("ports = 1", "unknown setting 'ports'; there are: allowed_bytes, host, kept_bytes, port, queue"),
+        (
+            "ports = 1",
+            "unknown setting 'ports'; there are: allowed_bytes, host, kept_bytes, mail_from, mail_server, port, queue",
+        ),
+        ("mail_server = 25", "'mail_server' needs a host, or host:port, as text; got 25"),
+        ("webhook_hosts = 5", "'webhook_hosts' needs a list of names"),
+        ('webhook_hosts = [""]', "'webhook_hosts' needs a list of names"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -51,3 +57,10 @@ def test_the_environment_is_checked_likewise() -> None:
 def test_the_bounds_themselves_are_allowed(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text("port = 0\nqueue = 1\nallowed_bytes = 1\nkept_bytes = 1\n")
     assert read_settings(tmp_path / "s.toml", {}) == Settings(port=0, allowed_bytes=1, kept_bytes=1, queue=1)
+
+
+def test_a_list_is_parted_by_commas_in_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('webhook_hosts = ["a.org", "b.org:8443"]\nmail_server = "mail.org:25"\n')
+    given = read_settings(tmp_path / "s.toml", {})
+    assert (given.webhook_hosts, given.mail_server) == (("a.org", "b.org:8443"), "mail.org:25")
+    assert read_settings(None, {"HYPERGRID_WEBHOOK_HOSTS": "a.org, b.org:8443"}).webhook_hosts == given.webhook_hosts

@@ -1,0 +1,215 @@
+"""Letters: alerts on their way to mail servers and webhooks, at least once, by threads that evaluation never waits for.
+
+A letter is noted as being sent before it goes, and as sent after; whatever dies between the two leaves one that may
+have arrived. It is sent again under the same id, marked as a possible repeat.
+"""
+
+import json
+import smtplib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.message import EmailMessage
+from typing import Any, Final
+
+import httpx
+
+from hypergrid.errors import HyperGridError
+from hypergrid.settings import Settings
+from queries.standing.definition import check_webhook
+from queries.standing.store import Letter, StandingStore
+
+TIMEOUT_S: Final = 10.0
+"""Longest that a connection, a word to it or an answer may take [s]."""
+FIRST_PAUSE_S: Final = 2.0
+"""After a failure a target is left alone for so long, twice as long after each more [s],"""
+LONGEST_PAUSE_S: Final = 900.0
+"""and at most for this long."""
+CARRIERS: Final = 4
+"""Letters on their way at a time; of one target one at a time, so that one that hangs holds up itself alone."""
+IDLE_S: Final = 0.5
+
+
+class Undelivered(HyperGridError, RuntimeError):
+    """A letter did not arrive; the message says why. It is tried again, unless `for_good`."""
+
+    def __init__(self, message: str, *, for_good: bool = False) -> None:
+        super().__init__(message)
+        self.for_good = for_good
+
+
+Send = Callable[[Letter, Mapping[str, Any]], None]
+"""Sends what a letter says; raises Undelivered."""
+
+
+@dataclass
+class _Rest:
+    """A target that failed: how often in a row, and until when it is left alone."""
+
+    failures: int = 0
+    until_s: float = 0.0
+
+
+class Carriers:
+    """Threads that take letters from the catalogue to their targets.
+
+    Parameters
+    ----------
+    store
+        The catalogue.
+    catalogue
+        Name that begins the id of every alert.
+    send
+        By channel, what sends.
+    monotonic
+        Seconds that never go back; the clock of the machine may [s].
+    """
+
+    def __init__(
+        self,
+        store: StandingStore,
+        catalogue: str,
+        send: Mapping[str, Send],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._catalogue, self._send, self._monotonic = store, catalogue, send, monotonic
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+        self._rests: dict[str, _Rest] = {}
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.delivered = self.failures = 0
+
+    def start(self) -> None:
+        """Take up what an earlier process left, and begin."""
+        self._store.recover()
+        for number in range(CARRIERS):
+            # Daemons: one that waits for a host that hangs must not keep a process alive.
+            thread = threading.Thread(target=self._work, name=f"letters-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def wake(self) -> None:
+        """Say that there are new letters."""
+        self._wake.set()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """End; what is on its way may arrive, and is sent again after the next start."""
+        self._stop.set()
+        self._wake.set()
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            if not self.carry():
+                self._wake.wait(IDLE_S)
+                self._wake.clear()
+
+    def carry(self) -> bool:
+        """Take one letter to its target; return whether there was one that could go."""
+        with self._lock:
+            now_s = self._monotonic()
+            resting = [target for target, rest in self._rests.items() if rest.until_s > now_s]
+            waiting = self._store.letters(excluded=[*self._busy, *resting], limit=1)
+            if not waiting:
+                return False
+            number, target = waiting[0]
+            self._busy.add(str(target))
+        try:
+            letter = self._store.sending(number)
+            if letter is not None:
+                self._carry(letter)
+        finally:
+            with self._lock:
+                self._busy.discard(str(target))
+        return True
+
+    def _carry(self, letter: Letter) -> None:
+        target = str(letter.target)
+        body = {**letter.alert.to_json(self._catalogue), "possible_repeat": letter.repeat, "attempt": letter.attempts}
+        try:
+            self._send[letter.target.channel](letter, body)
+        except Exception as error:  # noqa: BLE001 - a letter must not end the thread of all others
+            known = isinstance(error, Undelivered)
+            state = "refused" if known and error.for_good else "waiting"  # type: ignore[attr-defined]
+            with self._lock:
+                rest = self._rests.setdefault(target, _Rest())
+                rest.failures += 1
+                pause_s = min(FIRST_PAUSE_S * 2 ** min(rest.failures - 1, 20), LONGEST_PAUSE_S)
+                rest.until_s = self._monotonic() + (0.0 if state == "refused" else pause_s)
+                self.failures += 1
+            self._store.sent(letter.id, state, str(error) if known else f"{type(error).__name__}: {error}")  # type: ignore[arg-type]
+        else:
+            self._store.sent(letter.id, "sent")
+            with self._lock:
+                self._rests.pop(target, None)
+                self.delivered += 1
+
+
+def senders(settings: Settings) -> dict[str, Send]:
+    """Return what sends by each channel, as the server's settings say."""
+    return {
+        "webhook": lambda letter, body: send_webhook(letter.target.address, body, settings.webhook_hosts),
+        "email": lambda letter, body: send_mail(letter.target.address, body, settings),
+    }
+
+
+def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ...]) -> None:
+    """Post an alert to a webhook; no redirect is followed, and of the answer only the status is read.
+
+    Raises
+    ------
+    Undelivered
+        The host is not allowed (any more), did not answer in time, or answered with another status than 2xx.
+    """
+    try:
+        check_webhook(url, allowed_hosts, "this alert")
+    except HyperGridError as error:
+        raise Undelivered(str(error), for_good=True) from error
+    headers = {
+        "Content-Type": "application/json", "Idempotency-Key": str(body["id"]),
+        "X-HyperGrid-Possible-Repeat": "yes" if body["possible_repeat"] else "no",
+    }  # fmt: skip
+    try:
+        with (
+            httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
+            client.stream("POST", url, content=json.dumps(body), headers=headers) as answer,
+        ):
+            status = answer.status_code
+    except httpx.HTTPError as error:
+        message = f"{url} did not take the alert: {type(error).__name__}: {error}"
+        raise Undelivered(message) from error
+    if not 200 <= status < 300:
+        redirected = "; redirects are not followed" if 300 <= status < 400 else ""
+        message = f"{url} answered {status}, 2xx was needed{redirected}"
+        raise Undelivered(message)
+
+
+def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None:
+    """Hand an alert to the mail server of the settings.
+
+    Raises
+    ------
+    Undelivered
+        No server is set, or it did not take the mail.
+    """
+    if not settings.mail_server:
+        message = "no mail server is set; give the setting 'mail_server', host or host:port"
+        raise Undelivered(message)
+    mail = EmailMessage()
+    repeat = " (possible repeat)" if body["possible_repeat"] else ""
+    mail["Subject"] = f"{body['query']}: {body['happening']} at {body['place']}{repeat}"
+    mail["From"], mail["To"] = settings.mail_from, address
+    mail["Message-ID"] = f"<{body['id']}@hypergrid>"
+    mail.set_content(f"{body['text']}\n\n{json.dumps(body, indent=1)}\n")
+    host, _, port = settings.mail_server.partition(":")
+    try:
+        with smtplib.SMTP(host, int(port or 25), timeout=TIMEOUT_S) as server:
+            server.send_message(mail)
+    except (OSError, smtplib.SMTPException, ValueError) as error:
+        message = f"the mail server {settings.mail_server} did not take the alert: {error}"
+        raise Undelivered(message) from error

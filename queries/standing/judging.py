@@ -1,0 +1,232 @@
+"""From computed rows to alerts: what a condition finds, compared with what was told, in the words of an alert."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.query import OpenArchive
+from hypergrid.store import Change as Written
+from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
+from hypergrid.topology import Grid, Space
+from queries.standing.conditions import Dead, OnRows, Rows
+from queries.standing.episodes import Change, Episode, episodes_in, reconcile, standing_at
+from queries.standing.following import LOOK_BACK_NS, Kept, Task, places_of
+from queries.standing.silence import Learned, Silence
+from queries.standing.store import Alert, Entry, Found, Progress
+
+MOST_EPISODES: Final = 1000
+"""Episodes of one query that are remembered; alerts themselves stay in the catalogue."""
+
+Alerts = list[tuple[Alert, int | None]]
+
+
+def judged(entry: Entry, task: Task, kept: Kept, *, snapshot: str, now_ns: int) -> Found:
+    """Return what an evaluation found, to be kept: progress, episodes and alerts.
+
+    Parameters
+    ----------
+    entry
+        The standing query, with a condition on rows.
+    task
+        What was computed; its rows are held by `kept`.
+    snapshot
+        That it was computed at.
+    now_ns
+        The present [ns since 1970 UTC].
+    """
+    before = entry.progress
+    condition = entry.definition.condition
+    if condition is None or condition.kind == "dead":
+        return Found(entry.name, replace(before, snapshot=snapshot))
+    settled: OnRows = condition.settled(task.here.unit)  # type: ignore[union-attr]
+    which, needed = task.judged(settled, before.since_ns or 0, before.judged_ns)
+    if which.start == which.stop:
+        return Found(entry.name, replace(before, snapshot=snapshot))
+    rows = task.rows(kept, needed)
+    measure = settled.measure(rows)
+    space = task.here.topology.space
+    at = np.zeros(measure.shape, np.intp) + np.arange(measure.shape[1])
+    if isinstance(space, Grid):
+        measure, at = _extreme(measure, rises=settled.rises)
+    cut = slice(which.start - needed.start, None)
+    rows = Rows(rows.starts_ns[cut], rows.ends_ns[cut], rows.value[cut])
+    measure, at = measure[cut], at[cut]
+    places = places_of(space)
+    from_ns = int(rows.starts_ns[0])
+    raised = standing_at(before.episodes, places, from_ns)
+    state = settled.judge(measure, rows, raised)
+    found = episodes_in(rows.starts_ns, state, raised, places)
+    episodes, changes = reconcile(before.episodes, found, from_ns)
+
+    def reading(change: Change) -> dict[str, Any]:
+        row = int(np.clip(np.searchsorted(rows.starts_ns, _when(change)), 0, len(rows.starts_ns) - 1))
+        column = places.index(change.episode.place) if change.episode.place in places else 0
+        return _reading(rows, space, row, int(at[row, column]), task.here.unit, float(measure[row, column]))
+
+    late_ns = before.judged_ns
+    body = {"rule": settled.words(task.here.unit), "condition": settled.to_json(), "snapshot": snapshot}
+
+    def told(change: Change) -> dict[str, Any]:
+        is_late = late_ns is not None and _when(change) <= late_ns
+        return {**body, "readings": [reading(change)], "late": is_late}
+
+    alerts = _alerts(entry, episodes, changes, told, now_ns)
+    judged_ns = max(int(rows.starts_ns[-1]), before.judged_ns or 0)
+    progress = Progress(snapshot, before.since_ns, judged_ns, _remembered(episodes, judged_ns), before.memory)
+    return Found(entry.name, progress, _renumbered(alerts, episodes, progress.episodes))
+
+
+def listened(
+    entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int
+) -> tuple[Found, Silence]:
+    """Return what the arrivals of new readings tell of dead stations, and what was learned.
+
+    Parameters
+    ----------
+    changes
+        What was committed since; None: not known, the last day is read again, of which what was heard counts once.
+    """
+    before, store = entry.progress, archive.store
+    variable = str(entry.definition.query["variable"])
+    silence = Silence.from_json(before.memory, resolution_ns=round(store.slice_s * SECOND_NS) // 2)
+    extent = store.extent(variable)
+    heard: dict[str, list[NDArray[np.int64]]] = {}
+    if extent is not None:
+        windows = [Window(max(extent.start_ns, extent.stop_ns - 30 * DAY_NS), extent.stop_ns)]
+        if changes is not None:
+            windows = [run for one in changes if one.variable == variable and one.kind != "flags" for run in one.runs]
+        for window in windows:
+            readings = store.read(variable, window=window)
+            for number in np.unique(readings.index).tolist():
+                station = readings.series[number].station
+                heard.setdefault(station, []).append(readings.arrival_ns[readings.index == number])
+    select = dict(entry.definition.query.get("select", {})).get("station")
+    wanted = {select} if isinstance(select, str) else set(select or ())
+    arrivals = {name: np.concatenate(parts) for name, parts in heard.items()}
+    newest_ns = max([silence.newest_ns, *(int(times.max()) for times in arrivals.values())])
+    if wanted:
+        arrivals = {name: times for name, times in arrivals.items() if name in wanted}
+    silence.newest_ns = newest_ns
+    episodes, happened = silence.hear(arrivals, before.episodes)
+
+    def told(change: Change) -> dict[str, Any]:
+        learned = silence.stations[change.episode.place]
+        words = Dead().words("")
+        body = {"rule": words, "condition": {"kind": "dead"}, "snapshot": archive.snapshot}
+        return {**body, "readings": [], "late": change.episode.cleared_ns is not None, **_learned(learned)}
+
+    alerts = _alerts(entry, episodes, happened, told, now_ns)
+    remembered = _remembered(episodes, newest_ns)
+    progress = Progress(archive.snapshot, before.since_ns, None, remembered, silence.to_json())
+    return Found(entry.name, progress, _renumbered(alerts, episodes, remembered)), silence
+
+
+def _learned(learned: Learned) -> dict[str, Any]:
+    interval_ns, bound_ns = learned.interval_ns, learned.bound_ns
+    return {
+        "last_heard": format_instant(learned.last_ns),
+        "learned_interval_s": None if interval_ns is None else interval_ns / SECOND_NS,
+        "bound_s": None if bound_ns is None else bound_ns / SECOND_NS,
+    }
+
+
+def _alerts(
+    entry: Entry,
+    episodes: Sequence[Episode],
+    changes: Sequence[Change],
+    told: Any,  # noqa: ANN401 - a function of a change
+    now_ns: int,
+) -> Alerts:
+    """Return the alerts of changes, and of episodes that were muted and still stand."""
+    muted = entry.is_muted(now_ns)
+    alerts: Alerts = []
+    raised: set[int] = set()
+    for change in changes:
+        place = next((n for n, one in enumerate(episodes) if one is change.episode or one == change.episode), None)
+        if change.happening == "raised" and place is not None:
+            raised.add(place)
+        # Of what nobody was told the end is told to nobody.
+        silent = muted or (change.happening != "raised" and change.episode.number is None and place not in raised)
+        alerts.append((_alert(entry, change, told(change), now_ns, muted=silent), place))
+    if not muted:
+        for place, episode in enumerate(episodes):
+            if episode.cleared_ns is None and episode.number is None and place not in raised:
+                change = Change("raised", episode)
+                alerts.append((_alert(entry, change, told(change), now_ns, muted=False), place))
+    return alerts
+
+
+def _alert(entry: Entry, change: Change, told: Mapping[str, Any], now_ns: int, *, muted: bool) -> Alert:
+    episode = change.episode
+    ended = None if episode.cleared_ns is None else format_instant(episode.cleared_ns)
+    body = {
+        "variable": entry.definition.query["variable"],
+        "place": episode.place,
+        "since": format_instant(episode.onset_ns),
+        "until": ended,
+        "text": _text(entry, change, told),
+        **told,
+    }
+    return Alert(entry.name, change.happening, body, now_ns, muted)
+
+
+def _when(change: Change) -> int:
+    """Return where the time cell begins that a change is of [ns since 1970 UTC]."""
+    ended_ns = change.episode.cleared_ns if change.happening == "cleared" else None
+    return change.episode.onset_ns if ended_ns is None else ended_ns
+
+
+def _text(entry: Entry, change: Change, told: Mapping[str, Any]) -> str:
+    """Return an alert as a sentence."""
+    episode, readings = change.episode, told["readings"]
+    value = (
+        f", {readings[0]['value']:.6g} {readings[0]['unit']}" if readings and readings[0]["value"] is not None else ""
+    )
+    learned = ""
+    if told.get("bound_s"):
+        bound = format_duration(round(told["bound_s"]) * SECOND_NS)
+        learned = f"; last heard {told['last_heard']}, dead after {bound}"
+    late = ", told late" if told["late"] else ""
+    return (
+        f"{entry.name} {change.happening} at {episode.place}, {format_instant(_when(change))}: {told['rule']}"
+        f"{value}{learned}{late}"
+    )
+
+
+def _reading(rows: Rows, space: Space, row: int, column: int, unit: str, measure: float) -> dict[str, Any]:
+    """Return the value that a condition judged, with where and when it is."""
+    value = float(rows.value[row, column])
+    told: dict[str, Any] = {
+        "time": format_instant(int(rows.starts_ns[row])),
+        "value": value if np.isfinite(value) else None,
+        "unit": unit,
+        "measure": measure if np.isfinite(measure) else None,
+    }
+    if isinstance(space, Grid):
+        y, x = divmod(column % (space.y.count * space.x.count), space.x.count)
+        told |= {space.y.name: float(space.y.centres[y]), space.x.name: float(space.x.centres[x])}
+    return told
+
+
+def _extreme(measure: NDArray[np.float64], *, rises: bool) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Return the measure of a map and where it is: the greatest, or where low ones raise the least; (times, 1)."""
+    worst = np.where(np.isnan(measure), -np.inf, measure if rises else -measure)
+    at = np.argmax(worst, axis=1)[:, np.newaxis]
+    return np.take_along_axis(measure, at, axis=1), at
+
+
+def _remembered(episodes: Sequence[Episode], newest_ns: int) -> tuple[Episode, ...]:
+    """Return the episodes that stand, and those that an amendment may still change."""
+    recent = [one for one in episodes if one.cleared_ns is None or one.cleared_ns >= newest_ns - LOOK_BACK_NS - DAY_NS]
+    return tuple(recent[-MOST_EPISODES:])
+
+
+def _renumbered(
+    alerts: Alerts, before: Sequence[Episode], after: Sequence[Episode]
+) -> tuple[tuple[Alert, int | None], ...]:
+    """Return alerts with the places of their episodes among those that are remembered."""
+    places = {id(one): place for place, one in enumerate(after)}
+    return tuple((alert, None if place is None else places.get(id(before[place]))) for alert, place in alerts)

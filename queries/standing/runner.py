@@ -1,0 +1,594 @@
+"""The runner of standing queries: one thread that looks for new slices, computes what they touch, and raises alerts.
+
+A snapshot becomes a round: what every standing query needs of it, equal steps once. The strategy chooses which steps
+come next. Between two blocks the runner looks for a newer snapshot; where there is one, what has not been computed is
+laid into the next round (postponed), with all that has changed since, so that nothing is lost and nothing waits twice.
+
+No query waits for ever: besides what the strategy chooses, the one that has waited the longest is computed in a share
+`FAIR` of the time, to its end, whatever comes meanwhile. So a query waits at most for what looking at all standing
+queries and computing them once, alone, takes, divided by `FAIR` (`Statistics.longest_wait_s`): of the time that the
+thread runs; on a processor that others keep busy it takes longer as everything does.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.query import OpenArchive
+from queries.scheduling.freshness import Tokens
+from queries.scheduling.job_tree import JobTree
+from queries.scheduling.steps import StepGraph
+from queries.scheduling.strategies import make_strategy
+from queries.scheduling.strategy import Strategy, Work
+from queries.standing import results
+from queries.standing.conditions import Dead
+from queries.standing.following import Kept
+from queries.standing.judging import judged, listened
+from queries.standing.planning import Planner, Standing
+from queries.standing.sharing import Computed, Round, datasets
+from queries.standing.statistics import Statistics, Status, Update, freshness
+from queries.standing.store import Alert, Found, Progress, StandingStore
+
+FAIR: Final = 0.05
+"""Share of the computing time that goes to the query that has waited the longest."""
+MOST_CREDIT_S: Final = 0.5
+"""Time that it can have saved up, while nobody waited [s]."""
+LOT: Final = 0.5
+"""Of the time between two slices: what looking at queries closely and computing them may take, before the next lot."""
+LONGEST_PERIOD_S: Final = 60.0
+"""Longest time between two slices that it is reckoned with [s],"""
+NEWER: Final = 0.3
+"""and the weight of a new one in their mean."""
+POLL_S: Final = 0.2
+"""How often the branch head is looked at [s]."""
+KEEP_S: Final = 2.0
+"""How often progress without alerts is written down [s]; after a kill, what came since is evaluated again."""
+FIRST_PAUSE_S: Final = 1.0
+"""A query that failed is left alone for so long, twice as long after each more [s],"""
+LONGEST_PAUSE_S: Final = 600.0
+"""and at most for this long."""
+REMEMBERED: Final = 4096
+"""Evaluations by class that the figures of freshness are of."""
+
+
+class StandingRunner:
+    """Keeps the standing queries of one archive up to date.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns.
+    store
+        The catalogue.
+    strategy
+        Name of a strategy (`queries.scheduling.strategies`).
+    folder
+        Where results of queries with "archive" among their targets go; beside the catalogue where absent.
+    clock
+        Returns the time [ns since 1970 UTC]: what alerts are stamped with, and mutes end by. It may step back.
+    monotonic
+        Seconds that never go back: what is waited and measured by.
+    """
+
+    def __init__(
+        self,
+        archive: OpenArchive,
+        store: StandingStore,
+        *,
+        strategy: str = "opt-profit",
+        folder: Path | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._archive, self._store = archive, store
+        self.folder = folder or store.path.parent / results.FOLDER
+        self._clock, self._monotonic = clock, monotonic
+        self._strategy: Strategy = make_strategy(strategy)
+        self._graph = StepGraph()
+        self._tokens = Tokens()
+        self._lock = threading.RLock()
+        self._standing: dict[str, Standing] = {}
+        self._version: tuple[int, int] | None = None
+        self._kept: dict[str, Kept] = {}
+        self._round: Round | None = None
+        self._trees: list[JobTree] = []
+        self._planner: Planner | None = None
+        self._unplanned: deque[str] = deque()
+        self._begun_s, self._period_s = monotonic(), LONGEST_PERIOD_S
+        self._running: dict[int, tuple[Computed, Iterator[float]]] = {}
+        self._work: Work | None = None
+        self._fair: tuple[str, Round, Iterator[float]] | None = None
+        self._credit_s = self._look_s = 0.0
+        self._taken: str | None = None
+        self._behind: set[str] = set()
+        self._dirty: dict[str, Progress] = {}
+        self._kept_at_s = self._polled_at_s = monotonic()
+        self._listeners: list[Callable[[Update], None]] = []
+        self._counts = {
+            "rounds": 0,
+            "evaluations": 0,
+            "postponed": 0,
+            "fair_turns": 0,
+            "steps_asked": 0,
+            "steps_run": 0,
+        }
+        self._overloaded = False
+        self._saved_s = self._scheduling_s = self._planning_s = self._busy_s = 0.0
+        self._delays: dict[str, deque[float]] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # What callers ask
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread = threading.Thread(target=self._loop, name="standing", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End after the present block, and write down how far it came."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        self._keep_progress()
+
+    def listen(self, listener: Callable[[Update], None]) -> Callable[[], None]:
+        """Have `listener` called after each evaluation, from the runner's thread; return what ends that."""
+        with self._lock:
+            self._listeners.append(listener)
+
+        def leave() -> None:
+            with self._lock:
+                if listener in self._listeners:
+                    self._listeners.remove(listener)
+
+        return leave
+
+    def status(self, name: str) -> Status:
+        """Return how a standing query stands.
+
+        Raises
+        ------
+        NotFound
+            There is none of this name.
+        """
+        with self._lock:
+            if name not in self._standing:
+                raise NotFound.among(kind="standing query", given=name, existing=self._standing)
+            one, now_s = self._standing[name], self._monotonic()
+            return Status(
+                name=name,
+                evaluations=one.evaluations,
+                snapshot=one.entry.progress.snapshot,
+                waiting_s=0.0 if one.stale_since_s is None else now_s - one.stale_since_s,
+                postponed=one.postponed,
+                failures=one.failures,
+                error=one.error,
+                retry_s=max(one.retry_s - now_s, 0.0) if one.failures else 0.0,
+            )
+
+    def statistics(self) -> Statistics:
+        """Return what is held now, and what was done so far."""
+        with self._lock:
+            now_s, one_round = self._monotonic(), self._round
+            stale = [one for one in self._standing.values() if one.stale_since_s is not None]
+            sharing = self._graph.sharing()
+            saved_s = self._saved_s + (one_round.asked_s - one_round.run_s if one_round else 0.0)
+            counts = dict(self._counts)
+            if one_round is not None:
+                counts["steps_asked"] += one_round.asked
+                counts["steps_run"] += one_round.run
+            return Statistics(
+                queries=len(self._standing),
+                overloaded=self._overloaded,
+                queue=len(stale),
+                oldest_s=max(
+                    (now_s - one.stale_since_s for one in stale if one.stale_since_s is not None), default=0.0
+                ),
+                longest_wait_s=(sharing.seconds_apart + len(self._standing) * self._look_s) / FAIR,
+                failing=tuple(name for name, one in self._standing.items() if one.failures),
+                freshness={kind: freshness(delays) for kind, delays in self._delays.items()},
+                token_score=self._tokens.score,
+                busy_s=self._busy_s,
+                scheduling_s=self._scheduling_s,
+                planning_s=self._planning_s,
+                saved_s=saved_s,
+                sharing=sharing,
+                strategy=self._strategy.statistics(now_s),
+                **counts,
+            )
+
+    def is_fresh(self) -> bool:
+        """Return whether every standing query shows the newest snapshot, those that are paused or failing left out."""
+        with self._lock:
+            newest = self._archive.latest().snapshot
+            return (
+                self._version == self._store.version
+                and newest == self._taken
+                and not any(one.stale_since_s is not None for one in self._standing.values() if not one.failures)
+            )
+
+    # One decision after the other
+
+    def work(self) -> bool:
+        """Do the next piece of work: look for a new snapshot, or compute a block; return whether there was any."""
+        begun, now_s, was_fair = time.thread_time(), self._monotonic(), False
+        try:
+            if self._round is None or now_s - self._polled_at_s >= POLL_S:
+                self._polled_at_s = now_s
+                self._poll(now_s)
+            if now_s - self._kept_at_s >= KEEP_S:
+                self._keep_progress()
+            was_fair = self._fair_block(now_s)
+            return was_fair or self._block(now_s)
+        finally:
+            self._busy_s += time.thread_time() - begun
+            self._account(self._monotonic() - now_s, was_fair=was_fair)
+
+    def _account(self, seconds: float, *, was_fair: bool) -> None:
+        """Save up the share of the query that has waited the longest, or take what it had; what is idle is free."""
+        if not was_fair:
+            self._credit_s = min(self._credit_s + FAIR * seconds, MOST_CREDIT_S)
+        elif not self._is_idle:
+            self._credit_s -= seconds
+
+    def settle(self) -> None:
+        """Work until every query is fresh or failing, for callers without a thread."""
+        self._poll(self._monotonic())
+        while self.work():
+            pass
+        self._keep_progress()
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            if not self.work():
+                self._stop.wait(POLL_S)
+
+    def _poll(self, now_s: float) -> None:
+        """Take up what changed: the catalogue, the archive, and queries whose pause after a failure is over."""
+        self._read_catalogue()
+        newest = self._archive.latest()
+        # A round that is under way is not begun again for those who were left out of it.
+        again = self._is_idle and (
+            bool(self._behind) or any(one.failures and one.retry_s <= now_s for one in self._standing.values())
+        )
+        if newest.snapshot == self._taken and not again:
+            return
+        begun = time.thread_time()
+        with self._lock:
+            self._archive = newest
+            self._begin_round(now_s)
+            self._taken = newest.snapshot
+        self._planning_s += time.thread_time() - begun
+
+    def _read_catalogue(self) -> None:
+        version = self._store.version
+        if version == self._version:
+            return
+        entries = {entry.name: entry for entry in self._store.entries() if not entry.paused}
+        with self._lock:
+            for name in set(self._standing) - set(entries):
+                self._forget(name)
+            for name, entry in entries.items():
+                known = self._standing.get(name)
+                if known is not None and known.entry.created_ns == entry.created_ns:
+                    known.entry = replace(entry, progress=known.entry.progress)
+                else:
+                    if known is not None:
+                        self._forget(name)
+                    self._standing[name] = Standing(entry)
+                    self._tokens.set_weight(name, entry.definition.weight)
+                    # Somebody new: the present snapshot is looked at once more.
+                    self._taken = None
+            self._version = version
+            used = {one.surface for one in self._standing.values()}
+            self._kept = {surface: kept for surface, kept in self._kept.items() if surface in used}
+
+    def _forget(self, name: str) -> None:
+        if name in self._dirty:
+            self._keep_progress()
+        del self._standing[name]
+        self._tokens.forget(name)
+        self._graph.remove(name)
+        if self._round is not None:
+            self._round.leave(name)
+        if self._fair is not None and self._fair[0] == name:
+            self._fair = None
+
+    # A round
+
+    def _begin_round(self, now_s: float) -> None:
+        """Find what the present snapshot concerns, and lay as much of it into a round as may be computed."""
+        if self._round is not None:
+            self._end_round(self._round)
+        self._period_s += NEWER * (min(now_s - self._begun_s, LONGEST_PERIOD_S) - self._period_s)
+        self._begun_s = now_s
+        self._counts["rounds"] += 1
+        self._round, self._planner = Round(self._archive.snapshot), Planner(self._archive, self._standing, self._kept)
+        self._running, self._work, self._behind = {}, None, set()
+        concerned = []
+        for name, one in list(self._standing.items()):
+            if (one.failures and one.retry_s > now_s) or (self._fair is not None and self._fair[0] == name):
+                continue
+            if not self._concerns(one, now_s):
+                continue
+            if one.stale_since_s is None:
+                one.stale_since_s = now_s
+            else:
+                one.postponed += 1
+                self._counts["postponed"] += 1
+            concerned.append(name)
+        self._tokens.updated(concerned)
+        # What will hardly be reached before the next slice is not looked at closely yet.
+        self._unplanned = deque(sorted(concerned, key=self._rank))
+        self._plan(now_s)
+
+    def _concerns(self, one: Standing, now_s: float) -> bool:
+        """Return whether there may be something to compute for a query; who is dead is told at once."""
+        entry, planner = one.entry, self._planner
+        try:
+            if planner is None or not planner.concerns(one):
+                self._moved_on(one)
+                return False
+            if not isinstance(entry.definition.condition, Dead):
+                return True
+            changes = planner.changes(entry.progress.snapshot)
+            found, _ = listened(entry, self._archive, changes, now_ns=self._clock())
+            self._found(one, found, cells=0, stale_since_s=now_s)
+        except Exception as error:  # noqa: BLE001 - one query that fails must not stop the others
+            self._failed(entry.name, error, now_s)
+        return False
+
+    def _rank(self, name: str) -> float:
+        """Return what a query costs for its weight: less comes first; what never ran, before all."""
+        one = self._standing[name]
+        return one.cost_s / one.entry.definition.weight
+
+    def _plan(self, now_s: float) -> None:
+        """Lay a lot of queries into the round, and hand them on; so each round comes to compute what weighs most."""
+        planner, this = self._planner, self._round
+        if planner is None or this is None:
+            return
+        offered: list[str] = []
+        until_s = LOT * self._period_s
+        while self._unplanned and (until_s > 0 or not offered):
+            name = self._unplanned.popleft()
+            one = self._standing.get(name)
+            if one is None or (one.failures and one.retry_s > now_s):
+                continue
+            begun_s = self._monotonic()
+            if self._lay(one, this, planner, now_s):
+                offered.append(name)
+            look_s = self._monotonic() - begun_s
+            self._look_s += NEWER * (look_s - self._look_s)
+            until_s -= one.cost_s + look_s
+        self._schedule(offered, now_s)
+
+    def _lay(self, one: Standing, this: Round, planner: Planner, now_s: float) -> bool:
+        """Lay a query into a round; return whether there is anything to compute."""
+        name = one.entry.name
+        try:
+            task = planner.task(one)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(name, error, now_s)
+            return False
+        if task is None:
+            one.stale_since_s = None
+            self._moved_on(one)
+            return False
+        this.add(name, task)
+        return True
+
+    def _moved_on(self, one: Standing) -> None:
+        """Note that nothing that a query reads has changed up to the present snapshot."""
+        entry, progress = one.entry, one.entry.progress
+        if progress.snapshot != self._archive.snapshot and self._archive.store.extent(
+            str(entry.definition.query["variable"])
+        ):
+            one.entry = replace(entry, progress=replace(progress, snapshot=self._archive.snapshot))
+            self._dirty[entry.name] = one.entry.progress
+
+    def _end_round(self, before: Round) -> None:
+        self._overloaded = bool(before.tasks or self._unplanned)
+        self._counts["steps_asked"] += before.asked
+        self._counts["steps_run"] += before.run
+        self._saved_s += before.asked_s - before.run_s
+        for tree in self._trees:
+            self._strategy.withdraw(tree)
+        self._trees.clear()
+
+    def _schedule(self, names: Sequence[str], now_s: float) -> None:
+        begun = time.thread_time()
+        this = self._round
+        if names and this is not None:
+            for name in names:
+                steps = this.steps_of(name)
+                one = self._standing[name]
+                if steps != one.steps:
+                    definition = one.entry.definition
+                    validity_s = definition.validity_ns / 1e9
+                    self._graph.add(name, steps, weight=definition.weight, validity_s=validity_s)
+                    one.steps = steps
+            profits = {name: self._standing[name].entry.definition.weight for name in names}
+            tree = self._graph.tree(profits, now_s=now_s)
+            self._strategy.push(tree, now_s)
+            self._trees.append(tree)
+        self._scheduling_s += time.thread_time() - begun
+
+    # Blocks
+
+    def _block(self, now_s: float) -> bool:
+        """Compute a block of what the strategy chooses; return whether there was any."""
+        begun = time.thread_time()
+        if self._work is not None and now_s >= self._strategy.alarm_s():
+            better = self._strategy.challenge(self._work, now_s)
+            self._work = better or self._work
+        if self._work is None:
+            self._work = self._strategy.next(now_s)
+        self._scheduling_s += time.thread_time() - begun
+        work, this = self._work, self._round
+        if this is None:
+            return False
+        if work is None:
+            if not self._unplanned:
+                return False
+            begun = time.thread_time()
+            self._plan(now_s)
+            self._planning_s += time.thread_time() - begun
+            return True
+        for position in work.jobs:
+            sort = work.tree.shape.names[position]
+            waiting = this.waiting(sort)
+            if waiting:
+                self._advance(waiting[0], sort, work, this)
+                return True
+        begun = time.thread_time()
+        self._strategy.done(work, self._monotonic())
+        self._work = None
+        self._scheduling_s += time.thread_time() - begun
+        return True
+
+    def _advance(self, step: Computed, sort: str, work: Work, this: Round) -> None:
+        """Compute a block of a step; where it was the last, complete the queries that waited for it."""
+        blocks = self._running.setdefault(id(step), (step, this.compute(step)))[1]
+        try:
+            seconds = next(blocks)
+        except Exception as error:  # noqa: BLE001 - told to those who asked; the others go on
+            self._running.pop(id(step), None)
+            for name in sorted(step.users):
+                this.leave(name)
+                self._failed(name, error, self._monotonic())
+            return
+        work.cost_s = max(work.cost_s - seconds, 1e-9)
+        if not step.is_done:
+            return
+        self._running.pop(id(step), None)
+        self._graph.ran(sort, step.seconds)
+        for name in this.complete(step):
+            self._complete(name, this)
+
+    def _fair_block(self, now_s: float) -> bool:
+        """Compute a block for the query that has waited the longest, where its share is due."""
+        if self._fair is None:
+            oldest = self._oldest()
+            if oldest is None or self._credit_s <= 0:
+                return False
+            own, this, planner = Round(self._archive.snapshot), self._round, self._planner
+            if this is None or planner is None or not self._lay(self._standing[oldest], own, planner, now_s):
+                return False
+            this.leave(oldest)
+            if oldest in self._unplanned:
+                self._unplanned.remove(oldest)
+            self._fair = (oldest, own, _all_blocks(own, oldest))
+            self._counts["fair_turns"] += 1
+        elif self._credit_s <= 0 and not self._is_idle:
+            return False
+        name, own, blocks = self._fair
+        try:
+            next(blocks)
+        except StopIteration:
+            self._fair = None
+            self._complete(name, own)
+            one = self._standing.get(name)
+            if one is not None and own.snapshot != self._archive.snapshot:
+                # What came meanwhile it sees in the next round.
+                one.stale_since_s = self._monotonic() if one.stale_since_s is None else one.stale_since_s
+                self._behind.add(name)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fair = None
+            self._failed(name, error, now_s)
+        return True
+
+    def _oldest(self) -> str | None:
+        """Return the query that has waited the longest, of those that a slice has overtaken."""
+        waiting = [
+            (one.stale_since_s, name)
+            for name, one in self._standing.items()
+            if one.stale_since_s is not None and one.stale_since_s < self._begun_s and not one.failures
+        ]
+        return min(waiting)[1] if waiting else None
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether the strategy has nothing to do."""
+        return self._work is None and not self._unplanned and (self._round is None or not self._round.tasks)
+
+    def _complete(self, name: str, this: Round) -> None:
+        """Judge a query whose surface is computed, keep what was found, and tell."""
+        one = self._standing.get(name)
+        task = this.tasks.get(name)
+        if one is None or task is None:
+            return
+        try:
+            parts = this.values(task)
+            kept = self._kept.setdefault(one.surface, Kept())
+            # Of queries on one surface the first brings the rows; again it changes nothing.
+            task.computed(kept, [part.value for part in parts])
+            found = judged(one.entry, task, kept, snapshot=this.snapshot, now_ns=self._clock())
+            if any(target.channel == "archive" for target in one.entry.definition.to):
+                for dataset in datasets(task, this, parts):
+                    results.keep(self.folder / name, dataset)
+        except Exception as error:  # noqa: BLE001 - as above
+            this.leave(name)
+            self._failed(name, error, self._monotonic())
+            return
+        this.leave(name)
+        one.cost_s = sum(self._graph.cost(step.token).seconds for step in one.steps)
+        self._tokens.credit(name)
+        self._found(one, found, cells=task.cells, stale_since_s=one.stale_since_s or self._monotonic())
+
+    def _found(self, one: Standing, found: Found, *, cells: int, stale_since_s: float) -> None:
+        """Keep what an evaluation found: at once where there are alerts, else with the next lot."""
+        alerts: list[Alert] = []
+        progress = found.progress
+        if found.alerts:
+            ((progress, alerts),) = self._store.keep([found])
+            self._dirty.pop(found.name, None)
+        else:
+            self._dirty[found.name] = progress
+        now_s = self._monotonic()
+        with self._lock:
+            one.entry = replace(one.entry, progress=progress)
+            one.evaluations += 1
+            one.stale_since_s, one.failures, one.error = None, 0, ""
+            self._counts["evaluations"] += 1
+            behind_s = max(now_s - stale_since_s, 0.0)
+            self._delays.setdefault(one.entry.definition.kind, deque(maxlen=REMEMBERED)).append(behind_s)
+        self._tell(Update(found.name, progress.snapshot, cells, behind_s, tuple(alerts)))
+
+    def _failed(self, name: str, error: Exception, now_s: float) -> None:
+        """Leave a query alone for a while; it is tried again with all that has come since."""
+        with self._lock:
+            one = self._standing.get(name)
+            if one is None:
+                return
+            one.failures += 1
+            one.error = str(error) if isinstance(error, HyperGridError) else f"{type(error).__name__}: {error}"
+            one.retry_s = now_s + min(FIRST_PAUSE_S * 2.0 ** min(one.failures - 1, 20), LONGEST_PAUSE_S)
+            one.stale_since_s = now_s if one.stale_since_s is None else one.stale_since_s
+            snapshot = one.entry.progress.snapshot
+        self._tell(Update(name, snapshot, 0, 0.0, error=one.error))
+
+    def _tell(self, update: Update) -> None:
+        with self._lock:
+            called = list(self._listeners)
+        for listener in called:
+            listener(update)
+
+    def _keep_progress(self) -> None:
+        """Write down how far evaluations without alerts came."""
+        self._kept_at_s = self._monotonic()
+        with self._lock:
+            dirty, self._dirty = self._dirty, {}
+        if dirty:
+            self._store.keep([Found(name, progress) for name, progress in dirty.items()])
+
+
+def _all_blocks(own: Round, name: str) -> Iterator[float]:
+    for step in own.remaining(name):
+        yield from own.compute(step)

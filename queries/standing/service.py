@@ -1,0 +1,166 @@
+"""Standing queries of one archive, as Python, the command line and the server hold them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+from hypergrid.query import OpenArchive
+from hypergrid.settings import Settings
+from hypergrid.times import format_instant
+from queries.standing import following
+from queries.standing.definition import definition_from_json
+from queries.standing.delivery import Carriers, senders
+from queries.standing.runner import StandingRunner
+from queries.standing.statistics import Statistics, Update
+from queries.standing.store import FILE, FOLDER, Alert, Entry, Progress, StandingStore
+
+
+class StandingQueries:
+    """Makes, shows and runs the standing queries of an archive.
+
+    They are kept in `ARCHIVE/standing/standing.sqlite`; results of those with "archive" among their targets go to
+    `ARCHIVE/standing/results/NAME/`, a NetCDF file a day.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns.
+    settings
+        Allowed hosts of webhooks, and the mail server.
+    clock
+        Returns the time [ns since 1970 UTC].
+    strategy
+        Name of a strategy of `queries.scheduling.strategies`.
+    folder
+        Where catalogue and results are kept instead.
+
+    Examples
+    --------
+    ::
+
+        with StandingQueries(hg.open("archive"), clock=time.time_ns) as standing:
+            standing.add({"name": "frost", "query": {"variable": "air_temperature", "steps": []},
+                          "condition": {"kind": "threshold", "below": "0 degC", "clear": "1 degC"}})
+            standing.start()
+    """
+
+    def __init__(
+        self,
+        archive: OpenArchive,
+        settings: Settings | None = None,
+        *,
+        clock: Callable[[], int],
+        strategy: str = "opt-profit",
+        folder: Path | None = None,
+    ) -> None:
+        self._archive, self._settings, self._clock = archive, settings or Settings(), clock
+        self.store = StandingStore((folder or archive.path / FOLDER) / FILE)
+        self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
+        self.carriers = Carriers(self.store, archive.name, senders(self._settings))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def results(self) -> Path:
+        """Folder that results go to, one a query."""
+        return self.runner.folder
+
+    def add(self, document: Mapping[str, Any]) -> Entry:
+        """Make a standing query; it is on the disk when this returns.
+
+        Raises
+        ------
+        HyperGridError
+            Something in the document does not fit (`definition_from_json`), a name that does not exist, or is taken.
+        """
+        definition = definition_from_json(document, allowed_hosts=self._settings.webhook_hosts)
+        archive = self._archive.latest()
+        following.check(definition, archive)
+        variable = str(definition.query["variable"])
+        since_ns = None if archive.store.extent(variable) is None else following.newest_ns(archive.store, variable)
+        return self.store.add(definition, Progress(archive.snapshot, since_ns), now_ns=self._clock())
+
+    def remove(self, name: str) -> None:
+        """Forget a standing query; its results and alerts stay."""
+        self.store.remove(name)
+
+    def pause(self, name: str) -> None:
+        """Have a standing query evaluated no more."""
+        self.store.pause(name, paused=True)
+
+    def resume(self, name: str) -> None:
+        """Have it evaluated again, from what has come meanwhile on."""
+        self.store.pause(name, paused=False)
+
+    def mute(self, name: str, until_ns: int | None) -> None:
+        """Keep its alerts, but tell nobody, until an instant [ns since 1970 UTC]; None: tell again.
+
+        Of an alert that still stands when the mute ends those who are to be told are told then.
+        """
+        self.store.mute(name, until_ns)
+
+    def test(self, name: str) -> Alert:
+        """Send an alert that says that it is a test the way that others go."""
+        entry = self.store.entry(name)
+        body = {
+            "variable": entry.definition.query["variable"], "place": "nowhere", "rule": "test", "condition": None,
+            "readings": [], "snapshot": self._archive.latest().snapshot, "late": False, "since": None, "until": None,
+            "text": f"{name}: this is a test; nothing happened",
+        }  # fmt: skip
+        alert = self.store.alert(Alert(name, "test", body, self._clock()))
+        self.carriers.wake()
+        return alert
+
+    def show(self, name: str) -> dict[str, Any]:
+        """Return all that is known of a standing query, as JSON values."""
+        return entry_json(self.store.entry(name), self._clock())
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return all standing queries as `show` does, oldest first."""
+        return [entry_json(entry, self._clock()) for entry in self.store.entries()]
+
+    def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        """Return alerts with numbers above `after`, oldest first."""
+        found = self.store.alerts(name=name, after=after, limit=limit)
+        return [
+            {**one.to_json(self._archive.name), "at": format_instant(one.at_ns), "muted": one.muted} for one in found
+        ]
+
+    def statistics(self) -> Statistics:
+        """Return what the runner holds and did."""
+        return self.runner.statistics()
+
+    def start(self) -> None:
+        """Keep all standing queries up to date, and send alerts, until `stop`."""
+
+        def wake(update: Update) -> None:
+            if update.alerts:
+                self.carriers.wake()
+
+        self.runner.listen(wake)
+        self.carriers.start()
+        self.runner.start()
+
+    def stop(self) -> None:
+        """End; what was being computed is computed again after the next start."""
+        self.runner.stop()
+        self.carriers.stop()
+        self.store.close()
+
+
+def entry_json(entry: Entry, now_ns: int) -> dict[str, Any]:
+    """Return a standing query with how it stands, as JSON values."""
+    progress = entry.progress
+    return {
+        **entry.definition.to_json(),
+        "created": format_instant(entry.created_ns),
+        "paused": entry.paused,
+        "muted_until": format_instant(entry.muted_until_ns or 0) if entry.is_muted(now_ns) else None,
+        "snapshot": progress.snapshot,
+        "standing": [asdict(one) for one in progress.episodes if one.cleared_ns is None],
+    }

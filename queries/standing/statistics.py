@@ -1,0 +1,106 @@
+"""What the runner of standing queries tells of itself: updates for listeners, how each query stands, and figures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from queries.scheduling.steps import Sharing
+from queries.scheduling.strategy import StrategyStatistics
+from queries.standing.store import Alert
+
+
+@dataclass(frozen=True)
+class Update:
+    """A standing query was evaluated, failed, or raised alerts: what a listener is told."""
+
+    name: str
+    snapshot: str
+    cells: int
+    """Cells that were computed."""
+    behind_s: float
+    """From the oldest change that it shows now to its end [s]."""
+    alerts: tuple[Alert, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a standing query stands."""
+
+    name: str
+    evaluations: int
+    snapshot: str
+    """Snapshot that its surface is of."""
+    waiting_s: float
+    """Since the oldest change that it does not show [s]; 0 where it is fresh."""
+    postponed: int
+    """Slices that overtook an evaluation: what they touched was computed with the next one."""
+    failures: int
+    """In a row."""
+    error: str
+    """Of the last failure."""
+    retry_s: float
+    """Until a query that failed is tried again [s]."""
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """How late evaluations of a class were: from when the oldest slice that they show was seen to their end."""
+
+    evaluations: int
+    median_s: float
+    p99_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the runner holds and did."""
+
+    queries: int
+    rounds: int
+    """Snapshots that were taken up."""
+    evaluations: int
+    postponed: int
+    """Evaluations that a newer slice overtook."""
+    overloaded: bool
+    """Whether the last round was overtaken before it was done."""
+    queue: int
+    """Queries that wait."""
+    oldest_s: float
+    """How long the one that has waited the longest waits [s]."""
+    longest_wait_s: float
+    """Bound of that by the share `FAIR` [s], from costs as they were measured."""
+    fair_turns: int
+    """Evaluations outside the strategy, for the longest wait."""
+    failing: tuple[str, ...]
+    """Queries that failed last time."""
+    freshness: Mapping[str, Freshness]
+    """By class."""
+    token_score: float
+    """Tokens that were credited, as a share of those that were offered (thesis 5.11)."""
+    busy_s: float
+    """Time of the thread on the processor [s]."""
+    scheduling_s: float
+    """Of it, in choosing what comes next [s]."""
+    planning_s: float
+    """Of it, in finding what slices touch [s]."""
+    steps_asked: int
+    """Steps that the queries would have run alone."""
+    steps_run: int
+    saved_s: float
+    """What sharing steps saved [s]."""
+    sharing: Sharing
+    strategy: StrategyStatistics
+
+    @property
+    def scheduling_share(self) -> float:
+        """Share of the thread's time that scheduling took, 0 to 1."""
+        return self.scheduling_s / self.busy_s if self.busy_s else 0.0
+
+
+def freshness(delays: Sequence[float]) -> Freshness:
+    """Return the figures of delays [s], of which there is at least one."""
+    found = np.array(delays)
+    return Freshness(len(found), float(np.median(found)), float(np.quantile(found, 0.99)), float(found.max()))

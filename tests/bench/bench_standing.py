@@ -1,0 +1,61 @@
+"""Standing queries: what sharing saves, and how fresh they are live, on the sample network at 60 times real time."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.bench import standing_live, standing_sharing
+from tests.bench.kriging_figures import Tell, machine
+
+PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "sharing": standing_sharing.measure,
+    "live": standing_live.measure,
+}
+TITLES = {
+    "sharing": "What a slice costs: many standing queries from few templates, and the templates alone",
+    "live": "Live, a slice each two seconds: freshness, and updates by weight over a bound by linear programme",
+}
+CASES = (*PARTS, "all")
+"""What can be asked for."""
+
+
+def measure(
+    case: str = "all",
+    *,
+    pairs: int = 5,
+    tell: Tell = lambda _stage, _done: None,
+    **sizes: Any,  # noqa: ANN401
+) -> dict[str, Any]:
+    """Return the figures by part.
+
+    Parameters
+    ----------
+    case
+        One of `CASES`.
+    pairs
+        Slices that a median of costs is of.
+    tell
+        Told how far it is.
+    sizes
+        Of the part, smaller in tests.
+    """
+    chosen = {name: part for name, part in PARTS.items() if case in (name, "all")}
+    return {
+        "machine": machine(),
+        "pairs": pairs,
+        "parts": {name: part(pairs, tell, **sizes) for name, part in chosen.items()},
+    }
+
+
+def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
+    """Return what `measure` returned as tables: title, columns, rows; each figure is a row."""
+    shown = []
+    for name, part in measured["parts"].items():
+        names = tuple(part["rows"][0])
+        columns = ("figure", *(f"load {row['load']:g}" if "load" in row else "here" for row in part["rows"]))
+        rows = [(figure, *(_short(row.get(figure)) for row in part["rows"])) for figure in names]
+        shown.append((TITLES[name], columns, rows))
+    return shown
+
+
+def _short(value: object) -> object:
+    return f"{value:.3g}" if isinstance(value, float) else value

@@ -1,0 +1,42 @@
+"""The benchmark of standing queries in small: that it counts what it says. No time is tested."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hypergrid as hg
+from queries.standing.service import StandingQueries
+from tests.bench import bench_standing, standing_live
+from tests.bench.standing_network import Network, documents
+
+
+def test_sharing_counts_steps_once() -> None:
+    measured = bench_standing.measure("sharing", pairs=1, queries=24, templates=6, side=4)
+    (row,) = measured["parts"]["sharing"]["rows"]
+    assert row["steps asked"] > 3 * row["steps run"]
+    assert row["ratio"] > 0
+    ((_, columns, rows),) = bench_standing.tables(measured)
+    assert columns == ("figure", "here")
+    assert ("queries", 24) in rows
+
+
+def test_the_bound_is_that_of_a_greedy_fraction_where_nothing_is_shared(tmp_path: Path) -> None:
+    network = Network(tmp_path / "archive")
+    network.create(10)
+    standing = StandingQueries(hg.open(tmp_path / "archive"), clock=lambda: 0)
+    listed = documents(6, templates=6, side=3)
+    for document in listed:
+        standing.add(document)
+    standing.runner.settle()
+    network.add()
+    standing.runner.settle()
+    whole = sum(one["weight"] for one in listed)
+    assert standing_live._bound(standing, listed, capacity_s=1e6) == pytest.approx(whole)
+    assert standing_live._bound(standing, listed, capacity_s=0.0) == pytest.approx(0.0)
+    some = [standing_live._bound(standing, listed, capacity_s=one) for one in np.linspace(0, 0.02, 5)]
+    assert some == sorted(some)
+    assert standing_live._weighted({"q000": 3, "q001": 9}, listed, 6) == pytest.approx(
+        0.5 * listed[0]["weight"] + listed[1]["weight"]
+    )
+    standing.stop()

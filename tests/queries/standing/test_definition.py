@@ -1,0 +1,114 @@
+"""What is wrong with a standing query is said when it is made, in clear words."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
+from queries.standing.definition import Conflict, definition_from_json
+from queries.standing.service import StandingQueries
+from queries.standing.store import CatalogueDamaged, StandingStore
+
+AIR = {"variable": "air_temperature", "steps": []}
+HOT = {"kind": "threshold", "above": 20}
+
+
+@pytest.mark.parametrize(
+    ("document", "error", "words"),
+    [
+        ({"query": AIR}, InvalidQuery, "needs the key 'name'"),
+        ({"name": "x"}, InvalidQuery, "needs the key 'query'"),
+        ([], InvalidQuery, "a JSON object with a name and a query; got list"),
+        ({"name": "A b", "query": AIR}, InvalidQuery, "lower-case letters, digits"),
+        ({"name": "../x", "query": AIR}, InvalidQuery, "lower-case letters, digits"),
+        ({"name": "x", "query": AIR, "wait": 1}, NotFound, "did you mean 'weight'|There are"),
+        ({"name": "x", "query": AIR, "weight": 0}, InvalidQuery, "weight of standing query 'x' .* above zero; got 0"),
+        ({"name": "x", "query": AIR, "weight": -1}, InvalidQuery, "above zero; got -1"),
+        ({"name": "x", "query": AIR, "weight": "3"}, InvalidQuery, "above zero; got '3'"),
+        ({"name": "x", "query": AIR, "weight": float("nan")}, InvalidQuery, "above zero; got nan"),
+        ({"name": "x", "query": AIR, "validity": "0s"}, InvalidTime, "validity of standing query 'x': .*above zero"),
+        ({"name": "x", "query": AIR, "validity": "-5min"}, InvalidTime, "validity of .*above zero"),
+        ({"name": "x", "query": AIR, "validity": 5}, InvalidTime, "validity of .*a number and a unit"),
+        ({"name": "x", "query": AIR, "class": "alarm"}, NotFound, "did you mean 'alert'"),
+        ({"name": "x", "query": AIR, "class": "alert"}, InvalidQuery, "is an alert and has no 'condition'"),
+        ({"name": "x", "query": {**AIR, "snapshot": "A"}}, InvalidQuery, "reads the newest snapshot"),
+        (
+            {"name": "x", "query": {**AIR, "clip": {"time": ["2007", "2008"]}}, "window": "1h"},
+            InvalidQuery, "keep one of the two",
+        ),
+        ({"name": "x", "query": AIR, "to": "events"}, InvalidQuery, "needs a list"),
+        ({"name": "x", "query": AIR, "to": ["pigeon"]}, NotFound, "unknown place that results"),
+        ({"name": "x", "query": AIR, "to": ["events:x"]}, InvalidQuery, "takes no address"),
+        ({"name": "x", "query": AIR, "to": ["email:a@b.org,c@d.org"]}, InvalidQuery, "one mail address"),
+        ({"name": "x", "query": AIR, "to": ["email:a@b.org\nBcc: c@d.org"]}, InvalidQuery, "one mail address"),
+        ({"name": "x", "query": AIR, "to": ["webhook:https://evil.org/x"]}, InvalidQuery, "'evil.org', which is not"),
+        ({"name": "x", "query": AIR, "to": ["webhook:https://good.org@evil.org/x"]}, InvalidQuery, "without user"),
+        ({"name": "x", "query": AIR, "to": ["webhook:file:///etc/passwd"]}, InvalidQuery, "such as https"),
+        ({"name": "x", "query": AIR, "to": ["webhook:https://good.org:99/x"]}, InvalidQuery, "not allowed"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(document: Any, error: type[HyperGridError], words: str) -> None:  # noqa: ANN401
+    with pytest.raises(error, match=words):
+        definition_from_json(document, allowed_hosts=("good.org:8443",))
+
+
+def test_defaults_are_those_of_the_class() -> None:
+    alert = definition_from_json({"name": "hot", "query": AIR, "condition": HOT})
+    assert (alert.kind, alert.weight, alert.to_json()["validity"]) == ("alert", 10.0, "10min")
+    kept = definition_from_json({"name": "kept", "query": AIR, "class": "archive", "to": ["archive", "archive"]})
+    assert (kept.weight, kept.to_json()["to"]) == (1.0, ["archive"])
+    hooked = {"name": "x", "query": AIR, "to": ["webhook:https://good.org:8443/x", "email:a@b.org"]}
+    known = definition_from_json(hooked, allowed_hosts=("good.org:8443",))
+    assert definition_from_json(known.to_json(), allowed_hosts=None) == known
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "words"),
+    [
+        ({"query": {"variable": "air_temp", "steps": []}}, NotFound, "did you mean 'air_temperature'.*surface_temp"),
+        ({"query": {**AIR, "select": {"station": "99"}}}, HyperGridError, "99"),
+        ({"condition": {"kind": "threshold", "above": "3 m"}}, InvalidUnit, "'3 m'|does not convert"),
+        (
+            {"query": {**AIR, "steps": [{"op": "aggregate", "function": "mean", "time": "hour_of_day"}]}},
+            InvalidQuery, "time cells that follow one another",
+        ),
+        (
+            {"condition": {"kind": "dead"}, "query": {**AIR, "steps": [{"op": "convert", "function": "valid_range"}]}},
+            InvalidQuery, "leave the steps of the query away",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_archive_cannot_answer_is_refused(
+    standing: StandingQueries, more: dict[str, Any], error: type[HyperGridError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        standing.add({"name": "hot", "query": AIR, "condition": HOT, **more})
+    assert standing.listing() == []
+
+
+def test_the_catalogue_outlives_its_process(make_standing: Callable[..., StandingQueries]) -> None:
+    first = make_standing()
+    first.add({"name": "hot", "query": AIR, "condition": HOT})
+    first.add({"name": "calm", "query": AIR, "window": "1h"})
+    first.pause("calm")
+    first.mute("hot", 2**62)
+    second = make_standing()
+    listed = {one["name"]: one for one in second.listing()}
+    assert list(listed) == ["hot", "calm"]
+    assert listed["calm"]["paused"]
+    assert listed["hot"]["muted_until"] is not None
+    second.mute("hot", None)
+    second.resume("calm")
+    assert first.show("hot")["muted_until"] is None
+    second.remove("hot")
+    with pytest.raises(NotFound, match="unknown standing query 'hot'.*There are: calm"):
+        first.show("hot")
+    with pytest.raises(Conflict, match="'calm' is there already"):
+        first.add({"name": "calm", "query": AIR})
+
+
+def test_a_file_that_is_no_catalogue_is_told(tmp_path: Any) -> None:  # noqa: ANN401
+    (tmp_path / "standing.sqlite").write_bytes(b"no database at all" * 100)
+    with pytest.raises(CatalogueDamaged, match=r"standing\.sqlite cannot be read"):
+        StandingStore(tmp_path / "standing.sqlite")

@@ -1,0 +1,182 @@
+"""Letters arrive at least once; one that hangs, redirects or is not allowed harms nobody else."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hypergrid.settings import Settings
+from queries.standing import delivery
+from queries.standing.delivery import Carriers, Undelivered
+from queries.standing.service import StandingQueries
+from tests.queries.standing.hook import Hook
+from tests.queries.standing.live import Live
+
+AIR = {"variable": "air_temperature", "steps": []}
+HOT = {"kind": "threshold", "above": 20, "clear": 18}
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+    yield made
+    made.gate.set()
+    made.server.shutdown()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < ends, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_an_alert_arrives_once_with_its_id_and_a_test_says_that_it_is_one(
+    make_standing: Callable[..., StandingQueries],
+    live: Live,
+    hook: Hook,
+) -> None:
+    standing = make_standing(webhook_hosts=(hook.host,))
+    standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
+    standing.start()
+    live.add(10, {"2": 30.0})
+    wait_for(lambda: len(hook.got) == 1)
+    standing.test("hot")
+    wait_for(lambda: standing.store.post().get("sent") == 2)
+    (path, first), (_, second) = hook.got
+    assert path == "/a"
+    assert (first["id"], first["happening"], first["place"]) == ("live-1", "raised", "2")
+    assert first["readings"][0]["value"] == 30.0
+    assert not first["possible_repeat"]
+    assert (second["id"], second["happening"]) == ("live-2", "test")
+
+
+def test_a_webhook_that_hangs_or_redirects_holds_up_nobody(
+    make_standing: Callable[..., StandingQueries],
+    live: Live,
+    hook: Hook,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.5)
+    standing = make_standing(webhook_hosts=(hook.host,))
+    for name in ("hang", "away", "fine"):
+        standing.add({"name": name, "query": AIR, "condition": HOT, "to": [hook.url(f"/{name}")]})
+    standing.start()
+    began = time.monotonic()
+    live.add(10, {"2": 30.0})
+    wait_for(lambda: any(path == "/fine" for path, _ in hook.got))
+    for slice_ in range(11, 14):
+        live.add(slice_, {"2": 30.0})
+    wait_for(standing.runner.is_fresh)
+    assert time.monotonic() - began < 25
+    wait_for(lambda: standing.carriers.failures >= 2)
+    assert not any(path == "/elsewhere" for path, _ in hook.got)
+    assert standing.store.post() == {"sent": 1, "waiting": 2}
+
+
+def test_a_failure_is_tried_again_later_marked_as_a_possible_repeat(
+    make_standing: Callable[..., StandingQueries],
+    live: Live,
+    hook: Hook,
+) -> None:
+    standing = make_standing(webhook_hosts=(hook.host,))
+    standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
+    standing.test("hot")
+    now = [0.0]
+    send = {"webhook": lambda letter, body: delivery.send_webhook(letter.target.address, body, (hook.host,))}
+    carriers = Carriers(standing.store, "live", send, monotonic=lambda: now[0])
+    hook.failures = 3
+    pauses = []
+    while standing.store.post() != {"sent": 1}:
+        before = len(hook.got)
+        while not (carriers.carry() or len(hook.got) > before):
+            now[0] += 0.5
+        pauses.append(now[0])
+    assert [body["possible_repeat"] for _, body in hook.got] == [False, True, True, True]
+    assert len({body["id"] for _, body in hook.got}) == 1
+    assert pauses == [0.0, 2.0, 6.0, 14.0]
+
+
+def test_what_a_dead_process_was_sending_is_sent_again_and_says_so(
+    make_standing: Callable[..., StandingQueries], hook: Hook
+) -> None:
+    first = make_standing(webhook_hosts=(hook.host,))
+    first.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
+    first.test("hot")
+    ((letter, _),) = first.store.letters()
+    assert first.store.sending(letter) is not None
+    # It dies here.
+    second = make_standing(webhook_hosts=(hook.host,))
+    second.carriers.start()
+    wait_for(lambda: len(hook.got) == 1)
+    assert hook.got[0][1]["possible_repeat"]
+
+
+def test_a_host_that_is_allowed_no_more_is_refused_for_good(
+    make_standing: Callable[..., StandingQueries], hook: Hook
+) -> None:
+    make_standing(webhook_hosts=(hook.host,)).add(
+        {"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]}
+    )
+    standing = make_standing()
+    standing.test("hot")
+    assert standing.carriers.carry()
+    assert standing.store.post() == {"refused": 1}
+    assert hook.got == []
+
+
+def test_mail_goes_to_the_server_of_the_settings(make_standing: Callable[..., StandingQueries]) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    said: list[str] = []
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rwb") as lines:
+
+            def say(text: str) -> None:
+                lines.write(text.encode() + b"\r\n")
+                lines.flush()
+
+            say("220 here")
+            in_mail = False
+            while line := lines.readline().decode().rstrip("\r\n"):
+                said.append(line)
+                if line == "." and in_mail:
+                    in_mail = False
+                    say("250 taken")
+                elif not in_mail and line.upper() == "DATA":
+                    in_mail = True
+                    say("354 go on")
+                elif not in_mail:
+                    say("221 bye" if line.upper() == "QUIT" else "250 fine")
+                if in_mail:
+                    while (line := lines.readline().decode().rstrip("\r\n")) != ".":
+                        said.append(line)
+                    in_mail = False
+                    say("250 taken")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    standing = make_standing(mail_server=f"127.0.0.1:{listening.getsockname()[1]}", mail_from="grid@example.org")
+    standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": ["email:warden@example.org"]})
+    standing.test("hot")
+    assert standing.carriers.carry()
+    assert standing.store.post() == {"sent": 1}
+    thread.join(10)
+    text = "\n".join(said)
+    assert "To: warden@example.org" in text
+    assert "From: grid@example.org" in text
+    assert "Subject: hot: test at nowhere" in text
+    listening.close()
+
+
+def test_without_a_mail_server_mail_waits_and_says_why(make_standing: Callable[..., StandingQueries]) -> None:
+    standing = make_standing()
+    standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": ["email:warden@example.org"]})
+    standing.test("hot")
+    assert standing.carriers.carry()
+    assert standing.store.post() == {"waiting": 1}
+    with pytest.raises(Undelivered, match="give the setting 'mail_server'"):
+        delivery.send_mail("warden@example.org", {}, Settings())

@@ -1,0 +1,103 @@
+"""kill -9 of the server at any moment: no alert is lost, and none comes twice without being marked."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import hypergrid as hg
+from hypergrid.settings import Settings
+from hypergrid.times import format_instant
+from queries.standing.service import StandingQueries
+from tests.queries.standing.hook import Hook
+from tests.queries.standing.live import START_NS, STATIONS, STEP_NS, VARIABLES, Live
+
+ROOT = Path(__file__).resolve().parents[3]
+AIR = {"variable": "air_temperature", "steps": []}
+PATIENCE_S = 120.0
+
+
+class Server:
+    """`hypergrid serve` in a process of its own."""
+
+    def __init__(self, archive: Path, host: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HYPERGRID_WEBHOOK_HOSTS": host}
+        command = [sys.executable, "-m", "hypergrid", "serve", "--archive", str(archive), "--port", "0"]
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+
+    def wait_until_it_serves(self) -> None:
+        assert self.process.stderr is not None
+        assert "serving" in self.process.stderr.readline()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, int]:
+    """Alternate hot and cold slices while the server is killed; return how many alerts there were, and repeats."""
+    chosen = random.Random(2007)
+    live, hook = Live(folder / "archive"), Hook()
+    live.add_all([(slice_, dict.fromkeys(STATIONS, 5.0)) for slice_ in range(10)], variables=VARIABLES)
+    with StandingQueries(hg.open(live.folder), Settings(webhook_hosts=(hook.host,)), clock=time.time_ns) as standing:
+        for number in range(queries):
+            condition = {"kind": "threshold", "above": 20 + number, "clear": 10}
+            to = [hook.url(f"/{number % 4}")]
+            standing.add({"name": f"hot{number}", "query": AIR, "condition": condition, "to": to})
+    expected: Counter[tuple[str, str, str, str]] = Counter()
+    slice_ = 10
+    for _ in range(kills):
+        server = Server(live.folder, hook.host)
+        if chosen.random() < 0.8:
+            server.wait_until_it_serves()
+        for _ in range(slices // kills):
+            hot = slice_ % 2 == 0
+            live.add(slice_, dict.fromkeys(STATIONS, 99.0 if hot else 5.0))
+            begins = slice_ if hot else slice_ - 1
+            for number in range(queries):
+                for station in STATIONS:
+                    happening, since = ("raised" if hot else "cleared"), format_instant(START_NS + begins * STEP_NS)
+                    expected[f"hot{number}", happening, station, since] += 1
+            slice_ += 1
+            time.sleep(chosen.random() * 0.4)
+        time.sleep(chosen.random() * 1.5)
+        server.kill()
+    server = Server(live.folder, hook.host)
+    with StandingQueries(hg.open(live.folder), Settings(), clock=time.time_ns) as standing:
+        ends = time.monotonic() + PATIENCE_S
+        total = sum(expected.values())
+        while standing.store.post().get("sent", 0) < total and time.monotonic() < ends:
+            time.sleep(0.2)
+        server.kill()
+        kept = standing.alerts(limit=1_000_000)
+        assert standing.store.post() == {"sent": total}
+    found = Counter((one["query"], one["happening"], one["place"], one["since"]) for one in kept)
+    assert found == expected
+    got = [body for _, body in hook.got]
+    assert {body["id"] for body in got} == {one["id"] for one in kept}
+    seen: set[str] = set()
+    repeats = 0
+    for body in got:
+        if body["id"] in seen:
+            assert body["possible_repeat"], body
+            repeats += 1
+        seen.add(body["id"])
+    assert all(body["readings"] and body["snapshot"] and body["rule"] for body in got)
+    return len(kept), repeats
+
+
+def test_three_kills_of_the_server(tmp_path: Path) -> None:
+    alerts, _ = prove(tmp_path, kills=3, queries=3, slices=12)
+    assert alerts == 3 * 4 * 12
+
+
+@pytest.mark.soak
+def test_a_thousand_alerts_over_twenty_kills(tmp_path: Path) -> None:
+    alerts, _ = prove(tmp_path, kills=20, queries=5, slices=60)
+    assert alerts >= 1000
