@@ -105,6 +105,7 @@ class StandingRunner:
         self._fair: tuple[str, Round, Iterator[float]] | None = None
         self._credit_s = self._look_s = 0.0
         self._taken: str | None = None
+        self._trouble = ""
         self._behind: set[str] = set()
         self._dirty: dict[str, Progress] = {}
         self._kept_at_s = self._polled_at_s = monotonic()
@@ -186,6 +187,7 @@ class StandingRunner:
             return Statistics(
                 queries=len(self._standing),
                 overloaded=self._overloaded,
+                trouble=self._trouble,
                 queue=len(stale),
                 oldest_s=max(
                     (now_s - one.stale_since_s for one in stale if one.stale_since_s is not None), default=0.0
@@ -246,8 +248,12 @@ class StandingRunner:
 
     def _loop(self) -> None:
         while not self._stop.is_set():
-            if not self.work():
-                self._stop.wait(POLL_S)
+            try:
+                is_busy, self._trouble = self.work(), ""
+            except Exception as error:  # noqa: BLE001 - a full disk, a store that does not answer: it goes on after it
+                is_busy, self._trouble, self._taken = False, str(error) or type(error).__name__, None
+            if not is_busy:
+                self._stop.wait(FIRST_PAUSE_S if self._trouble else POLL_S)
 
     def _poll(self, now_s: float) -> None:
         """Take up what changed: the catalogue, the archive, and queries whose pause after a failure is over."""

@@ -66,6 +66,8 @@ class Statistics:
     """Evaluations that a newer slice overtook."""
     overloaded: bool
     """Whether the last round was overtaken before it was done."""
+    trouble: str
+    """Why nothing can be evaluated or kept now, as on a full disk; it is tried again. Empty: nothing is wrong."""
     queue: int
     """Queries that wait."""
     oldest_s: float

@@ -1,6 +1,8 @@
 """What a slice touches is evaluated, and nothing else; alerts follow; what fails harms nobody else."""
 
-from collections.abc import Callable
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from hypergrid.times import SECOND_NS
 from queries.standing.runner import FAIR
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
+from queries.standing.store import Found
+from tests.ingest.brokers import wait_until
 from tests.queries.standing.live import Clock, Live
 
 Evaluate = Callable[[], dict[str, Update]]
@@ -316,3 +320,27 @@ def test_the_longest_waiting_query_gets_its_share(
     assert told.fair_turns >= 2
     assert 0 < max(waits) <= told.longest_wait_s
     assert told.longest_wait_s >= told.sharing.seconds_apart / FAIR
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost_by_it(
+    standing: StandingQueries, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing.add(query("hot", MEAN, condition=HOT, **{"class": "alert"}))
+    keep, full = standing.store.keep, threading.Event()
+
+    def keeping(found: Sequence[Found]) -> object:
+        if full.is_set():
+            message = "database or disk is full"
+            raise sqlite3.OperationalError(message)
+        return keep(found)
+
+    monkeypatch.setattr(standing.store, "keep", keeping)
+    full.set()
+    standing.runner.start()
+    live.everywhere(10, 40.0)
+    live.everywhere(11, 40.0)
+    wait_until(lambda: "disk is full" in standing.statistics().trouble)
+    full.clear()
+    wait_until(lambda: not standing.statistics().trouble and standing.runner.is_fresh())
+    assert {alert["happening"] for alert in standing.alerts()} == {"raised"}
+    standing.runner.stop()
