@@ -6,6 +6,7 @@ have arrived. It is sent again under the same id, marked as a possible repeat.
 
 import json
 import smtplib
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -105,7 +106,12 @@ class Carriers:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            if not self.carry():
+            try:
+                is_busy = self.carry()
+            except sqlite3.Error:
+                # As on a full disk. A letter that was under way then goes again, marked, after the next start.
+                is_busy = False
+            if not is_busy:
                 self._wake.wait(IDLE_S)
                 self._wake.clear()
 

@@ -1,6 +1,7 @@
 """Letters arrive at least once; one that hangs, redirects or is not allowed harms nobody else."""
 
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -51,6 +52,31 @@ def test_an_alert_arrives_once_with_its_id_and_a_test_says_that_it_is_one(
     assert first["readings"][0]["value"] == 30.0
     assert not first["possible_repeat"]
     assert (second["id"], second["happening"]) == ("live-2", "test")
+
+
+def test_letters_go_on_after_a_full_disk(
+    make_standing: Callable[..., StandingQueries],
+    live: Live,
+    hook: Hook,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    standing = make_standing(webhook_hosts=(hook.host,))
+    standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
+    sending, tried = standing.store.sending, []
+
+    def failing(letter: int) -> object:
+        tried.append(letter)
+        if len(tried) <= 3:
+            message = "database or disk is full"
+            raise sqlite3.OperationalError(message)
+        return sending(letter)
+
+    monkeypatch.setattr(standing.store, "sending", failing)
+    standing.start()
+    live.add(10, {"2": 30.0})
+    wait_for(lambda: len(hook.got) == 1)
+    wait_for(lambda: standing.store.post() == {"sent": 1})
+    assert not hook.got[0][1]["possible_repeat"]
 
 
 def test_a_webhook_that_hangs_or_redirects_holds_up_nobody(
