@@ -16,10 +16,12 @@ from ingest.target import held
 from tests.ingest.streamed import SAMPLE, Streaming, everything, messages, write_deployment, write_spool
 
 STATIONS = ("1", "3", "6", "9", "13", "21")
+BATCH_BYTES = 1000
+"""So that a batch is one frame of the spool, which is the least."""
 What = Literal["python", "spark", "both"]
 
 
-def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float, batch_bytes: int) -> None:
+def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float, at_once: int) -> None:
     """Kill after so many batches and seconds more, again and again; let it end, and compare with a batch ingest."""
     sent = messages(STATIONS, until_h=until_h)
     (folder / "files").mkdir()
@@ -30,10 +32,10 @@ def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float,
     deployment, archive = write_deployment(folder, arrivals=False), folder / "archive"
     with held(archive, load(deployment), now_ns=1, on_wait=lambda: None):
         pass
-    write_spool(archive / "spool", sent, segment_bytes=150_000)
+    write_spool(archive / "spool", sent, at_once=at_once, segment_bytes=150_000)
     killed = 0
     for what, batches, after_s in kills:
-        streaming = Streaming(archive, deployment, batch_bytes=batch_bytes)
+        streaming = Streaming(archive, deployment, batch_bytes=BATCH_BYTES)
         if streaming.until(batches):
             time.sleep(after_s)
             # One that is at its end may be gone before.
@@ -42,7 +44,7 @@ def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float,
                 victims.append(streaming.kill())
             killed += all(victims)
         assert streaming.end() in ((0,) if what == "spark" else (0, -signal.SIGKILL))
-    last = Streaming(archive, deployment, batch_bytes=batch_bytes)
+    last = Streaming(archive, deployment, batch_bytes=BATCH_BYTES)
     assert last.end() == 0
     assert last.last.startswith("done")
     assert everything(archive) == everything(folder / "expected")
@@ -58,7 +60,7 @@ def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float,
 
 
 def test_kills_of_python_of_spark_and_of_both(tmp_path: Path) -> None:
-    prove(tmp_path, [("python", 2, 0.3), ("spark", 2, 0.5), ("both", 1, 0.1)], until_h=8.0, batch_bytes=60_000)
+    prove(tmp_path, [("python", 2, 0.3), ("spark", 2, 0.5), ("both", 1, 0.1)], until_h=8.0, at_once=100)
 
 
 @pytest.mark.soak
@@ -66,4 +68,4 @@ def test_fifty_random_kills(tmp_path: Path) -> None:
     chosen = random.Random(2007)
     kinds: tuple[What, ...] = ("python", "spark", "both")
     kills = [(chosen.choice(kinds), chosen.randrange(0, 3), chosen.random() * 1.5) for _ in range(50)]
-    prove(tmp_path, kills, until_h=24.0, batch_bytes=12_000)
+    prove(tmp_path, kills, until_h=24.0, at_once=20)
