@@ -8,7 +8,7 @@ HERE = Path(__file__).parent
 SOURCES = (
     *(
         HERE / f"{name}.py"
-        for name in ("compiled", "fields", "gate", "hints", "kernel", "lags", "observe", "progress", "table")
+        for name in ("compiled", "fields", "gate", "hints", "kernel", "lags", "observe", "progress", "table", "whole")
     ),
     HERE.parent / "machine_code.py",
 )
