@@ -32,8 +32,8 @@ TOO_MANY: Final = "too many files"
 
 _BLOCK: Final = 1 << 20
 _NAME_MOST: Final = 200
-# zipfile raises NotImplementedError for a method of compression that it does not know.
-_ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError)
+# What zipfile raises for an encrypted file, or for a method of compression that it does not know, is a RuntimeError.
+_ERRORS: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError, OSError)
 _OF_THE_MACHINE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO})
 """Errors that say nothing about the file: a full disk is none of its faults."""
 _GZIP: Final = b"\x1f\x8b"
