@@ -33,7 +33,7 @@ from ingest.stream import Following, Status, stream
 from ingest.streamed import DEPLOYMENTS, STREAM, ledger_of, stream_id
 from ingest.target import held
 from station_data.generate import generate
-from tests.bench.ingest_watermark import compare, settings
+from tests.bench.ingest_watermark import closed_slices, compare, settings
 
 Tell = Callable[[str, float], None]
 Table = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
@@ -146,20 +146,13 @@ def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Pa
         parts.append(assembler.take(rows.take(part), Clock.nothing()))
         peak = max(peak, len(assembler))
         steps.append(len(assembler))
-    slices = rows.time_ns // assembler.slice_ns
-    keys, which = np.unique(slices, return_inverse=True)
-    last_ns = np.zeros(len(keys), np.int64)
-    np.maximum.at(last_ns, which, rows.came_ns)
-    let_go = np.concatenate([part.rows.seq for part in parts])
+    closed, whole, of = closed_slices(rows, parts, assembler.slice_ns)
+    last_ns = np.zeros(len(closed), np.int64)
+    np.maximum.at(last_ns, np.unique(rows.time_ns // assembler.slice_ns, return_inverse=True)[1], rows.came_ns)
     closed_ns = np.concatenate([part.closed_ns for part in parts])
-    late = np.concatenate([part.late for part in parts])
-    key_of = np.searchsorted(keys, slices[let_go - 1])
-    closed = np.zeros(len(keys), bool)
-    closed[key_of[~late]] = True
-    whole = closed.copy()
-    whole[key_of[late]] = False
-    wait_s = np.full(len(keys), np.nan)
-    wait_s[key_of[~late]] = (closed_ns[~late] - last_ns[key_of[~late]]) / NS
+    on_time = ~np.concatenate([part.late for part in parts])
+    wait_s = np.full(len(closed), np.nan)
+    wait_s[of[on_time]] = (closed_ns[on_time] - last_ns[of[on_time]]) / NS
     return {
         "slices_closed": int(closed.sum()),
         "whole_at_first_closing": float(whole.sum() / closed.sum()),

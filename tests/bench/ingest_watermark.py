@@ -23,9 +23,9 @@ from hypergrid.streams.arrivals import Arrivals
 from hypergrid.streams.loads import SETTINGS, station_load
 from hypergrid.times import SECOND_NS
 from ingest.arrived import Arrived, Clock
-from ingest.assembler import Assembler
+from ingest.assembler import Assembler, LetGo
 from tests.bench.kriging_figures import Tell
-from tests.bench.wo_join_spark import STATE_IN_HEAP
+from tests.bench.wo_join_spark import STATE_IN_HEAP, bench_session
 
 Integers = NDArray[np.int64]
 
@@ -130,13 +130,28 @@ def _ours(rows: Arrived, assembler: Assembler, parts: Sequence[NDArray[np.intp]]
         took.append(assembler.take(rows.take(part), Clock.nothing()))
         held.append(len(assembler))
         size.append(len(assembler.to_bytes()))
-    place = np.argsort(rows.seq)[np.searchsorted(np.sort(rows.seq), np.concatenate([one.rows.seq for one in took]))]
-    late = np.concatenate([one.late for one in took])
-    keys, which = np.unique(rows.time_ns // assembler.slice_ns, return_inverse=True)
-    closed, broken = np.zeros(len(keys), bool), np.zeros(len(keys), bool)
-    closed[which[place[~late]]] = True
-    broken[which[place[late]]] = True
-    return Held(np.array(held), float(np.mean(size)), float((closed & ~broken).sum() / closed.sum()), int(closed.sum()))
+    closed, whole, _ = closed_slices(rows, took, assembler.slice_ns)
+    return Held(np.array(held), float(np.mean(size)), float(whole.sum() / closed.sum()), int(closed.sum()))
+
+
+def closed_slices(
+    rows: Arrived, took: Sequence[LetGo], slice_ns: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.intp]]:
+    """Return which slices closed, and were whole at first, shape (k,), and which of them what is let go is of, (e,).
+
+    Parameters
+    ----------
+    rows
+        All that came, each in a record of its own, in order.
+    """
+    keys, which = np.unique(rows.time_ns // slice_ns, return_inverse=True)
+    of = which[np.searchsorted(rows.seq, np.concatenate([part.rows.seq for part in took]))]
+    late = np.concatenate([part.late for part in took])
+    closed = np.zeros(len(keys), np.bool_)
+    closed[of[~late]] = True
+    whole = closed.copy()
+    whole[of[late]] = False
+    return closed, whole, of
 
 
 def least_delay_s(time_ns: Integers, batch: Integers, slice_ns: int, share: float, *, waiting: bool = True) -> int:
@@ -180,18 +195,8 @@ def _greatest(time_ns: Integers, batch: Integers) -> Integers:
 
 
 def _spark(time_ns: Integers, batch: Integers, slice_ns: int, delay_s: int) -> Held:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy
-
-    from ingest.spark.session import session, stop  # noqa: PLC0415
-
-    before = SparkSession.getActiveSession()
-    spark = session(cores=1, app="hypergrid-bench")
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            closed, size = _collected(spark, time_ns, batch, slice_ns, delay_s, Path(scratch))
-    finally:
-        if before is None:
-            stop(spark)
+    with bench_session() as spark, tempfile.TemporaryDirectory() as scratch:
+        closed, size = _collected(spark, time_ns, batch, slice_ns, delay_s, Path(scratch))
     slices, count = time_ns // slice_ns, int(batch.max()) + 1
     gone = np.full(len(time_ns), count)
     for number, rows in closed:

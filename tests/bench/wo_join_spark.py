@@ -7,6 +7,8 @@ come for any more. Its state is held in the heap, its results go nowhere and are
 import os
 import statistics
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +58,13 @@ def measure(arrivals: Arrivals, delay: int, batch: int) -> Measured:
     batch
         Tuples of both streams in each of its batches.
     """
+    with bench_session() as spark, tempfile.TemporaryDirectory() as folder:
+        return _run(spark, arrivals, delay, batch, Path(folder))
+
+
+@contextmanager
+def bench_session() -> "Iterator[SparkSession]":
+    """Give a session of one core: the one that this process has, or one that is stopped at the end of the block."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a bench of our own join needs no Spark
 
     from ingest.spark.session import session, stop  # noqa: PLC0415
@@ -63,8 +72,7 @@ def measure(arrivals: Arrivals, delay: int, batch: int) -> Measured:
     before = SparkSession.getActiveSession()
     running = session(cores=1, app="hypergrid-bench")
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            return _run(running, arrivals, delay, batch, Path(folder))
+        yield running
     finally:
         if before is None:
             stop(running)

@@ -26,30 +26,9 @@ from ingest.requality import run_quality
 from ingest.spark.reprocess import Executors
 from tests.bench.reprocess_archive import make_archive
 from tests.ingest.spark.cluster import PATIENCE_S, Cluster
+from tests.ingest.spark.years import DAILY, DEPLOYMENT, NOW_NS, PROGRAM
 
-NOW_NS = 1_800_000_000 * 10**9
-DAILY = {
-    "variable": "air_temperature",
-    "steps": [
-        {"op": "aggregate", "function": "mean", "time": "1day"},
-        {
-            "op": "interpolate",
-            "method": "ordinary_kriging",
-            "grid": {"lon": 7.2, "lat": 46.2, "step": "360arcsec", "shape": [4, 5]},
-            "params": {"variogram": {"model": "exponential", "psill": 20.0, "range_m": 30000.0, "nugget": 0.5}},
-        },
-    ],
-}
 MONTHLY = {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "month"}]}
-DEPLOYMENT = """
-[network]
-name = "years"
-slice_s = 600
-[[feed]]
-name = "csv"
-files = "*.csv"
-format = "csv"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -198,17 +177,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     finally:
         if running is not None:
             running.end()
-
-
-PROGRAM = """
-import sys
-from ingest import reprocessing
-reprocessing.READINGS_OF_A_PART = 20_000
-from hypergrid import in_parts
-in_parts.READINGS_OF_A_PIECE = 20_000
-from hypergrid.__main__ import main
-main()
-"""
 
 
 def test_a_cluster_of_two_workers_gives_the_same(

@@ -18,38 +18,8 @@ from ingest.job import ingest
 from ingest.requality import run_quality
 from tests.bench.reprocess_archive import make_archive
 from tests.ingest.spark.cluster import Cluster
+from tests.ingest.spark.years import DAILY, DEPLOYMENT, NOW_NS, PROGRAM
 from tests.s3_server import CREDENTIALS, S3Server, table
-
-NOW_NS = 1_800_000_000 * 10**9
-DAILY = {
-    "variable": "air_temperature",
-    "steps": [
-        {"op": "aggregate", "function": "mean", "time": "1day"},
-        {
-            "op": "interpolate",
-            "method": "ordinary_kriging",
-            "grid": {"lon": 7.2, "lat": 46.2, "step": "360arcsec", "shape": [4, 5]},
-            "params": {"variogram": {"model": "exponential", "psill": 20.0, "range_m": 30000.0, "nugget": 0.5}},
-        },
-    ],
-}
-DEPLOYMENT = """
-[network]
-name = "years"
-slice_s = 600
-[[feed]]
-name = "csv"
-files = "*.csv"
-format = "csv"
-"""
-PROGRAM = """
-from ingest import reprocessing
-reprocessing.READINGS_OF_A_PART = 20_000
-from hypergrid import in_parts
-in_parts.READINGS_OF_A_PIECE = 20_000
-from hypergrid.__main__ import main
-main()
-"""
 
 
 def test_a_batch_through_spark_is_that_of_a_folder(

@@ -27,25 +27,19 @@ def hook() -> Iterator[Hook]:
     made.server.shutdown()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < ends, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def test_an_alert_arrives_once_with_its_id_and_a_test_says_that_it_is_one(
     make_standing: Callable[..., StandingQueries],
     live: Live,
     hook: Hook,
+    wait_until: Callable[..., None],
 ) -> None:
     standing = make_standing(webhook_hosts=(hook.host,))
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
     standing.start()
     live.add(10, {"2": 30.0})
-    wait_for(lambda: len(hook.got) == 1)
+    wait_until(lambda: len(hook.got) == 1, seconds=30)
     standing.test("hot")
-    wait_for(lambda: standing.store.post().get("sent") == 2)
+    wait_until(lambda: standing.store.post().get("sent") == 2, seconds=30)
     (path, first), (_, second) = hook.got
     assert path == "/a"
     assert (first["id"], first["happening"], first["place"]) == ("live-1", "raised", "2")
@@ -59,6 +53,7 @@ def test_letters_go_on_after_a_full_disk(
     live: Live,
     hook: Hook,
     monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., None],
 ) -> None:
     standing = make_standing(webhook_hosts=(hook.host,))
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
@@ -74,8 +69,8 @@ def test_letters_go_on_after_a_full_disk(
     monkeypatch.setattr(standing.store, "sending", failing)
     standing.start()
     live.add(10, {"2": 30.0})
-    wait_for(lambda: len(hook.got) == 1)
-    wait_for(lambda: standing.store.post() == {"sent": 1})
+    wait_until(lambda: len(hook.got) == 1, seconds=30)
+    wait_until(lambda: standing.store.post() == {"sent": 1}, seconds=30)
     assert not hook.got[0][1]["possible_repeat"]
 
 
@@ -84,6 +79,7 @@ def test_a_webhook_that_hangs_or_redirects_holds_up_nobody(
     live: Live,
     hook: Hook,
     monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., None],
 ) -> None:
     monkeypatch.setattr(delivery, "TIMEOUT_S", 0.5)
     standing = make_standing(webhook_hosts=(hook.host,))
@@ -92,12 +88,12 @@ def test_a_webhook_that_hangs_or_redirects_holds_up_nobody(
     standing.start()
     began = time.monotonic()
     live.add(10, {"2": 30.0})
-    wait_for(lambda: any(path == "/fine" for path, _ in hook.got))
+    wait_until(lambda: any(path == "/fine" for path, _ in hook.got), seconds=30)
     for slice_ in range(11, 14):
         live.add(slice_, {"2": 30.0})
-    wait_for(standing.runner.is_fresh)
+    wait_until(standing.runner.is_fresh, seconds=30)
     assert time.monotonic() - began < 25
-    wait_for(lambda: standing.carriers.failures >= 2)
+    wait_until(lambda: standing.carriers.failures >= 2, seconds=30)
     assert not any(path == "/elsewhere" for path, _ in hook.got)
     assert standing.store.post() == {"sent": 1, "waiting": 2}
 
@@ -126,7 +122,9 @@ def test_a_failure_is_tried_again_later_marked_as_a_possible_repeat(
 
 
 def test_what_a_dead_process_was_sending_is_sent_again_and_says_so(
-    make_standing: Callable[..., StandingQueries], hook: Hook
+    make_standing: Callable[..., StandingQueries],
+    hook: Hook,
+    wait_until: Callable[..., None],
 ) -> None:
     first = make_standing(webhook_hosts=(hook.host,))
     first.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
@@ -136,12 +134,13 @@ def test_what_a_dead_process_was_sending_is_sent_again_and_says_so(
     # It dies here.
     second = make_standing(webhook_hosts=(hook.host,))
     second.carriers.start()
-    wait_for(lambda: len(hook.got) == 1)
+    wait_until(lambda: len(hook.got) == 1, seconds=30)
     assert hook.got[0][1]["possible_repeat"]
 
 
 def test_a_host_that_is_allowed_no_more_is_refused_for_good(
-    make_standing: Callable[..., StandingQueries], hook: Hook
+    make_standing: Callable[..., StandingQueries],
+    hook: Hook,
 ) -> None:
     make_standing(webhook_hosts=(hook.host,)).add(
         {"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]}

@@ -15,7 +15,6 @@ from queries.standing.runner import FAIR
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
 from queries.standing.store import Found
-from tests.ingest.brokers import wait_until
 from tests.queries.standing.live import Clock, Live
 
 Evaluate = Callable[[], dict[str, Update]]
@@ -323,7 +322,7 @@ def test_the_longest_waiting_query_gets_its_share(
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost_by_it(
-    standing: StandingQueries, live: Live, monkeypatch: pytest.MonkeyPatch
+    standing: StandingQueries, live: Live, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
 ) -> None:
     standing.add(query("hot", MEAN, condition=HOT, **{"class": "alert"}))
     keep, full = standing.store.keep, threading.Event()
