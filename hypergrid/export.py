@@ -1,6 +1,7 @@
 """Results to files: one row a format; a file is there whole or not at all."""
 
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -12,8 +13,10 @@ from pathlib import Path
 import pandas as pd
 import xarray as xr
 
+from hypergrid import covjson
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution.zarr_sink import accepted_zarr
+from hypergrid.geotiff import geotiff_bytes
 from hypergrid.registry import Registry
 
 
@@ -29,6 +32,8 @@ class Format:
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
+GEOTIFF = "image/tiff; application=geotiff; profile=cloud-optimized"
+
 FORMATS: Registry[Format] = Registry("result format")
 """Formats by name."""
 
@@ -40,11 +45,30 @@ def _netcdf(dataset: xr.Dataset) -> bytes:
     return buffer.getvalue()
 
 
-def _csv(dataset: xr.Dataset) -> bytes:
+def _rows(dataset: xr.Dataset) -> pd.DataFrame:
     """Return long rows: time, place, value, count, unit."""
     kept = dataset.drop_vars([name for name in dataset.variables if str(name).endswith("_bounds")])
     frame = kept.to_dataframe().reset_index()
     frame["unit"] = dataset["value"].attrs.get("units", "")
+    return frame
+
+
+def _parquet(dataset: xr.Dataset) -> bytes:
+    """Return the same rows, times as instants in UTC; what made them is kept as the frame's attributes."""
+    frame = _rows(dataset)
+    frame["time"] = frame["time"].dt.tz_localize("UTC")
+    frame.attrs = {str(name): str(text) for name, text in dataset.attrs.items()}
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, compression="zstd")
+    return buffer.getvalue()
+
+
+def _coverage(dataset: xr.Dataset) -> bytes:
+    return json.dumps(covjson.result_json(dataset), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _csv(dataset: xr.Dataset) -> bytes:
+    frame = _rows(dataset)
     written = {time: _instant(time) for time in frame["time"].unique()}
     frame["time"] = frame["time"].map(written)
     for name in frame.select_dtypes(["object", "string"]):
@@ -93,6 +117,9 @@ def _png(dataset: xr.Dataset) -> bytes:
 
 FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
 FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
+FORMATS.add("parquet", Format("parquet", "application/vnd.apache.parquet", ".parquet", _parquet))
+FORMATS.add("covjson", Format("covjson", covjson.MEDIA_TYPE, ".covjson", _coverage))
+FORMATS.add("geotiff", Format("geotiff", GEOTIFF, ".tif", geotiff_bytes))
 FORMATS.add("png", Format("png", "image/png", ".png", _png))
 FORMATS.add("zarr", Format("zarr", "application/zip", ".zarr.zip", _zarr))
 
@@ -150,7 +177,7 @@ def _is_zarr(path: Path) -> bool:
 
 
 def write(dataset: xr.Dataset, path: str | Path) -> None:
-    """Write a result to a path; the ending says in which format (.nc, .csv, .png, .zarr).
+    """Write a result to a path; the ending says in which format (.nc, .csv, .parquet, .covjson, .tif, .png, .zarr).
 
     The file is made beside its place and renamed, so that an interrupted run leaves the old one or none.
 
