@@ -4,7 +4,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 import xarray as xr
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
 
 from hypergrid import covjson
 from hypergrid.errors import InvalidQuery, NotFound
@@ -96,20 +97,25 @@ def _zarr_folder(dataset: xr.Dataset, folder: Path) -> None:
         dataset.to_zarr(folder, mode="w", consolidated=True)
 
 
+def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
+    """Return the files of a result's Zarr store by their paths; metadata are consolidated, so that none is listed."""
+    held: dict[str, Buffer] = {}
+    with accepted_zarr():
+        dataset.to_zarr(MemoryStore(held), mode="w", consolidated=True)
+    return {path: held[path].to_bytes() for path in sorted(held)}
+
+
 def _zarr(dataset: xr.Dataset) -> bytes:
     """Return a zipped Zarr store."""
     buffer = io.BytesIO()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "result.zarr"
-        _zarr_folder(dataset, folder)
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-            for path in sorted(folder.rglob("*")):
-                if path.is_file():
-                    archive.write(path, path.relative_to(folder).as_posix())
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for path, content in zarr_files(dataset).items():
+            archive.writestr(path, content)
     return buffer.getvalue()
 
 
 def _png(dataset: xr.Dataset) -> bytes:
+    """Return the picture of the first time cell, on the lowest level; `picture_bytes` draws others."""
     from hypergrid.pictures import picture_bytes  # noqa: PLC0415 - matplotlib takes half a second to load
 
     return picture_bytes(dataset)
