@@ -73,11 +73,11 @@ def _csv(dataset: xr.Dataset) -> bytes:
     written = {time: _instant(time) for time in frame["time"].unique()}
     frame["time"] = frame["time"].map(written)
     for name in frame.select_dtypes(["object", "string"]):
-        frame[name] = frame[name].map(_harmless)
+        frame[name] = frame[name].map(harmless)
     return str(frame.to_csv(index=False)).encode()
 
 
-def _harmless(cell: object) -> object:
+def harmless(cell: object) -> object:
     """Return a cell that no spreadsheet takes for a formula: stations may be called anything."""
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
