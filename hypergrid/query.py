@@ -34,7 +34,7 @@ from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.times import format_instant, parse_instant
 from hypergrid.tokens import token
-from hypergrid.topology import Grid, levels_json
+from hypergrid.topology import Grid, grid_json
 from hypergrid.topology import zones as read_zones
 from hypergrid.topology.zones import read_into
 from hypergrid.units import Variable
@@ -385,20 +385,7 @@ def _grid_json(grid: object) -> dict[str, Any]:
     if not isinstance(grid, Grid):
         message = f"interpolate needs grid=hg.grid(…); got {grid!r}"
         raise InvalidQuery(message)
-    if grid.system == "metres":
-        corner: dict[str, Any] = {"x": grid.x.origin / 1000, "y": grid.y.origin / 1000, "step": grid.x.step / 1000}
-    else:
-        corner = {"lon": _sexagesimal(grid.x.origin), "lat": _sexagesimal(grid.y.origin)}
-        corner["step"] = f"{grid.x.step / 1e6:.10g}arcsec"
-    corner["shape"] = [grid.y.count, grid.x.count]
-    return corner if grid.z is None else {**corner, "z": levels_json(grid.z)}
-
-
-def _sexagesimal(quanta: int) -> str:
-    seconds, micro = divmod(abs(quanta), 1_000_000)
-    text = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    fraction = f".{micro:06d}".rstrip("0").rstrip(".")
-    return ("-" if quanta < 0 else "") + text + fraction
+    return grid_json(grid)
 
 
 def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:
