@@ -60,8 +60,8 @@ def landing(base: str, network: str) -> Json:
         "description": f"Readings of the stations of {network}, and surfaces that are interpolated when asked for",
         "links": [
             _link(base, "self", "application/json", "this page"),
-            _link(f"{base}/api", "service-desc", "application/vnd.oai.openapi+json;version=3.1", "the API"),
-            _link(f"{base}/api", "service-doc", "application/vnd.oai.openapi+json;version=3.1", "the API"),
+            _link(f"{base}/api", "service-desc", "application/vnd.oai.openapi+json;version=3.0", "the API"),
+            _link(f"{base}/api", "service-doc", "application/vnd.oai.openapi+json;version=3.0", "the API"),
             _link(f"{base}/conformance", "conformance", "application/json", "conformance classes"),
             _link(f"{base}/collections", "data", "application/json", "collections"),
         ],

@@ -21,7 +21,7 @@ from hypergrid.tokens import token
 from hypergrid.topology.wkt import Region
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
-from queries.web.edr import answers, metadata
+from queries.web.edr import answers, description, metadata
 from queries.web.edr.asked import Asked, read_area, read_asked, read_box, read_cube, read_page, read_position
 from queries.web.edr.metadata import Collection
 from queries.web.edr.ranges import Ranges
@@ -35,6 +35,7 @@ READERS: Final = 2
 """Threads that read readings at a time."""
 _KEPT: Final = 64
 """Collections, of all snapshots that were asked for last, that are kept as they were understood."""
+_COLLECTION: Final = "/collections/{collection_id}"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Names of saved queries that can stand in an address."""
 
@@ -67,6 +68,7 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
     async def off(work: Callable[[], Made]) -> Made:
         return await to_thread.run_sync(work, limiter=reading)
 
+    @routes.get("/", include_in_schema=False)
     @routes.get("", response_class=Response)
     def landing(request: Request) -> Response:
         """Return the landing page."""
@@ -79,8 +81,9 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
 
     @routes.get("/api", response_class=Response)
     def api(request: Request) -> Response:
-        """Describe the whole API (OpenAPI)."""
-        return JSONResponse(request.app.openapi(), media_type="application/vnd.oai.openapi+json;version=3.1")
+        """Describe EDR (OpenAPI 3.0); `/openapi.json` describes all."""
+        told = description.document(_base(request), catalogue.archive.name)
+        return JSONResponse(told, media_type="application/vnd.oai.openapi+json;version=3.0")
 
     @routes.get("/collections", response_class=Response)
     async def collections(request: Request) -> Response:
@@ -97,7 +100,8 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         """List the versions of the archive, newest first, each with what the collection is there."""
 
         def listed() -> Response:
-            base, newest = _base(request), held.one(collection_id)
+            base = _base(request)
+            held.one(collection_id)
             count, first = read_page(request)
             found = catalogue.archive.latest().snapshots
             page = found[first : first + min(count, _INSTANCES)]
@@ -108,7 +112,7 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
                 told += [] if there is None else [metadata.describe(base, there, snapshot.id)]
             links = [{"href": here, "rel": "self", "type": "application/json"}]
             links += _next(request, here, first + len(page), len(found), len(page))
-            return JSONResponse({"id": newest.id, "links": links, "instances": told})
+            return JSONResponse({"links": links, "instances": told})
 
         return await off(listed)
 
@@ -121,9 +125,9 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
 
         return await off(described)
 
-    async def position(request: Request, collection_id: str, instance_id: str | None = None) -> Response:
+    async def position(request: Request) -> Response:
         """Return what is at a POINT or a MULTIPOINT: the nearest stations, or a surface's estimates there."""
-        there = await off(lambda: held.one(collection_id, instance_id))
+        there = await off(lambda: held.asked_by(request))
         asked, points = read_asked(request, there.parameters), read_position(request)
         if isinstance(there, StationsCollection):
             return await off(lambda: _nearest(there, asked, points, _base(request)))
@@ -164,55 +168,62 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
 
         return await off(made)
 
-    async def area(request: Request, collection_id: str, instance_id: str | None = None) -> Response:
+    async def area(request: Request) -> Response:
         """Return what lies in a POLYGON or a MULTIPOLYGON: stations, or the cells of a surface whose centre does."""
-        there = await off(lambda: held.one(collection_id, instance_id))
+        there = await off(lambda: held.asked_by(request))
         asked, region = read_asked(request, there.parameters), read_area(request)
         if isinstance(there, StationsCollection):
             return await off(lambda: _of(there, there.inside(region), asked, _base(request)))
         return await block(request, there, asked, region, None)
 
-    async def cube(request: Request, collection_id: str, instance_id: str | None = None) -> Response:
+    async def cube(request: Request) -> Response:
         """Return what lies in a box; one whose west is above its east crosses the antimeridian."""
-        there = await off(lambda: held.one(collection_id, instance_id))
+        there = await off(lambda: held.asked_by(request))
         asked, (region, heights) = read_asked(request, there.parameters), read_cube(request)
         if isinstance(there, StationsCollection):
             return await off(lambda: _of(there, there.inside(region), asked, _base(request)))
         return await block(request, there, asked, region, heights)
 
-    async def places(request: Request, collection_id: str, instance_id: str | None = None) -> Response:
+    async def places(request: Request) -> Response:
         """List the stations as features: those in a box, and with data in a time, where these are given."""
-        return await off(lambda: _listed(request, _stations(held.one(collection_id, instance_id)), instance_id))
+        return await off(lambda: _listed(request, _stations(held.asked_by(request))))
 
-    async def location(request: Request, collection_id: str, item_id: str, instance_id: str | None = None) -> Response:
+    async def location(request: Request) -> Response:
         """Return the readings of a station."""
 
         def made() -> Response:
-            there = _stations(held.one(collection_id, instance_id))
-            return _of(there, (_station(there, item_id),), read_asked(request, there.parameters), _base(request))
+            there = _stations(held.asked_by(request))
+            return _of(
+                there,
+                (_station(there, request.path_params["item_id"]),),
+                read_asked(request, there.parameters),
+                _base(request),
+            )
 
         return await off(made)
 
-    async def item(request: Request, collection_id: str, item_id: str, instance_id: str | None = None) -> Response:
+    async def item(request: Request) -> Response:
         """Return a station as a feature."""
 
         def made() -> Response:
-            there = _stations(held.one(collection_id, instance_id))
-            entry = _entry(there, _station(there, item_id), _here(request, there, instance_id))
+            there = _stations(held.asked_by(request))
+            entry = _entry(there, _station(there, request.path_params["item_id"]), _here(request, there))
             return JSONResponse(entry, media_type=answers.GEOJSON)
 
         return await off(made)
 
-    for path, endpoint in (
-        ("position", position), ("area", area), ("cube", cube), ("locations", places), ("items", places),
-        ("locations/{item_id:path}", location), ("items/{item_id:path}", item),
-    ):  # fmt: skip
-        for root, of in (
-            ("/collections/{collection_id}", ""),
-            ("/collections/{collection_id}/instances/{instance_id}", " at an instance"),
-        ):
-            name = f"{path.partition('/')[0]}{' of one' if '/' in path else ''}{of}"
-            routes.add_api_route(f"{root}/{path}", endpoint, methods=["GET"], name=name, response_class=Response)
+    endpoints: dict[str, Callable[..., Awaitable[Response]]] = {
+        "position": position, "area": area, "cube": cube, "locations": places, "items": places,
+        "locations/{item_id}": location, "items/{item_id}": item,
+    }  # fmt: skip
+    for query, endpoint in endpoints.items():
+        text, parameters = description.QUERIES[query]
+        for root, where in ((_COLLECTION, ""), (f"{_COLLECTION}/instances/{{instance_id}}", "instance ")):
+            told = description.operation(f"{root}/{query}", text, parameters, description.media_of(query))
+            routes.add_api_route(
+                f"{root}/{query.replace('item_id', 'item_id:path')}", endpoint, methods=["GET"], summary=text,
+                name=f"{where}{query}", operation_id=f"edr {where}{query}", response_class=Response, openapi_extra=told,
+            )  # fmt: skip
 
     @routes.get("/{rest:path}", include_in_schema=False)
     def unknown(rest: str) -> Response:
@@ -260,6 +271,10 @@ class _Held:
             raise NotFound.among(kind="collection", given=name[:100], existing=[one.id for one in self.all()])
         return found
 
+    def asked_by(self, request: Request) -> Collection:
+        """Return the collection that a path names, at the instance where it names one."""
+        return self.one(request.path_params["collection_id"], request.path_params.get("instance_id"))
+
     def _found(self, name: str, archive: OpenArchive) -> Collection | None:
         document = None if name == ID else self._catalogue.saved().get(name)
         if (document is None and name != ID) or not _NAME.fullmatch(name):
@@ -306,7 +321,7 @@ def _of(
     return answers.nothing() if read is None else answers.of_readings(read, asked.form, base, there, told)
 
 
-def _listed(request: Request, there: StationsCollection, instance_id: str | None) -> Response:
+def _listed(request: Request, there: StationsCollection) -> Response:
     asked, given = read_asked(request, there.parameters), read_box(request)
     count, first = read_page(request)
     names = list(there.keys) if given is None else list(there.inside(given[0]))
@@ -315,7 +330,7 @@ def _listed(request: Request, there: StationsCollection, instance_id: str | None
     if asked.times is not None:
         names = [name for name in names if _has(there, name, asked.times)]
     page = names[first : first + count]
-    here = _here(request, there, instance_id)
+    here = _here(request, there)
     links = [{"href": f"{here}/{request.url.path.rpartition('/')[2]}", "rel": "self", "type": answers.GEOJSON}]
     links += _next(request, links[0]["href"], first + len(page), len(names), count, answers.GEOJSON)
     return answers.features([_entry(there, name, here) for name in page], links, len(names))
@@ -367,8 +382,9 @@ def _station(there: StationsCollection, name: str) -> str:
     return name
 
 
-def _here(request: Request, there: Collection, instance_id: str | None) -> str:
-    return f"{_base(request)}/collections/{there.id}" + ("" if instance_id is None else f"/instances/{instance_id}")
+def _here(request: Request, there: Collection) -> str:
+    instance = request.path_params.get("instance_id")
+    return f"{_base(request)}/collections/{there.id}" + ("" if instance is None else f"/instances/{instance}")
 
 
 def _base(request: Request) -> str:
