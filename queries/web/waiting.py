@@ -1,6 +1,7 @@
 """Waiting for a query within one request: as long as the client waits, and no longer than is said."""
 
 import asyncio
+import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -8,13 +9,15 @@ from functools import partial
 from typing import Any, Final
 
 import xarray as xr
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.export import FORMATS, to_bytes
 from hypergrid.times import SECOND_NS, parse_duration
 from queries.scheduling.jobs import Job, QueueFull
 from queries.scheduling.runner import Runner
+from queries.web.etags import entity_tag, tagged
 
 LONGEST_S: Final = 60.0
 """Longest that a request waits for a query [s]."""
@@ -71,6 +74,40 @@ async def ended(runner: Runner, job_id: str, request: Request, *, seconds: float
     finally:
         leave()
     return job
+
+
+async def answered(runner: Runner, job: Job, request: Request, *, seconds: float, form: str) -> Response | None:
+    """Return the result of a job that ends while its client waits; None where it does not.
+
+    Parameters
+    ----------
+    runner, job
+        What was asked for.
+    request
+        Who waits.
+    seconds
+        How long, 0 not at all.
+    form
+        Name of a format of results.
+
+    Raises
+    ------
+    HyperGridError
+        Why the job failed.
+    """
+    if seconds <= 0:
+        return None
+    job = await ended(runner, job.id, request, seconds=seconds)
+    if job.error is not None:
+        raise job.error
+    if job.state != "done":
+        return None
+    row = FORMATS[form]
+    content = await run_in_threadpool(to_bytes, runner.result(job.id), form)
+    told = {"X-Query-Id": job.id, "Preference-Applied": f"wait={math.ceil(seconds)}"}
+    return Response(
+        content, media_type=row.media_type, headers={**told, **tagged(entity_tag(job.token, job.snapshot, form, 0, 0))}
+    )
 
 
 async def computed(runner: Runner, document: Mapping[str, Any], request: Request) -> xr.Dataset:
