@@ -16,6 +16,7 @@ from hypergrid.errors import InvalidQuery
 from hypergrid.execution.touched import Changes, touched
 from hypergrid.growing import clipped
 from hypergrid.perspective import Base, Perspective
+from hypergrid.perspective.known import Known
 from hypergrid.perspective.restrict import restrict
 from hypergrid.query import OpenArchive, Query
 from hypergrid.store import Archive, Change
@@ -145,6 +146,7 @@ def task_of(
     window_ns: int | None,
     judged: Judged | None,
     anchor_ns: int,
+    known: Known | None = None,
 ) -> Task | None:
     """Return what a surface needs computed at the snapshot of an archive; None: nothing that it reads changed.
 
@@ -164,6 +166,8 @@ def task_of(
         What conditions need of it; None: there are none.
     anchor_ns
         Where the newest slice of its variable ends [ns since 1970 UTC] (`newest_ns`).
+    known
+        What it may share with surfaces that are built in the same thread.
 
     Raises
     ------
@@ -173,19 +177,19 @@ def task_of(
     # Most commits of one variable end here for the queries of all others.
     if not may_touch(document, changes) and not (window_ns is not None and not kept.content):
         return None
-    query = archive.query(_clipped(document, window_ns, judged, anchor_ns))
+    query = archive.query(_clipped(document, window_ns, judged, anchor_ns), known=known)
     here = clipped(query)
     content = token([_content(item) for item in here.chain()])
     starts_ns, ends_ns = _blocks(here)
     every = np.ones(len(starts_ns), bool)
     reached = every if changes is None else touched(here, _read_by(here, changes))
-    known = kept.knows(starts_ns) if kept.content == content else ~every
+    held = kept.knows(starts_ns) if kept.content == content else ~every
     if kept.content not in ("", content):
         # Stations or layers changed: all that is followed has another value.
         reached = every
     wanted, keep_from_ns = reached, int(np.iinfo(np.int64).max)
     if window_ns is not None:
-        wanted, keep_from_ns = reached | ~known, int(starts_ns[0])
+        wanted, keep_from_ns = reached | ~held, int(starts_ns[0])
     changed = int(np.argmax(wanted)) if wanted.any() else 0
     if judged is not None and wanted.any():
         from_ = int(np.searchsorted(ends_ns, judged.from_ns(anchor_ns), side="right"))
@@ -198,7 +202,7 @@ def task_of(
             first = max(min(changed, _after(starts_ns, judged.behind_ns)), from_)
             back = slice(_looked_back(starts_ns, first, judged.memory_ns), None)
             wanted = wanted.copy()
-            wanted[back] |= ~known[back]
+            wanted[back] |= ~held[back]
     if not wanted.any():
         return None
     parts = tuple((part, restrict(here, part)) for part in _runs(wanted))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hypergrid.errors import NotFound
+from hypergrid.perspective.known import Known
 from hypergrid.query import OpenArchive
 from hypergrid.store import Change, told
 from hypergrid.tokens import token
@@ -48,10 +49,14 @@ class Planner:
         All standing queries that are evaluated.
     kept
         Rows that were computed before, by surface; surfaces that are new are added.
+    known
+        What queries that are built have in common, also from one snapshot to the next.
     """
 
-    def __init__(self, archive: OpenArchive, standing: Mapping[str, Standing], kept: dict[str, Kept]) -> None:
-        self._archive, self._kept = archive, kept
+    def __init__(
+        self, archive: OpenArchive, standing: Mapping[str, Standing], kept: dict[str, Kept], known: Known
+    ) -> None:
+        self._archive, self._kept, self._known = archive, kept, known
         self._changes: dict[str, Sequence[Change] | None] = {}
         self._anchors: dict[str, int] = {}
         self._tasks: dict[tuple[str, str], Task | None] = {}
@@ -93,7 +98,7 @@ class Planner:
             self._tasks[key] = task_of(
                 definition.query, self._archive, self.changes(since), self._kept.setdefault(one.surface, Kept()),
                 window_ns=definition.window_ns, judged=self._judged.get(one.surface),
-                anchor_ns=self._anchors[variable],
+                anchor_ns=self._anchors[variable], known=self._known,
             )  # fmt: skip
         return self._tasks[key]
 

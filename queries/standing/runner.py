@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.perspective.known import Known
 from hypergrid.query import OpenArchive
 from queries.scheduling.freshness import Tokens
 from queries.scheduling.job_tree import JobTree
@@ -98,6 +99,7 @@ class StandingRunner:
         self._round: Round | None = None
         self._trees: list[JobTree] = []
         self._planner: Planner | None = None
+        self._known = Known()
         self._unplanned: deque[str] = deque()
         self._begun_s, self._period_s = monotonic(), LONGEST_PERIOD_S
         self._running: dict[int, tuple[Computed, Iterator[float]]] = {}
@@ -315,7 +317,10 @@ class StandingRunner:
         self._period_s += NEWER * (min(now_s - self._begun_s, LONGEST_PERIOD_S) - self._period_s)
         self._begun_s = now_s
         self._counts["rounds"] += 1
-        self._round, self._planner = Round(self._archive.snapshot), Planner(self._archive, self._standing, self._kept)
+        self._round, self._planner = (
+            Round(self._archive.snapshot),
+            Planner(self._archive, self._standing, self._kept, self._known),
+        )
         self._running, self._work, self._behind = {}, None, set()
         concerned = []
         for name, one in list(self._standing.items()):
