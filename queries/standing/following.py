@@ -23,7 +23,7 @@ from hypergrid.store import Archive, Change
 from hypergrid.times import DAY_NS, SECOND_NS, Window, format_instant
 from hypergrid.tokens import token
 from hypergrid.topology import Bands, Grid, Instants, Periodic, SeriesAxis, Space, ZoneCells, blocks_of
-from queries.standing.conditions import Dead, OnRows, Rows
+from queries.standing.conditions import Listening, OnRows, Rows
 from queries.standing.definition import Definition
 
 LOOK_BACK_NS: Final = DAY_NS
@@ -234,15 +234,15 @@ def check(definition: Definition, archive: OpenArchive) -> None:
     who = f"standing query {definition.name!r}"
     archive.query(definition.query)
     condition = definition.condition
-    if isinstance(condition, Dead) and definition.query.get("steps"):
-        message = f"{who}: the condition 'dead' looks at the readings themselves; leave the steps of the query away"
+    if isinstance(condition, Listening) and definition.query.get("steps"):
+        message = f"{who}: the condition {condition.kind!r} listens to what arrives; leave the steps of the query away"
         raise InvalidQuery(message)
     variable = str(definition.query["variable"])
     if archive.store.extent(variable) is None:
         return
     anchor_ns = newest_ns(archive.store, variable)
     here = clipped(archive.query(_clipped(definition.query, definition.window_ns, None, anchor_ns)))
-    if condition is None or isinstance(condition, Dead):
+    if condition is None or isinstance(condition, Listening):
         return
     if isinstance(here.topology.time, Periodic):
         message = (
