@@ -21,6 +21,8 @@ SPEED = 60.0
 """Times real time: a slice each two seconds."""
 FRESH_SLICES = 3.0
 SHARE_OF_BOUND = 0.9
+WARM_SLICES = 24
+"""Slices that are there before: each query is computed for all of them at first."""
 TRIES = 3
 """Sides that are tried to find a load."""
 SCHEDULING = 0.02
@@ -41,7 +43,7 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "archive"
         network = Network(path)
-        network.create()
+        network.create(WARM_SLICES)
         opened = hg.open(path)
         side, cost_s = _side(opened, network, Path(folder), queries, load * period_s)
         first = network.slices
