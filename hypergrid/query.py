@@ -28,6 +28,7 @@ from hypergrid.execution.kept import KEPT
 from hypergrid.perspective import Question, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.fluent import Fluent
+from hypergrid.perspective.known import Known
 from hypergrid.perspective.sources import ARRAY, Sources, pinned
 from hypergrid.refinement import Refinement
 from hypergrid.store import Archive, Layers, Snapshot
@@ -61,7 +62,7 @@ class Query(Fluent):
 
     def surface(self) -> Surface:
         """Return the chain of perspectives; raises what is known to be wrong before anything is computed."""
-        return build(self.question, self.lookup)
+        return build(self.question, self.lookup, self.lookup.known)
 
     @property
     def token(self) -> str:
@@ -341,8 +342,15 @@ class OpenArchive:
     def __contains__(self, variable: object) -> bool:
         return variable in self.variables
 
-    def query(self, document: Mapping[str, Any]) -> Query:
+    def query(self, document: Mapping[str, Any], *, known: Known | None = None) -> Query:
         """Return the query that a JSON form says, of the snapshot and the instant that it names, or of this one's.
+
+        Parameters
+        ----------
+        document
+            The JSON form.
+        known
+            What it shares with others that are built in the same thread.
 
         Raises
         ------
@@ -351,7 +359,8 @@ class OpenArchive:
         """
         question = question_from_json(document)
         self._archive.variable(question.variable)
-        return Query(pinned(question, self.snapshot, self.as_of), Sources(self._archive))
+        sources = Sources(self._archive, known=None if known is None else known.at(self.snapshot))
+        return Query(pinned(question, self.snapshot, self.as_of), sources)
 
 
 def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object = None) -> OpenArchive:
