@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -46,6 +46,7 @@ from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.reprocess_commands import remap as remap_archive
 from queries.standing.commands import standing_app
+from queries.web.commands import keys_app
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
@@ -69,6 +70,7 @@ app = typer.Typer(
 
 app.add_typer(layers_app, name="layers")
 app.add_typer(standing_app, name="standing")
+app.add_typer(keys_app, name="keys")
 for command in (*COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
     app.command()(command)
 
@@ -418,8 +420,9 @@ def serve(
     archive: Annotated[
         Path | None, typer.Option(envvar="HYPERGRID_ARCHIVE", help="Folder of the archive; the demo's where absent.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (loopback).")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; others than loopback need keys.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
+    root_path: Annotated[str | None, typer.Option(help="Path that a proxy puts before all others.")] = None,
     settings: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
     saved: Annotated[
         Path | None, typer.Option(help="Folder of saved queries; the reference queries where absent.")
@@ -430,34 +433,25 @@ def serve(
     if archive is None and not chosen.is_dir():
         message = "serve needs an archive: give --archive DIR, or make the sample's with `make demo`"
         raise NotAnArchive(message)
-    _serve(chosen, host=host, port=port, settings=settings, saved=saved)
+    _serve(chosen, host=host, port=port, root_path=root_path, settings=settings, saved=saved)
 
 
 def _serve(
-    archive: Path, *, host: str | None = None, port: int | None = None, settings: Path | None = None,
-    saved: Path | None = None,
+    archive: Path, *, host: str | None = None, port: int | None = None, root_path: str | None = None,
+    settings: Path | None = None, saved: Path | None = None,
 ) -> None:  # fmt: skip
-    from queries.catalogue import Catalogue  # noqa: PLC0415 - only a server needs the web's libraries
-    from queries.scheduling.runner import Runner  # noqa: PLC0415
-    from queries.standing.service import StandingQueries  # noqa: PLC0415
-    from queries.web.app import create_app  # noqa: PLC0415
-    from queries.web.server import serve as listen  # noqa: PLC0415
+    from queries.web.serving import serve_archive  # noqa: PLC0415 - only a server needs the web's libraries
     from viz.site import site  # noqa: PLC0415
 
     given = read_settings(settings)
-    opened = open_archive(archive)
-    runner = Runner(opened, capacity=given.queue, allowed_bytes=given.allowed_bytes, result_bytes=given.kept_bytes)
-    catalogue = Catalogue(opened, saved=saved or PROJECT / "station_data" / "queries")
-    with StandingQueries(opened, given, clock=time.time_ns) as standing:
-        web = create_app(runner, catalogue, standing=standing)
-        web.mount("/", site())
-        standing.start()
-        listen(
-            web,
-            host or given.host,
-            given.port if port is None else port,
-            on_ready=lambda address: say(f"serving {opened.name} at {address} (Ctrl-C ends)"),
-        )
+    port = given.port if port is None else port
+    serve_archive(
+        archive,
+        replace(given, host=host or given.host, port=port, root_path=root_path or given.root_path),
+        pages=site(),
+        saved=saved or PROJECT / "station_data" / "queries",
+        on_ready=lambda address: say(f"serving {archive} at {address} (Ctrl-C ends)"),
+    )
 
 
 @app.command()

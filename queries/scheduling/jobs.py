@@ -15,6 +15,11 @@ ENDED: frozenset[State] = frozenset({"done", "failed", "cancelled"})
 class QueueFull(HyperGridError, RuntimeError):
     """As many queries wait as may wait; ask again later, or stop one."""
 
+    def __init__(self, message: str, retry_s: float = 2.0) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+        """When a place may be free [s]."""
+
 
 class NotReady(HyperGridError, RuntimeError):
     """A result or a picture was asked of a query that has none (yet); the message says in which state it is."""
@@ -78,6 +83,8 @@ class Job:
     """Least and greatest value of the finished surface [its unit]; None until done, or where every cell is missing."""
     kept: bool = False
     """Whether the finished result can still be had."""
+    owner: str = ""
+    """Who asked for it: `Asker.owner`."""
 
     @property
     def ended(self) -> bool:

@@ -14,6 +14,8 @@ from hypergrid.errors import Cancelled
 from hypergrid.execution import Plan
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
+from hypergrid.times import SECOND_NS
+from queries.scheduling.admission import Asker, TooManyQueries, asker
 from queries.scheduling.jobs import Job, NotReady, Outline, Progress, QueueFull, ResultGone, Statistics, unknown_job
 from queries.scheduling.layout import Picture, check_frame, finished_picture, layout_of, value_range
 from queries.scheduling.results import Shelf
@@ -76,6 +78,7 @@ class Runner:
         self._threads: list[threading.Thread] = []
         self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
         self._running = 0
+        self._run_s = 1.0
         self._stopped = False
 
     # What callers ask
@@ -97,16 +100,24 @@ class Runner:
         Raises
         ------
         HyperGridError
-            The query cannot be answered (`NotFound`, `InvalidQuery`, …), projects more memory than is allowed
-            (`TooLarge`), or too many wait (`QueueFull`).
+            The query cannot be answered (`NotFound`, `InvalidQuery`, …), projects more memory, cells or time than is
+            allowed (`TooLarge`), or too many wait (`QueueFull`), of whoever asks (`TooManyQueries`) or of all.
         """
         query = self._archive.latest().query(document)
-        plan = query.plan(refining=True)
-        plan.check(self._allowed_bytes)
-        outline = _outline(query, plan)
         understood = query.to_json()
         key = (query.token, understood["snapshot"])
+        who = asker()
         with self._lock:
+            self._check_open(who)
+            if key not in self._active:
+                self._check_room()
+        # Outside the lock, for it takes milliseconds.
+        plan = query.plan(refining=True)
+        plan.check(self._allowed_bytes)
+        who.limits.check(plan)
+        outline = _outline(query, plan)
+        with self._lock:
+            self._check_open(who)
             run = self._active.get(key)
             if run is None:
                 run = self._enqueue(key, query, outline)
@@ -123,6 +134,7 @@ class Runner:
                 ended_ns=None,
                 outline=outline,
                 progress=Progress(),
+                owner=who.owner,
             )
             run.followers[job.id] = job
             self._runs[job.id] = run
@@ -261,13 +273,34 @@ class Runner:
 
     # What the workers do
 
-    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline) -> Run:
+    def _check_open(self, who: Asker) -> None:
+        """Refuse one who has as many queries that wait or run as it may have."""
+        most = who.limits.queries
+        if most is None:
+            return
+        open_ = {
+            job.id
+            for run in (*self._active.values(),)
+            for job in run.followers.values()
+            if job.owner == who.owner and not job.ended
+        }
+        if len(open_) >= most:
+            message = f"{most} of your queries wait or run, and no more may; wait for one to end, or stop one"
+            raise TooManyQueries(message)
+
+    def _check_room(self) -> None:
+        """Refuse a run for which there is no place in the queue."""
         if self._stopped:
             message = "the server is stopping; ask again once it is back"
             raise QueueFull(message)
         if len(self._waiting) >= self._capacity:
             message = f"{len(self._waiting)} queries wait, and {self._capacity} may; ask again later, or stop one"
-            raise QueueFull(message)
+            # By then a quarter of those that wait should be done.
+            wait_s = self._run_s * len(self._waiting) / self._workers / 4
+            raise QueueFull(message, min(max(wait_s, 1.0), 60.0))
+
+    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline) -> Run:
+        self._check_room()
         run = Run(uuid.uuid4().hex, key, query, outline)
         self._waiting.append(run)
         self._active[key] = run
@@ -296,6 +329,9 @@ class Runner:
             finally:
                 with self._lock:
                     self._running -= 1
+                    took_s = (self._clock() - (run.started_ns or 0)) / SECOND_NS
+                    # Recent runs count, older ones fade.
+                    self._run_s += 0.2 * (took_s - self._run_s)
                     if self._active.get(run.key) is run:
                         del self._active[run.key]
                 self._tell(run)

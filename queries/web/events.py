@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from queries.scheduling.runner import Runner
+from queries.web.jobs import root_of
 from queries.web.records import event_body
 
 SHORTEST_PAUSE_S: Final = 0.1
@@ -26,18 +27,23 @@ def router(runner: Runner) -> APIRouter:
     routes = APIRouter(tags=["queries"])
 
     @routes.get("/queries/{job_id}/events", response_class=EventSourceResponse)
-    async def events(job_id: str, last_event_id: Annotated[str | None, Header()] = None) -> EventSourceResponse:
+    async def events(
+        request: Request, job_id: str, last_event_id: Annotated[str | None, Header()] = None
+    ) -> EventSourceResponse:
         """Tell plan, progress, then done, error or cancelled; a late reader gets the present state first."""
         runner.job(job_id)
         after = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
         return EventSourceResponse(
-            follow(runner, job_id, after=after), ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S
+            follow(runner, job_id, after=after, root=root_of(request)),
+            ping=PING_S,
+            sep="\n",
+            shutdown_grace_period=FAREWELL_S,
         )
 
     return routes
 
 
-async def follow(runner: Runner, job_id: str, *, after: int) -> AsyncIterator[ServerSentEvent]:
+async def follow(runner: Runner, job_id: str, *, after: int, root: str = "") -> AsyncIterator[ServerSentEvent]:
     """Yield the events of a job after number `after`, until it ends."""
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
@@ -53,7 +59,7 @@ async def follow(runner: Runner, job_id: str, *, after: int) -> AsyncIterator[Se
             changed.clear()
             for event in runner.events(job_id, after=after):
                 after = event.id
-                yield ServerSentEvent(json.dumps(event_body(event)), event=event.name, id=str(event.id))
+                yield ServerSentEvent(json.dumps(event_body(event, root)), event=event.name, id=str(event.id))
                 if event.name in _LAST:
                     return
             await changed.wait()

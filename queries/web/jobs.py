@@ -5,9 +5,11 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from queries.scheduling.jobs import Job
 from queries.scheduling.runner import Runner
+from queries.web.access import Forbidden
 from queries.web.bodies import read_document
-from queries.web.records import PREFIX, job_body, plan_body, surface_body
+from queries.web.records import job_body, plan_body, surface_body
 
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -50,23 +52,37 @@ def router(runner: Runner) -> APIRouter:
     async def ask(request: Request, response: Response) -> dict[str, Any]:
         """Ask for the answer of a query; its address is in Location."""
         job = await run_in_threadpool(runner.submit, await read_document(request))
-        response.headers["Location"] = f"{PREFIX}/queries/{job.id}"
-        return job_body(job)
+        body = job_body(job, root_of(request))
+        response.headers["Location"] = body["links"]["self"]
+        return body
 
     @routes.get("/queries")
-    def listing() -> list[dict[str, Any]]:
-        """List the queries that are remembered, newest first."""
-        return [job_body(job) for job in runner.jobs()]
+    def listing(request: Request) -> list[dict[str, Any]]:
+        """List the queries that are remembered, newest first: one's own, or all for who has scope admin."""
+        return [job_body(job, root_of(request)) for job in runner.jobs() if _may_see(request, job)]
 
     @routes.get("/queries/{job_id}")
-    def look(job_id: str) -> dict[str, Any]:
+    def look(request: Request, job_id: str) -> dict[str, Any]:
         """Return the state of a query and its plan."""
         job = runner.job(job_id)
-        return job_body(job) | {"plan": plan_body(job)}
+        return job_body(job, root_of(request)) | {"plan": plan_body(job)}
 
     @routes.delete("/queries/{job_id}")
-    def stop(job_id: str) -> dict[str, Any]:
+    def stop(request: Request, job_id: str) -> dict[str, Any]:
         """Stop a query; one that ended stays as it is. Its run goes on while others wait for it."""
-        return job_body(runner.cancel(job_id))
+        if not _may_see(request, runner.job(job_id)):
+            message = f"query {job_id} was asked with another key, and stops with that one, or one of scope 'admin'"
+            raise Forbidden(message)
+        return job_body(runner.cancel(job_id), root_of(request))
 
     return routes
+
+
+def root_of(request: Request) -> str:
+    """Return the path that a proxy puts before all others."""
+    return str(request.scope.get("root_path", ""))
+
+
+def _may_see(request: Request, job: Job) -> bool:
+    caller = request.state.caller
+    return caller.scope == "admin" or job.owner == caller.id

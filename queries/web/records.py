@@ -15,9 +15,9 @@ from queries.web.problems import problem_of
 PREFIX: Final = "/api/v1"
 
 
-def job_body(job: Job) -> dict[str, Any]:
-    """Return a job as JSON: state, progress, the query as understood, and where to go next."""
-    here = f"{PREFIX}/queries/{job.id}"
+def job_body(job: Job, root: str = "") -> dict[str, Any]:
+    """Return a job as JSON: state, progress, the query as understood, and where to go next below a proxy's path."""
+    here = f"{root}{PREFIX}/queries/{job.id}"
     return {
         "id": job.id,
         "state": job.state,
@@ -68,8 +68,8 @@ def surface_body(layout: Layout) -> dict[str, Any]:
     return body
 
 
-def event_body(event: Event) -> dict[str, Any]:
-    """Return the data of an event."""
+def event_body(event: Event, root: str = "") -> dict[str, Any]:
+    """Return the data of an event, with addresses below a proxy's path."""
     job = event.job
     match event.name:
         case "plan":
@@ -79,7 +79,7 @@ def event_body(event: Event) -> dict[str, Any]:
         case "error":
             return problem_of(job.error or RuntimeError("unknown"), posted=True)
         case _:
-            return job_body(job)
+            return job_body(job, root)
 
 
 def picture_body(picture: Picture) -> dict[str, Any]:
