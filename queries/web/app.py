@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
-from queries.web import about, events, jobs, login, problems, results
+from queries.web import about, events, jobs, login, problems, readings, results, zarr_files
 from queries.web import standing as standing_routes
 from queries.web.access import Access
 from queries.web.audit import Audit
@@ -79,8 +79,8 @@ def create_app(
     app.add_middleware(Guard, names=known.rules.names)
     app.add_middleware(Requests, rules=known.rules, tell=tuple(tell))
     problems.install(app)
-    of_queries = (jobs.router(runner), events.router(runner), results.router(runner))
-    for routes in (login.router(known), about.router(catalogue), *of_queries):
+    answers = (jobs.router(runner), events.router(runner), results.router(runner), zarr_files.router(runner))
+    for routes in (login.router(known), about.router(catalogue), readings.router(catalogue.archive), *answers):
         app.include_router(routes, prefix=PREFIX)
     if standing is not None:
         app.include_router(standing_routes.router(standing), prefix=PREFIX)
