@@ -53,6 +53,8 @@ class Outline:
     """Cells of the surface."""
     projected_bytes: int
     """Most memory that the run will hold [bytes]."""
+    projected_s: float
+    """What the run will take [s], by costs measured before where there are any, else by tabled ones."""
     explanation: str
     """The plan in words, as `explain` gives it."""
 

@@ -1,5 +1,7 @@
 """The bounded queue and the workers that answer queries block by block."""
 
+import logging
+import sqlite3
 import threading
 import time
 import uuid
@@ -12,16 +14,19 @@ import xarray as xr
 
 from hypergrid.errors import Cancelled
 from hypergrid.execution import Plan
+from hypergrid.execution.explain import projected_s
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
 from hypergrid.times import SECOND_NS
 from queries.scheduling.admission import Asker, TooManyQueries, asker
 from queries.scheduling.jobs import Job, NotReady, Outline, Progress, QueueFull, ResultGone, Statistics, unknown_job
+from queries.scheduling.journal import Journal, Noted, Past
 from queries.scheduling.layout import Picture, check_frame, finished_picture, layout_of, value_range
 from queries.scheduling.results import Shelf
 from queries.scheduling.run import Event, Listener, Run
 from queries.scheduling.worker import answer
 
+_LOG: Final = logging.getLogger(__name__)
 _STOP_S: Final = 3.0
 """How long a stopping runner waits for a worker to finish its block [s]; a worker holds nothing that must be kept."""
 
@@ -46,6 +51,8 @@ class Runner:
         How many finished results are kept, and their size together [bytes]; the oldest leaves first.
     remembered
         How many ended jobs are remembered.
+    journal
+        Where it is noted what became of each job; nowhere where absent.
     clock
         Returns the time [ns since 1970 UTC].
     """
@@ -60,6 +67,7 @@ class Runner:
         results: int = 16,
         result_bytes: int = 1 << 30,
         remembered: int = 1000,
+        journal: Journal | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._archive = archive
@@ -67,6 +75,7 @@ class Runner:
         self._capacity = capacity
         self._allowed_bytes = allowed_bytes
         self._remembered = remembered
+        self._journal = journal
         self._clock = clock
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -139,6 +148,7 @@ class Runner:
             run.followers[job.id] = job
             self._runs[job.id] = run
             self._forget()
+            self._note(job)
             return run.view(job, kept=False)
 
     def jobs(self) -> list[Job]:
@@ -146,13 +156,20 @@ class Runner:
         with self._lock:
             return [self._view(job_id) for job_id in reversed(self._runs)]
 
+    def past(self) -> list[Noted]:
+        """Return the jobs of earlier processes that the journal remembers, newest first."""
+        if self._journal is None:
+            return []
+        with self._lock:
+            return [one for one in self._journal.noted() if one.id not in self._runs]
+
     def job(self, job_id: str) -> Job:
         """Return a job as it stands.
 
         Raises
         ------
-        NotFound
-            No such job is remembered.
+        NotFound, Past
+            No such job is remembered; it is one of an earlier process.
         """
         with self._lock:
             return self._view(job_id)
@@ -197,6 +214,7 @@ class Runner:
                     self._waiting.remove(run)
                     run.end("cancelled", self._clock())
             job = self._view(job_id)
+            self._note(job)
             called = list(self._listeners.get(job_id, []))
         for listener in called:
             listener()
@@ -334,6 +352,10 @@ class Runner:
                     self._run_s += 0.2 * (took_s - self._run_s)
                     if self._active.get(run.key) is run:
                         del self._active[run.key]
+                    for job in run.followers.values():
+                        # Those that left before were noted then.
+                        if not job.ended:
+                            self._note(run.view(job, kept=False))
                 self._tell(run)
 
     def _drive(self, run: Run) -> None:
@@ -372,10 +394,19 @@ class Runner:
         for listener in called:
             listener()
 
+    def _note(self, job: Job) -> None:
+        if self._journal is not None:
+            try:
+                (self._journal.ended if job.ended else self._journal.asked)(job)
+            except sqlite3.Error as error:
+                # As on a full disk; the job goes on as it does.
+                _LOG.error("query %s could not be noted: %s", job.id, error)
+
     def _view(self, job_id: str) -> Job:
         run = self._runs.get(job_id)
         if run is None:
-            raise unknown_job(job_id)
+            noted = None if self._journal is None else self._journal.find(job_id)
+            raise unknown_job(job_id) if noted is None else Past(noted)
         return run.view(run.followers[job_id], kept=self._shelf.get(run.id) is not None)
 
     def _forget(self) -> None:
@@ -390,7 +421,7 @@ class Runner:
 
 def _outline(query: Query, plan: Plan) -> Outline:
     layout = layout_of(plan.surface.topology, variable=query.question.variable, units=plan.surface.unit)
-    return Outline(layout, plan.cells, plan.projected_bytes, query.explain())
+    return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), query.explain())
 
 
 def _open(run: Run) -> int:

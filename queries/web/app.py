@@ -22,6 +22,7 @@ from queries.web.guard import Guard
 from queries.web.records import PREFIX
 from queries.web.requests import Requests, Served
 from queries.web.scopes import Undeclared, undeclared
+from queries.web.ties import Ties
 
 
 def create_app(
@@ -79,7 +80,13 @@ def create_app(
     app.add_middleware(Guard, names=known.rules.names)
     app.add_middleware(Requests, rules=known.rules, tell=tuple(tell))
     problems.install(app)
-    answers = (jobs.router(runner), events.router(runner), results.router(runner), zarr_files.router(runner))
+    ties = Ties(runner)
+    answers = (
+        jobs.router(runner, ties),
+        events.router(runner, ties),
+        results.router(runner),
+        zarr_files.router(runner),
+    )
     for routes in (login.router(known), about.router(catalogue), readings.router(catalogue.archive), *answers):
         app.include_router(routes, prefix=PREFIX)
     if standing is not None:

@@ -1,15 +1,17 @@
 """`queries`: ask, list, look, stop."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from queries.scheduling.jobs import Job
+from queries.scheduling.journal import Noted, Past
 from queries.scheduling.runner import Runner
 from queries.web.access import Forbidden
 from queries.web.bodies import read_document
-from queries.web.records import job_body, plan_body, surface_body
+from queries.web.records import job_body, noted_body, plan_body, surface_body
+from queries.web.ties import Ties
 
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -33,7 +35,7 @@ _BODY: Final[dict[str, Any]] = {
 }
 
 
-def router(runner: Runner) -> APIRouter:
+def router(runner: Runner, ties: Ties) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["queries"])
 
@@ -44,14 +46,21 @@ def router(runner: Runner) -> APIRouter:
         return {
             "cells": outline.cells,
             "projected_bytes": outline.projected_bytes,
+            "projected_seconds": outline.projected_s,
             "explanation": outline.explanation,
             "surface": surface_body(outline.layout),
         }
 
     @routes.post("/queries", status_code=202, openapi_extra=_BODY)
-    async def ask(request: Request, response: Response) -> dict[str, Any]:
+    async def ask(
+        request: Request,
+        response: Response,
+        tied: Annotated[bool, Query(description="stop it when the last who follows its events has gone")] = False,  # noqa: FBT002
+    ) -> dict[str, Any]:
         """Ask for the answer of a query; its address is in Location."""
         job = await run_in_threadpool(runner.submit, await read_document(request))
+        if tied:
+            ties.tie(job.id)
         body = job_body(job, root_of(request))
         response.headers["Location"] = body["links"]["self"]
         return body
@@ -59,18 +68,27 @@ def router(runner: Runner) -> APIRouter:
     @routes.get("/queries")
     def listing(request: Request) -> list[dict[str, Any]]:
         """List the queries that are remembered, newest first: one's own, or all for who has scope admin."""
-        return [job_body(job, root_of(request)) for job in runner.jobs() if _may_see(request, job)]
+        root = root_of(request)
+        present = [job_body(job, root) for job in runner.jobs() if _may_see(request, job)]
+        return [*present, *(noted_body(one, root) for one in runner.past() if _may_see(request, one))]
 
     @routes.get("/queries/{job_id}")
     def look(request: Request, job_id: str) -> dict[str, Any]:
         """Return the state of a query and its plan."""
-        job = runner.job(job_id)
+        try:
+            job = runner.job(job_id)
+        except Past as past:
+            return noted_body(past.noted, root_of(request))
         return job_body(job, root_of(request)) | {"plan": plan_body(job)}
 
     @routes.delete("/queries/{job_id}")
     def stop(request: Request, job_id: str) -> dict[str, Any]:
         """Stop a query; one that ended stays as it is. Its run goes on while others wait for it."""
-        if not _may_see(request, runner.job(job_id)):
+        try:
+            job = runner.job(job_id)
+        except Past as past:
+            return noted_body(past.noted, root_of(request))
+        if not _may_see(request, job):
             message = f"query {job_id} was asked with another key, and stops with that one, or one of scope 'admin'"
             raise Forbidden(message)
         return job_body(runner.cancel(job_id), root_of(request))
@@ -83,6 +101,6 @@ def root_of(request: Request) -> str:
     return str(request.scope.get("root_path", ""))
 
 
-def _may_see(request: Request, job: Job) -> bool:
+def _may_see(request: Request, job: Job | Noted) -> bool:
     caller = request.state.caller
     return caller.scope == "admin" or job.owner == caller.id

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hypergrid.times import format_instant
 from queries.scheduling.jobs import Job
+from queries.scheduling.journal import LOST, Noted
 from queries.scheduling.layout import Layout, Picture
 from queries.scheduling.run import Event
 from queries.web.problems import problem_of
@@ -41,11 +42,39 @@ def job_body(job: Job, root: str = "") -> dict[str, Any]:
     }
 
 
+def noted_body(noted: Noted, root: str = "") -> dict[str, Any]:
+    """Return a job of an earlier process in the form of `job_body`."""
+    here = f"{root}{PREFIX}/queries/{noted.id}"
+    problem = {
+        "type": "urn:hypergrid:problem:ended", "title": f"The query {noted.state}" if noted.state == "failed" else
+        "The query was stopped", "status": 503 if noted.error == LOST else 500, "detail": noted.error,
+    }  # fmt: skip
+    return {
+        "id": noted.id,
+        "state": noted.state,
+        "token": noted.token,
+        "snapshot": noted.snapshot,
+        "query": noted.document,
+        "created": _instant(noted.created_ns),
+        "started": _instant(noted.started_ns),
+        "ended": _instant(noted.ended_ns),
+        "fraction": float(noted.state == "done"),
+        "cells": noted.cells if noted.state == "done" else 0,
+        "total": noted.cells,
+        "seconds": 0.0,
+        "value_range": None,
+        "kept": False,
+        "error": problem if noted.error else None,
+        "links": {"self": here, "events": f"{here}/events"},
+    }
+
+
 def plan_body(job: Job) -> dict[str, Any]:
     """Return what a run will do, and where the cells of its surface lie."""
     return {
         "cells": job.outline.cells,
         "projected_bytes": job.outline.projected_bytes,
+        "projected_seconds": job.outline.projected_s,
         "explanation": job.outline.explanation,
         "surface": surface_body(job.outline.layout),
     }

@@ -9,10 +9,12 @@ from starlette.types import ASGIApp
 from hypergrid.query import open_archive
 from hypergrid.settings import Settings
 from queries.catalogue import Catalogue
+from queries.scheduling.journal import FILE as JOURNAL
+from queries.scheduling.journal import Journal
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.commands import access_of, audit_of
+from queries.web.commands import access_of, audit_of, state_folder
 from queries.web.server import is_loopback, serve
 
 
@@ -48,9 +50,11 @@ def serve_archive(
     """
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
+    journal = Journal(state_folder(opened.path, settings) / JOURNAL, now_ns=time.time_ns())
     runner = Runner(
-        opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes
-    )
+        opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
+        journal=journal,
+    )  # fmt: skip
     with StandingQueries(opened, settings, clock=time.time_ns) as standing:
         web = create_app(
             runner, Catalogue(opened, saved=saved), standing=standing, access=access,
