@@ -21,6 +21,7 @@ from queries.web.door import Door
 from queries.web.guard import Guard
 from queries.web.records import PREFIX
 from queries.web.requests import Requests, Served
+from queries.web.schemas import describe
 from queries.web.scopes import Undeclared, undeclared
 from queries.web.ties import Ties
 
@@ -100,6 +101,7 @@ def create_app(
     forgotten = undeclared(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()
     )
+    describe(app)
     if forgotten:
         message = f"routes without a scope: {', '.join(forgotten)}; give each a row in queries/web/scopes.py"
         raise Undeclared(message)

@@ -11,27 +11,15 @@ from queries.scheduling.runner import Runner
 from queries.web.access import Forbidden
 from queries.web.bodies import read_document
 from queries.web.records import job_body, noted_body, plan_body, surface_body
+from queries.web.schemas import answer_of, body_of
 from queries.web.ties import Ties
 
-_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["variable", "steps"],
-                    "properties": {
-                        "variable": {"type": "string"},
-                        "snapshot": {"type": ["string", "null"]},
-                        "as_of": {"type": ["string", "null"], "format": "date-time"},
-                        "steps": {"type": "array", "items": {"type": "object"}},
-                        "clip": {"type": "object"},
-                    },
-                }
-            }
-        },
+_LINKS: Final[dict[str, Any]] = {
+    name: {
+        "operationRef": f"#/paths/~1api~1v1~1queries~1{{job_id}}/{method}",
+        "parameters": {"job_id": "$response.body#/id"},
     }
+    for name, method in (("look", "get"), ("stop", "delete"))
 }
 
 
@@ -39,7 +27,7 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["queries"])
 
-    @routes.post("/queries/explain", openapi_extra=_BODY)
+    @routes.post("/queries/explain", openapi_extra=body_of("Query"), responses=answer_of("Plan"))
     async def explain(request: Request) -> dict[str, Any]:
         """Say what a query would do and need, without running it."""
         outline = await run_in_threadpool(runner.explain, await read_document(request))
@@ -51,7 +39,12 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
             "surface": surface_body(outline.layout),
         }
 
-    @routes.post("/queries", status_code=202, openapi_extra=_BODY)
+    @routes.post(
+        "/queries",
+        status_code=202,
+        openapi_extra=body_of("Query"),
+        responses=answer_of("Job", status=202, links=_LINKS),
+    )
     async def ask(
         request: Request,
         response: Response,
@@ -65,14 +58,14 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         response.headers["Location"] = body["links"]["self"]
         return body
 
-    @routes.get("/queries")
+    @routes.get("/queries", responses=answer_of("Job", listed=True))
     def listing(request: Request) -> list[dict[str, Any]]:
         """List the queries that are remembered, newest first: one's own, or all for who has scope admin."""
         root = root_of(request)
         present = [job_body(job, root) for job in runner.jobs() if _may_see(request, job)]
         return [*present, *(noted_body(one, root) for one in runner.past() if _may_see(request, one))]
 
-    @routes.get("/queries/{job_id}")
+    @routes.get("/queries/{job_id}", responses=answer_of("Job"))
     def look(request: Request, job_id: str) -> dict[str, Any]:
         """Return the state of a query and its plan."""
         try:
@@ -81,7 +74,7 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
             return noted_body(past.noted, root_of(request))
         return job_body(job, root_of(request)) | {"plan": plan_body(job)}
 
-    @routes.delete("/queries/{job_id}")
+    @routes.delete("/queries/{job_id}", responses=answer_of("Job"))
     def stop(request: Request, job_id: str) -> dict[str, Any]:
         """Stop a query; one that ended stays as it is. Its run goes on while others wait for it."""
         try:

@@ -8,20 +8,7 @@ from hypergrid.errors import InvalidQuery
 from hypergrid.times import SECOND_NS, format_instant
 from queries.web.access import COOKIE, Access, Caller
 from queries.web.bodies import read_document
-
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object", "required": ["key"], "properties": {"key": {"type": "string"}},
-                    "additionalProperties": False,
-                }
-            }
-        },
-    }
-}  # fmt: skip
+from queries.web.schemas import body_of
 
 
 def router(access: Access) -> APIRouter:
@@ -33,7 +20,7 @@ def router(access: Access) -> APIRouter:
         """Say who asks, and what they may: a scope, or null."""
         return _told(request.state.caller, access)
 
-    @routes.post("/session", openapi_extra=_BODY)
+    @routes.post("/session", openapi_extra=body_of("Login"))
     async def log_in(request: Request, response: Response) -> dict[str, Any]:
         """Begin a session: the cookie does what the key does, until it ends or `DELETE session`."""
         document = await read_document(request)
