@@ -36,7 +36,7 @@ from hypergrid.options import ArchiveOption, JsonOption, SnapshotOption
 from hypergrid.perspective.catalogue import called, catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
 from hypergrid.recomputed import again as compute_again
-from hypergrid.settings import read_settings
+from hypergrid.settings import Settings, read_settings
 from hypergrid.store import StoreError
 from hypergrid.study import compare_methods as compare
 from hypergrid.times import SECOND_NS, format_instant
@@ -58,6 +58,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 """Where the sample network and the benchmarks lie, in a checkout."""
 
 DEMO_FOLDER = Path("build/demo")
+
+SAVED = PROJECT / "station_data" / "queries"
+"""The reference queries."""
 
 Engine = Literal["auto", "spark", "inprocess"]
 
@@ -429,31 +432,38 @@ def serve(
     saved: Annotated[
         Path | None, typer.Option(help="Folder of saved queries; the reference queries where absent.")
     ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Say what would be served, and whether it can be.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Serve the web API and the page, and run the standing queries, until Ctrl-C."""
     chosen = archive or DEMO_FOLDER / "archive"
     if archive is None and not chosen.is_dir():
         message = "serve needs an archive: give --archive DIR, or make the sample's with `make demo`"
         raise NotAnArchive(message)
-    _serve(chosen, host=host, port=port, root_path=root_path, settings=settings, saved=saved)
+    given = read_settings(settings)
+    port = given.port if port is None else port
+    given = replace(given, host=host or given.host, port=port, root_path=root_path or given.root_path)
+    (partial(_check_serving, as_json=as_json) if check else _serve)(chosen, given, saved or SAVED)
 
 
-def _serve(
-    archive: Path, *, host: str | None = None, port: int | None = None, root_path: str | None = None,
-    settings: Path | None = None, saved: Path | None = None,
-) -> None:  # fmt: skip
+def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool) -> None:
+    found = importlib.import_module("queries.web.checked").check(archive, given, saved, now_ns=time.time_ns())
+    rows = [(one.what, "fine" if one.is_fine else "wrong", one.told) for one in found]
+    _show(f"Serving {archive}", ("what", "state", "found"), rows, as_json=as_json)
+    if not all(one.is_fine for one in found):
+        sys.exit(FAILED)
+
+
+def _serve(archive: Path, given: Settings, saved: Path) -> None:
     from queries.web.serving import serve_archive  # noqa: PLC0415 - only a server needs the web's libraries
     from viz.site import site  # noqa: PLC0415
 
-    given = read_settings(settings)
-    port = given.port if port is None else port
-    serve_archive(
-        archive,
-        replace(given, host=host or given.host, port=port, root_path=root_path or given.root_path),
-        pages=site(),
-        saved=saved or PROJECT / "station_data" / "queries",
-        on_ready=lambda address: say(f"serving {archive} at {address} (Ctrl-C ends)"),
-    )
+    on_ready = partial(_say_served, archive)
+    serve_archive(archive, given, pages=site(), saved=saved, on_ready=on_ready)
+
+
+def _say_served(archive: Path, address: str) -> None:
+    say(f"serving {archive} at {address} (Ctrl-C ends)")
 
 
 @app.command()
@@ -492,7 +502,7 @@ def demo(
     else:
         _show_demo(summary)
     if not no_serve:
-        _serve(target / "archive")
+        _serve(target / "archive", read_settings(), SAVED)
 
 
 def _show_demo(summary: dict[str, Any]) -> None:

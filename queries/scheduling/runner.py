@@ -278,6 +278,11 @@ class Runner:
                 **self._counts,
             )
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no query is taken any more."""
+        return self._stopped
+
     def stop(self) -> None:
         """Cancel all that waits or runs, and wait a little for the workers to leave. What is done stays readable."""
         with self._lock:

@@ -1,10 +1,10 @@
 """The web application: routes, access, limits, headers and problem documents put together."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
@@ -13,12 +13,14 @@ from starlette.middleware.cors import CORSMiddleware
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
-from queries.web import about, events, jobs, login, problems, readings, results, zarr_files
+from queries.web import about, events, health, jobs, login, problems, readings, results, zarr_files
 from queries.web import standing as standing_routes
 from queries.web.access import Access
 from queries.web.audit import Audit
 from queries.web.door import Door
 from queries.web.guard import Guard
+from queries.web.health import Health
+from queries.web.metrics import Metrics
 from queries.web.records import PREFIX
 from queries.web.requests import Requests, Served
 from queries.web.schemas import describe
@@ -34,6 +36,7 @@ def create_app(
     access: Access | None = None,
     audit: Audit | None = None,
     tell: Sequence[Callable[[Served], None]] = (),
+    folders: Mapping[str, Path] = MappingProxyType({}),
 ) -> FastAPI:
     """Return the application that answers for one archive.
 
@@ -51,6 +54,8 @@ def create_app(
         Where changes are noted.
     tell
         Called with each request that is over.
+    folders
+        Folders that need space, by name.
 
     Raises
     ------
@@ -79,7 +84,8 @@ def create_app(
             expose_headers=["ETag", "Location", "Retry-After", "X-Request-ID"],
         )
     app.add_middleware(Guard, names=known.rules.names)
-    app.add_middleware(Requests, rules=known.rules, tell=tuple(tell))
+    metrics = Metrics(runner, catalogue.archive, standing, clock=known.clock, folders=folders)
+    app.add_middleware(Requests, rules=known.rules, tell=(metrics.served, *tell))
     problems.install(app)
     ties = Ties(runner)
     answers = (
@@ -93,15 +99,11 @@ def create_app(
     if standing is not None:
         app.include_router(standing_routes.router(standing), prefix=PREFIX)
 
-    @app.get("/health", tags=["server"])
-    def health() -> dict[str, Any]:
-        """Say that the server answers, and what it holds."""
-        return {"status": "ok", "queries": asdict(runner.statistics())}
-
+    app.include_router(health.router(Health(runner, catalogue.archive, standing, tuple(folders.values())), metrics))
+    describe(app)
     forgotten = undeclared(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()
     )
-    describe(app)
     if forgotten:
         message = f"routes without a scope: {', '.join(forgotten)}; give each a row in queries/web/scopes.py"
         raise Undeclared(message)

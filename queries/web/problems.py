@@ -63,6 +63,10 @@ class Busy(HyperGridError, RuntimeError):
     """As many requests are open as may be."""
 
 
+class NotReadyYet(HyperGridError, RuntimeError):
+    """The server cannot answer queries now; the message says what is wrong."""
+
+
 class NoSuchPage(HyperGridError, LookupError):
     """There is nothing at this path."""
 
@@ -82,6 +86,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (Unauthorized, 401, 401, "An access key is needed"),
     (Forbidden, 403, 403, "This is not allowed"),
     (TooManyRequests, 429, 429, "Too many requests"),
+    (NotReadyYet, 503, 503, "The server is not ready"),
     (Busy, 503, 503, "Too many requests are open"),
     (NoSuchPage, 404, 404, "There is nothing here"),
     (MethodNotAllowed, 405, 405, "Another method is needed"),
@@ -103,7 +108,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (Cancelled, 409, 409, "The query was stopped"),
     (StoreUnavailable, 503, 503, "The archive cannot be reached"),
 )
-_RETRY: Final = (TooManyRequests, Busy, NotReady, QueueFull, TooManyQueries, StoreUnavailable)
+_RETRY: Final = (TooManyRequests, Busy, NotReadyYet, NotReady, QueueFull, TooManyQueries, StoreUnavailable)
 """What may work later."""
 
 

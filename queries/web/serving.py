@@ -15,6 +15,7 @@ from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
 from queries.web.commands import access_of, audit_of, state_folder
+from queries.web.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
 
@@ -50,7 +51,8 @@ def serve_archive(
     """
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
-    journal = Journal(state_folder(opened.path, settings) / JOURNAL, now_ns=time.time_ns())
+    folder = state_folder(opened.path, settings)
+    journal = Journal(folder / JOURNAL, now_ns=time.time_ns())
     runner = Runner(
         opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
         journal=journal,
@@ -58,7 +60,8 @@ def serve_archive(
     with StandingQueries(opened, settings, clock=time.time_ns) as standing:
         web = create_app(
             runner, Catalogue(opened, saved=saved), standing=standing, access=access,
-            audit=audit_of(opened.path, settings),
+            audit=audit_of(opened.path, settings), folders={"archive": opened.path, "state": folder},
+            tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
         )  # fmt: skip
         web.mount("/", pages)
         standing.start()
