@@ -101,6 +101,9 @@ async def answered(runner: Runner, job: Job, request: Request, *, seconds: float
     if job.error is not None:
         raise job.error
     if job.state != "done":
+        if not job.ended and await request.is_disconnected():
+            # Nobody was told where to look for it.
+            runner.cancel(job.id)
         return None
     row = FORMATS[form]
     content = await run_in_threadpool(to_bytes, runner.result(job.id), form)

@@ -1,5 +1,6 @@
 """EDR as it is served: below a proxy's path, to who goes away, and beside what others keep."""
 
+import json
 import socket
 import threading
 import time
@@ -117,3 +118,35 @@ def test_who_waits_too_long_is_told(served: tuple[int, Runner], monkeypatch: pyt
     assert answer.status_code == 429
     assert "no answer within 0.2 s" in answer.json()["detail"]
     assert runner.jobs() == []
+
+
+@pytest.mark.parametrize(
+    "path", ["hourly/position?coords=POINT(7.178 45.8675)", "stations/locations/1", "stations/items"]
+)
+def test_the_same_is_not_computed_again(edr: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    first = edr.get(f"collections/{path}")
+    other = edr.get(f"collections/{path}{'&' if '?' in path else '?'}f=CSV")
+    assert first.headers["etag"] != other.headers["etag"]
+
+    def fail(*_: object, **__: object) -> None:
+        message = "nothing is computed"
+        raise AssertionError(message)
+
+    monkeypatch.setattr(Runner, "submit", fail)
+    monkeypatch.setattr("queries.web.edr.stations.pieces_of", fail)
+    again = edr.get(f"collections/{path}", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_who_waits_for_a_posted_query_and_goes_away_stops_it(
+    served: tuple[int, Runner],
+    map_query: dict[str, Any],
+    wait_until: Callable[..., None],
+) -> None:
+    port, runner = served
+    body = json.dumps(map_query).encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        head = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(f"POST /api/v1/queries?wait=30s HTTP/1.1\r\n{head}".encode() + body)
+        wait_until(lambda: runner.statistics().running == 1)
+    wait_until(lambda: runner.statistics().cancelled == 1)
