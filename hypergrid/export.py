@@ -5,9 +5,10 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import xarray as xr
@@ -41,8 +42,12 @@ FORMATS: Registry[Format] = Registry("result format")
 
 def _netcdf(dataset: xr.Dataset) -> bytes:
     buffer = io.BytesIO()
-    compressed = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
-    dataset.to_netcdf(buffer, engine="h5netcdf", encoding=compressed)
+    encoding: dict[Hashable, dict[str, Any]] = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
+    for name, coordinate in dataset.coords.items():
+        # CF 2.5.1: none of these is ever missing.
+        if coordinate.dtype.kind == "f" and (name in dataset.dims or str(name).endswith("_bounds")):
+            encoding[name] = {"_FillValue": None}
+    dataset.to_netcdf(buffer, engine="h5netcdf", encoding=encoding)
     return buffer.getvalue()
 
 

@@ -1,7 +1,8 @@
 """A question and its data to a chain of perspectives: every topology known, everything checked, nothing computed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from hypergrid.perspective.fitting import check_aggregate, longest_interval_ns, 
 from hypergrid.perspective.functions import CONVERTS
 from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_far_levels, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
+from hypergrid.perspective.known import Known, about, written
 from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.merging import check_sources, merge
 from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Source
@@ -59,8 +61,8 @@ REACH_RANGES: Final = 3.0
 """How many ranges of the variogram a grid may lie from the nearest station; beyond, every estimate is the mean."""
 
 
-def build(question: Question, lookup: Lookup) -> Surface:
-    """Return the surface that a question asks for.
+def build(question: Question, lookup: Lookup, known: Known | None = None) -> Surface:
+    """Return the surface that a question asks for; what it has in common with others built is taken from `known`.
 
     A clip in time bounds the readings where the last aggregate is over "all" or cells that come again; elsewhere it
     selects cells by their corner (design section 4). Where a step interpolates in time, it bounds the instants, and
@@ -75,9 +77,9 @@ def build(question: Question, lookup: Lookup) -> Surface:
     question = expanded(question)
     window = _clip_window(question)
     bounded = _is_over_all(question)
-    perspective = _Builder(lookup, window, question.variance, parse_memory(question.correlation_time)).chain(
-        question, bounded=bounded
-    )
+    memory = parse_memory(question.correlation_time)
+    builder = _Builder(lookup, window, question.variance, memory, known=Known() if known is None else known)
+    perspective = builder.chain(question, bounded=bounded)
     if question.variance:
         check_variance(perspective)
     return Surface(perspective, _clip(question, perspective, None if bounded else window))
@@ -145,6 +147,7 @@ class _Builder:
     memory: Memory
     within: str = ""
     """The steps of the queries around this one, in words."""
+    known: Known = field(default_factory=Known)
 
     def chain(self, question: Question, *, bounded: bool) -> Perspective:
         in_time = [number for number, step in enumerate(question.steps, start=1) if step.is_in_time]
@@ -161,13 +164,16 @@ class _Builder:
                 if step.is_in_time:
                     refuse_directions(f"interpolating directions by {step.name}", here)
                     here = interpolate_in_time(step, here, self.window if bounded and number == last_in_time else None)
+                    here = replace(here, steps=(label,))
                 else:
                     inside = replace(self, within=f"{label}: ")
                     before = _before(question, number - 1)
-                    here = inside.step(step, here, whole, before, bounded=bounded and number > last_in_time)
-                    if looks_back and dict(step.cells).get("time") == "all":
-                        here = narrowed(here)
-                here = replace(here, steps=(label,))
+                    is_bounded = bounded and number > last_in_time
+                    make = partial(inside.step, step, here, whole, before, bounded=is_bounded, narrow=looks_back)
+                    # What a merge is depends on the steps before it, too, and those that it merges share what they can.
+                    bounds = is_bounded and self.window is not None
+                    key = ("step", here, label, written(step), whole, bounds, looks_back, *self.settings)
+                    here = make() if step.op == "merge" else self.known.once(key, make)
                 if step.op == "merge" and not (bounded and self.window):
                     # From here on, all is what both sources have.
                     whole = Window(here.topology.time.origin, here.topology.time.stop)
@@ -177,6 +183,10 @@ class _Builder:
         return here
 
     def base(self, question: Question, *, bounded: bool) -> Perspective:
+        key = ("base", about(question), self.window, bounded and self.window is not None)
+        return self.known.once(key, lambda: self._base(question, bounded=bounded))
+
+    def _base(self, question: Question, *, bounded: bool) -> Perspective:
         source = self.lookup(question)
         extent = source.extent
         if extent is None:
@@ -194,22 +204,40 @@ class _Builder:
             )
             raise InvalidQuery(message)
         # Positions are those of the cells that are asked for, also where more is read and then clipped.
-        topology = Topology(time, source.series_axis(inside or window))
+        topology = Topology(time, self.known.same(source.series_axis(inside or window)))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
 
-    def step(self, step: Step, here: Perspective, whole: Window, before: Question, *, bounded: bool) -> Perspective:
+    @property
+    def settings(self) -> tuple[Window | None, bool, Memory]:
+        """What the steps of a chain are made with, besides the steps before them."""
+        return self.window, self.variance, self.memory
+
+    def step(
+        self, step: Step, here: Perspective, whole: Window, before: Question, *, bounded: bool, narrow: bool
+    ) -> Perspective:
         if step.op == "convert":
-            return _convert(step, here)
-        if step.op == "aggregate":
-            return _aggregate(step, here, whole, whole.start_ns if bounded and self.window else None)
-        if step.op == "interpolate":
+            made = _convert(step, here)
+        elif step.op == "aggregate":
+            made = _aggregate(step, here, whole, whole.start_ns if bounded and self.window else None)
+        elif step.op == "interpolate":
             if step.others:
                 message = (
                     f"{step.name} interpolates one query; got {len(step.others)} more: only a recipe of two takes one"
                 )
                 raise InvalidQuery(message)
-            return _interpolate(step, here, variance=self.variance, memory=self.memory)
-        return self.merged(step, here, before, bounded=bounded)
+            made = self.interpolated(step, here)
+        else:
+            made = self.merged(step, here, before, bounded=bounded)
+        if narrow and dict(step.cells).get("time") == "all":
+            made = narrowed(made)
+        return replace(made, steps=(self.within.removesuffix(": "),))
+
+    def interpolated(self, step: Step, here: Perspective) -> Perspective:
+        """Return an interpolation; where it lies among the stations no slice changes."""
+        make = partial(_interpolation, step, here, variance=self.variance, memory=self.memory)
+        key = ("interpolation", here.topology.space, here.unit, written(step), self.variance, self.memory)
+        operator, cells = self.known.lasting(key, make, only=lambda made: not made[0].layers)
+        return Perspective((here,), Topology(here.topology.time, cells), operator, here.unit)
 
     def merged(self, step: Step, here: Perspective, before: Question, *, bounded: bool) -> Perspective:
         """Return a merge; a climatology is of all its readings, or of those in its own clip."""
@@ -381,7 +409,8 @@ def _refuse_short(time: TimeAxis, here: Perspective) -> None:
         raise InvalidQuery(message)
 
 
-def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memory) -> Perspective:
+def _interpolation(step: Step, here: Perspective, *, variance: bool, memory: Memory) -> tuple[Interpolate, Grid]:
+    """Return how a step interpolates, and onto which cells, checked."""
     stations = here.topology.space
     if not isinstance(stations, SeriesAxis):
         kind = "made of bands" if isinstance(stations, Bands) else "a grid"
@@ -438,7 +467,7 @@ def _interpolate(step: Step, here: Perspective, *, variance: bool, memory: Memor
     for name, layer in covariates.items():
         if cells.z is None or name != ELEVATION:
             _refuse_elsewhere(name, layer, cells)
-    return Perspective((here,), Topology(here.topology.time, cells), operator, here.unit)
+    return operator, cells
 
 
 def _refuse_unplaced(stations: SeriesAxis) -> None:

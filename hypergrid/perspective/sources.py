@@ -8,6 +8,7 @@ from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.flags import ACCEPTED_BY_DEFAULT
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.array_source import ArraySource
+from hypergrid.perspective.known import Known
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.store import Archive
 from hypergrid.times import parse_instant
@@ -23,6 +24,8 @@ class Sources:
     archive: Archive | None = None
     arrays: Mapping[str, ArraySource] = field(default_factory=dict)
     """Arrays by the snapshot that their questions name."""
+    known: Known | None = field(default=None, compare=False)
+    """What queries that are built together share."""
 
     def __call__(self, question: Question) -> ArchiveSource | ArraySource:
         """Return the source of a question.
@@ -77,7 +80,7 @@ class Sources:
                 "compute one of them, and merge it as an array (hg.base)"
             )
             raise InvalidQuery(message)
-        return Sources(self.archive or other.archive, {**self.arrays, **other.arrays})
+        return Sources(self.archive or other.archive, {**self.arrays, **other.arrays}, self.known or other.known)
 
 
 def pinned(question: Question, snapshot: str, as_of: str | None = None) -> Question:

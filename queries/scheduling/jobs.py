@@ -85,6 +85,8 @@ class Job:
     """Least and greatest value of the finished surface [its unit]; None until done, or where every cell is missing."""
     kept: bool = False
     """Whether the finished result can still be had."""
+    passing: bool = False
+    """Whether it is asked for, waited for and forgotten in one go; nobody notes it."""
     owner: str = ""
     """Who asked for it: `Asker.owner`."""
 

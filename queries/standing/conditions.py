@@ -201,12 +201,36 @@ class Dead:
         return "a station is not heard for one and a half times its learned interval"
 
 
+@dataclass(frozen=True)
+class Silent:
+    """Raised where nothing of the variable comes from any station: the network, its line or its server is silent.
+
+    It is counted on the clock of the process, since readings that were committed: no slice comes that could tell.
+    """
+
+    kind: ClassVar[str] = "silent"
+    memory_ns: ClassVar[int] = 0
+    after_ns: int
+    """[ns]"""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `condition_from_json` reads."""
+        return _document(self)
+
+    def words(self, _unit: str) -> str:
+        """Return the rule in words."""
+        return f"nothing came from any station for more than {format_duration(self.after_ns)}"
+
+
 OnRows = Threshold | Rate | Missing
 """Conditions on the rows of a surface."""
 
-Condition = OnRows | Dead
+Listening = Dead | Silent
+"""Conditions on what arrives: they compute no surface, so that their queries have no steps."""
 
-KINDS: Final[Mapping[str, type[Condition]]] = {kind.kind: kind for kind in (Threshold, Rate, Missing, Dead)}
+Condition = OnRows | Listening
+
+KINDS: Final[Mapping[str, type[Condition]]] = {kind.kind: kind for kind in (Threshold, Rate, Missing, Dead, Silent)}
 
 
 def condition_from_json(document: object, *, who: str = "a condition") -> Condition:
@@ -216,6 +240,7 @@ def condition_from_json(document: object, *, who: str = "a condition") -> Condit
 
         {"kind": "threshold", "above": 30, "clear": 28}     {"kind": "rate", "below": -3, "per": "1h", "over": "20min"}
         {"kind": "missing", "after": "30min"}               {"kind": "dead"}
+        {"kind": "silent", "after": "30min"}
 
     Raises
     ------
@@ -236,8 +261,8 @@ def condition_from_json(document: object, *, who: str = "a condition") -> Condit
         if key not in known:
             raise NotFound.among(kind=f"key of the {kind.kind} condition of {who}", given=key, existing=known)
         values[known[key]] = parse_duration(value) if known[key].endswith("_ns") else value
-    if kind is Missing and "after_ns" not in values:
-        message = f"the condition 'missing' of {who} needs 'after', such as '30min'; got {dict(document)!r}"
+    if kind in (Missing, Silent) and "after_ns" not in values:
+        message = f"the condition {kind.kind!r} of {who} needs 'after', such as '30min'; got {dict(document)!r}"
         raise InvalidQuery(message)
     try:
         return kind(**values)

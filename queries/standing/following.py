@@ -16,13 +16,14 @@ from hypergrid.errors import InvalidQuery
 from hypergrid.execution.touched import Changes, touched
 from hypergrid.growing import clipped
 from hypergrid.perspective import Base, Perspective
+from hypergrid.perspective.known import Known
 from hypergrid.perspective.restrict import restrict
 from hypergrid.query import OpenArchive, Query
 from hypergrid.store import Archive, Change
 from hypergrid.times import DAY_NS, SECOND_NS, Window, format_instant
 from hypergrid.tokens import token
 from hypergrid.topology import Bands, Grid, Instants, Periodic, SeriesAxis, Space, ZoneCells, blocks_of
-from queries.standing.conditions import Dead, OnRows, Rows
+from queries.standing.conditions import Listening, OnRows, Rows
 from queries.standing.definition import Definition
 
 LOOK_BACK_NS: Final = DAY_NS
@@ -145,6 +146,7 @@ def task_of(
     window_ns: int | None,
     judged: Judged | None,
     anchor_ns: int,
+    known: Known | None = None,
 ) -> Task | None:
     """Return what a surface needs computed at the snapshot of an archive; None: nothing that it reads changed.
 
@@ -164,6 +166,8 @@ def task_of(
         What conditions need of it; None: there are none.
     anchor_ns
         Where the newest slice of its variable ends [ns since 1970 UTC] (`newest_ns`).
+    known
+        What it may share with surfaces that are built in the same thread.
 
     Raises
     ------
@@ -173,19 +177,19 @@ def task_of(
     # Most commits of one variable end here for the queries of all others.
     if not may_touch(document, changes) and not (window_ns is not None and not kept.content):
         return None
-    query = archive.query(_clipped(document, window_ns, judged, anchor_ns))
+    query = archive.query(_clipped(document, window_ns, judged, anchor_ns), known=known)
     here = clipped(query)
     content = token([_content(item) for item in here.chain()])
     starts_ns, ends_ns = _blocks(here)
     every = np.ones(len(starts_ns), bool)
     reached = every if changes is None else touched(here, _read_by(here, changes))
-    known = kept.knows(starts_ns) if kept.content == content else ~every
+    held = kept.knows(starts_ns) if kept.content == content else ~every
     if kept.content not in ("", content):
         # Stations or layers changed: all that is followed has another value.
         reached = every
     wanted, keep_from_ns = reached, int(np.iinfo(np.int64).max)
     if window_ns is not None:
-        wanted, keep_from_ns = reached | ~known, int(starts_ns[0])
+        wanted, keep_from_ns = reached | ~held, int(starts_ns[0])
     changed = int(np.argmax(wanted)) if wanted.any() else 0
     if judged is not None and wanted.any():
         from_ = int(np.searchsorted(ends_ns, judged.from_ns(anchor_ns), side="right"))
@@ -198,7 +202,7 @@ def task_of(
             first = max(min(changed, _after(starts_ns, judged.behind_ns)), from_)
             back = slice(_looked_back(starts_ns, first, judged.memory_ns), None)
             wanted = wanted.copy()
-            wanted[back] |= ~known[back]
+            wanted[back] |= ~held[back]
     if not wanted.any():
         return None
     parts = tuple((part, restrict(here, part)) for part in _runs(wanted))
@@ -230,15 +234,15 @@ def check(definition: Definition, archive: OpenArchive) -> None:
     who = f"standing query {definition.name!r}"
     archive.query(definition.query)
     condition = definition.condition
-    if isinstance(condition, Dead) and definition.query.get("steps"):
-        message = f"{who}: the condition 'dead' looks at the readings themselves; leave the steps of the query away"
+    if isinstance(condition, Listening) and definition.query.get("steps"):
+        message = f"{who}: the condition {condition.kind!r} listens to what arrives; leave the steps of the query away"
         raise InvalidQuery(message)
     variable = str(definition.query["variable"])
     if archive.store.extent(variable) is None:
         return
     anchor_ns = newest_ns(archive.store, variable)
     here = clipped(archive.query(_clipped(definition.query, definition.window_ns, None, anchor_ns)))
-    if condition is None or isinstance(condition, Dead):
+    if condition is None or isinstance(condition, Listening):
         return
     if isinstance(here.topology.time, Periodic):
         message = (

@@ -11,7 +11,7 @@ from hypergrid.query import OpenArchive
 from hypergrid.store import Change as Written
 from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.topology import Grid, Space
-from queries.standing.conditions import Dead, OnRows, Rows
+from queries.standing.conditions import Dead, Listening, OnRows, Rows, Silent
 from queries.standing.episodes import Change, Episode, episodes_in, reconcile, standing_at
 from queries.standing.following import LOOK_BACK_NS, Kept, Task, places_of
 from queries.standing.silence import Learned, Silence
@@ -19,6 +19,9 @@ from queries.standing.store import Alert, Entry, Found, Progress
 
 MOST_EPISODES: Final = 1000
 """Episodes of one query that are remembered; alerts themselves stay in the catalogue."""
+
+NETWORK: Final = "network"
+"""The place of an alert about all stations together."""
 
 Alerts = list[tuple[Alert, int | None]]
 
@@ -39,9 +42,9 @@ def judged(entry: Entry, task: Task, kept: Kept, *, snapshot: str, now_ns: int) 
     """
     before = entry.progress
     condition = entry.definition.condition
-    if condition is None or condition.kind == "dead":
+    if condition is None or isinstance(condition, Listening):
         return Found(entry.name, replace(before, snapshot=snapshot))
-    settled: OnRows = condition.settled(task.here.unit)  # type: ignore[union-attr]
+    settled: OnRows = condition.settled(task.here.unit)
     which, needed = task.judged(settled, before.since_ns or 0, before.judged_ns)
     if which.start == which.stop:
         return Found(entry.name, replace(before, snapshot=snapshot))
@@ -79,10 +82,8 @@ def judged(entry: Entry, task: Task, kept: Kept, *, snapshot: str, now_ns: int) 
     return Found(entry.name, progress, _renumbered(alerts, episodes, progress.episodes))
 
 
-def listened(
-    entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int
-) -> tuple[Found, Silence]:
-    """Return what the arrivals of new readings tell of dead stations, and what was learned.
+def _dead(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int) -> Found:
+    """Return what the arrivals of new readings tell of dead stations.
 
     Parameters
     ----------
@@ -121,7 +122,44 @@ def listened(
     alerts = _alerts(entry, episodes, happened, told, now_ns)
     remembered = _remembered(episodes, newest_ns)
     progress = Progress(archive.snapshot, before.since_ns, None, remembered, silence.to_json())
-    return Found(entry.name, progress, _renumbered(alerts, episodes, remembered)), silence
+    return Found(entry.name, progress, _renumbered(alerts, episodes, remembered))
+
+
+def heard(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int) -> Found | None:
+    """Return what a condition that listens finds in what was committed since; None: nothing new."""
+    condition = entry.definition.condition
+    if isinstance(condition, Silent):
+        variable = entry.definition.query["variable"]
+        came = changes is None or any(one.variable == variable and one.kind != "flags" for one in changes)
+        return _hushed(entry, condition, archive.snapshot, came=came, now_ns=now_ns)
+    return _dead(entry, archive, changes, now_ns=now_ns)
+
+
+def _hushed(entry: Entry, condition: Silent, snapshot: str, *, came: bool, now_ns: int) -> Found | None:
+    """Return what the time tells of a network that may be silent; where it steps back, silence counts from there."""
+    before = entry.progress
+    known_ns = before.memory.get("heard_ns")
+    heard_ns = now_ns if came or known_ns is None else min(known_ns, now_ns)
+    episodes, changes = list(before.episodes), []
+    standing = episodes[-1] if episodes and episodes[-1].cleared_ns is None else None
+    if standing is not None and came:
+        episodes[-1] = replace(standing, cleared_ns=now_ns)
+        changes = [Change("cleared", episodes[-1])]
+    elif standing is None and now_ns - heard_ns > condition.after_ns:
+        episodes.append(Episode(NETWORK, heard_ns + condition.after_ns))
+        changes = [Change("raised", episodes[-1])]
+    is_untold = standing is not None and standing.number is None and not entry.is_muted(now_ns)
+    if not changes and not is_untold and heard_ns == known_ns and snapshot == before.snapshot:
+        return None
+
+    def told(_change: Change) -> dict[str, Any]:
+        body = {"rule": condition.words(""), "condition": condition.to_json(), "snapshot": snapshot}
+        return {**body, "readings": [], "late": False, "last_heard": format_instant(heard_ns)}
+
+    alerts = _alerts(entry, episodes, changes, told, now_ns)
+    remembered = _remembered(episodes, now_ns)
+    progress = Progress(snapshot, before.since_ns, None, remembered, {"heard_ns": heard_ns})
+    return Found(entry.name, progress, _renumbered(alerts, episodes, remembered))
 
 
 def _learned(learned: Learned) -> dict[str, Any]:

@@ -1,16 +1,24 @@
 """What one snapshot asks of the standing queries: found once for all that stand on one surface."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
-from hypergrid.errors import NotFound
+from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.perspective.known import Known
 from hypergrid.query import OpenArchive
 from hypergrid.store import Change, told
 from hypergrid.tokens import token
 from queries.scheduling.steps import Step
-from queries.standing.conditions import Dead
+from queries.standing.conditions import Listening
 from queries.standing.following import Judged, Kept, Task, may_touch, newest_ns, task_of
-from queries.standing.store import Entry
+from queries.standing.statistics import Status
+from queries.standing.store import Entry, Progress
+
+FIRST_PAUSE_S: Final = 1.0
+"""A query that failed is left alone for so long, twice as long after each more [s],"""
+LONGEST_PAUSE_S: Final = 600.0
+"""and at most for this long."""
 
 
 @dataclass(eq=False)
@@ -36,6 +44,36 @@ class Standing:
         definition = self.entry.definition
         self.surface = token(definition.query, definition.window_ns)
 
+    def is_left_alone(self, now_s: float) -> bool:
+        """Return whether it failed, and its pause is not over."""
+        return bool(self.failures) and self.retry_s > now_s
+
+    def failed(self, error: Exception, now_s: float) -> None:
+        """Note that it failed: it is left alone for a while, twice as long after each time more."""
+        self.failures += 1
+        self.error = str(error) if isinstance(error, HyperGridError) else f"{type(error).__name__}: {error}"
+        self.retry_s = now_s + min(FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 20), LONGEST_PAUSE_S)
+        self.stale_since_s = now_s if self.stale_since_s is None else self.stale_since_s
+
+    def succeeded(self, progress: Progress) -> None:
+        """Note that it was evaluated, and how far."""
+        self.entry = replace(self.entry, progress=progress)
+        self.evaluations += 1
+        self.stale_since_s, self.failures, self.error = None, 0, ""
+
+    def status(self, now_s: float) -> Status:
+        """Return how it stands."""
+        return Status(
+            name=self.entry.name,
+            evaluations=self.evaluations,
+            snapshot=self.entry.progress.snapshot,
+            waiting_s=0.0 if self.stale_since_s is None else now_s - self.stale_since_s,
+            postponed=self.postponed,
+            failures=self.failures,
+            error=self.error,
+            retry_s=max(self.retry_s - now_s, 0.0) if self.failures else 0.0,
+        )
+
 
 class Planner:
     """Finds what standing queries need computed at one snapshot.
@@ -48,10 +86,14 @@ class Planner:
         All standing queries that are evaluated.
     kept
         Rows that were computed before, by surface; surfaces that are new are added.
+    known
+        What queries that are built have in common, also from one snapshot to the next.
     """
 
-    def __init__(self, archive: OpenArchive, standing: Mapping[str, Standing], kept: dict[str, Kept]) -> None:
-        self._archive, self._kept = archive, kept
+    def __init__(
+        self, archive: OpenArchive, standing: Mapping[str, Standing], kept: dict[str, Kept], known: Known
+    ) -> None:
+        self._archive, self._kept, self._known = archive, kept, known
         self._changes: dict[str, Sequence[Change] | None] = {}
         self._anchors: dict[str, int] = {}
         self._tasks: dict[tuple[str, str], Task | None] = {}
@@ -93,7 +135,7 @@ class Planner:
             self._tasks[key] = task_of(
                 definition.query, self._archive, self.changes(since), self._kept.setdefault(one.surface, Kept()),
                 window_ns=definition.window_ns, judged=self._judged.get(one.surface),
-                anchor_ns=self._anchors[variable],
+                anchor_ns=self._anchors[variable], known=self._known,
             )  # fmt: skip
         return self._tasks[key]
 
@@ -103,7 +145,7 @@ def _judged(standing: Mapping[str, Standing]) -> dict[str, Judged]:
     found: dict[str, Judged] = {}
     for one in standing.values():
         condition = one.entry.definition.condition
-        if condition is None or isinstance(condition, Dead):
+        if condition is None or isinstance(condition, Listening):
             continue
         progress = one.entry.progress
         behind_ns = progress.judged_ns if condition.kind == "missing" else None

@@ -18,18 +18,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.errors import NotFound
+from hypergrid.perspective.known import Known
 from hypergrid.query import OpenArchive
+from hypergrid.store import Change
 from queries.scheduling.freshness import Tokens
 from queries.scheduling.job_tree import JobTree
 from queries.scheduling.steps import StepGraph
 from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import Strategy, Work
 from queries.standing import results
-from queries.standing.conditions import Dead
+from queries.standing.conditions import Listening, Silent
 from queries.standing.following import Kept
-from queries.standing.judging import judged, listened
-from queries.standing.planning import Planner, Standing
+from queries.standing.judging import heard, judged
+from queries.standing.planning import FIRST_PAUSE_S, Planner, Standing
 from queries.standing.sharing import Computed, Round, datasets
 from queries.standing.statistics import Statistics, Status, Update, freshness
 from queries.standing.store import Alert, Found, Progress, StandingStore
@@ -48,10 +50,6 @@ POLL_S: Final = 0.2
 """How often the branch head is looked at [s]."""
 KEEP_S: Final = 2.0
 """How often progress without alerts is written down [s]; after a kill, what came since is evaluated again."""
-FIRST_PAUSE_S: Final = 1.0
-"""A query that failed is left alone for so long, twice as long after each more [s],"""
-LONGEST_PAUSE_S: Final = 600.0
-"""and at most for this long."""
 REMEMBERED: Final = 4096
 """Evaluations by class that the figures of freshness are of."""
 
@@ -98,6 +96,7 @@ class StandingRunner:
         self._round: Round | None = None
         self._trees: list[JobTree] = []
         self._planner: Planner | None = None
+        self._known = Known()
         self._unplanned: deque[str] = deque()
         self._begun_s, self._period_s = monotonic(), LONGEST_PERIOD_S
         self._running: dict[int, tuple[Computed, Iterator[float]]] = {}
@@ -161,17 +160,7 @@ class StandingRunner:
         with self._lock:
             if name not in self._standing:
                 raise NotFound.among(kind="standing query", given=name, existing=self._standing)
-            one, now_s = self._standing[name], self._monotonic()
-            return Status(
-                name=name,
-                evaluations=one.evaluations,
-                snapshot=one.entry.progress.snapshot,
-                waiting_s=0.0 if one.stale_since_s is None else now_s - one.stale_since_s,
-                postponed=one.postponed,
-                failures=one.failures,
-                error=one.error,
-                retry_s=max(one.retry_s - now_s, 0.0) if one.failures else 0.0,
-            )
+            return self._standing[name].status(self._monotonic())
 
     def statistics(self) -> Statistics:
         """Return what is held now, and what was done so far."""
@@ -263,14 +252,17 @@ class StandingRunner:
         again = self._is_idle and (
             bool(self._behind) or any(one.failures and one.retry_s <= now_s for one in self._standing.values())
         )
-        if newest.snapshot == self._taken and not again:
-            return
-        begun = time.thread_time()
-        with self._lock:
-            self._archive = newest
-            self._begin_round(now_s)
-            self._taken = newest.snapshot
-        self._planning_s += time.thread_time() - begun
+        if newest.snapshot != self._taken or again:
+            begun = time.thread_time()
+            with self._lock:
+                self._archive = newest
+                self._begin_round(now_s)
+                self._taken = newest.snapshot
+            self._planning_s += time.thread_time() - begun
+        # A network that is silent makes no snapshot that would tell.
+        for one in list(self._standing.values()):
+            if isinstance(one.entry.definition.condition, Silent):
+                self._listen(one, ())
 
     def _read_catalogue(self) -> None:
         version = self._store.version
@@ -315,11 +307,14 @@ class StandingRunner:
         self._period_s += NEWER * (min(now_s - self._begun_s, LONGEST_PERIOD_S) - self._period_s)
         self._begun_s = now_s
         self._counts["rounds"] += 1
-        self._round, self._planner = Round(self._archive.snapshot), Planner(self._archive, self._standing, self._kept)
+        self._round, self._planner = (
+            Round(self._archive.snapshot),
+            Planner(self._archive, self._standing, self._kept, self._known),
+        )
         self._running, self._work, self._behind = {}, None, set()
         concerned = []
         for name, one in list(self._standing.items()):
-            if (one.failures and one.retry_s > now_s) or (self._fair is not None and self._fair[0] == name):
+            if one.is_left_alone(now_s) or (self._fair is not None and self._fair[0] == name):
                 continue
             if not self._concerns(one, now_s):
                 continue
@@ -341,14 +336,18 @@ class StandingRunner:
             if planner is None or not planner.concerns(one):
                 self._moved_on(one)
                 return False
-            if not isinstance(entry.definition.condition, Dead):
+            if not isinstance(entry.definition.condition, Listening):
                 return True
-            changes = planner.changes(entry.progress.snapshot)
-            found, _ = listened(entry, self._archive, changes, now_ns=self._clock())
-            self._found(one, found, cells=0, stale_since_s=now_s)
+            self._listen(one, planner.changes(entry.progress.snapshot))
         except Exception as error:  # noqa: BLE001 - one query that fails must not stop the others
             self._failed(entry.name, error, now_s)
         return False
+
+    def _listen(self, one: Standing, changes: Sequence[Change] | None) -> None:
+        """Let a condition that listens hear what was committed."""
+        found = heard(one.entry, self._archive, changes, now_ns=self._clock())
+        if found is not None:
+            self._found(one, found, cells=0, stale_since_s=self._monotonic())
 
     def _rank(self, name: str) -> float:
         """Return what a query costs for its weight: less comes first; what never ran, before all."""
@@ -365,7 +364,7 @@ class StandingRunner:
         while self._unplanned and (until_s > 0 or not offered):
             name = self._unplanned.popleft()
             one = self._standing.get(name)
-            if one is None or (one.failures and one.retry_s > now_s):
+            if one is None or one.is_left_alone(now_s):
                 continue
             begun_s = self._monotonic()
             if self._lay(one, this, planner, now_s):
@@ -559,9 +558,7 @@ class StandingRunner:
             self._dirty[found.name] = progress
         now_s = self._monotonic()
         with self._lock:
-            one.entry = replace(one.entry, progress=progress)
-            one.evaluations += 1
-            one.stale_since_s, one.failures, one.error = None, 0, ""
+            one.succeeded(progress)
             self._counts["evaluations"] += 1
             behind_s = max(now_s - stale_since_s, 0.0)
             self._delays.setdefault(one.entry.definition.kind, deque(maxlen=REMEMBERED)).append(behind_s)
@@ -573,10 +570,7 @@ class StandingRunner:
             one = self._standing.get(name)
             if one is None:
                 return
-            one.failures += 1
-            one.error = str(error) if isinstance(error, HyperGridError) else f"{type(error).__name__}: {error}"
-            one.retry_s = now_s + min(FIRST_PAUSE_S * 2.0 ** min(one.failures - 1, 20), LONGEST_PAUSE_S)
-            one.stale_since_s = now_s if one.stale_since_s is None else one.stale_since_s
+            one.failed(error, now_s)
             snapshot = one.entry.progress.snapshot
         self._tell(Update(name, snapshot, 0, 0.0, error=one.error))
 

@@ -18,6 +18,7 @@ from queries.web import standing as standing_routes
 from queries.web.access import Access
 from queries.web.audit import Audit
 from queries.web.door import Door
+from queries.web.edr import router as edr_router
 from queries.web.guard import Guard
 from queries.web.health import Health
 from queries.web.metrics import Metrics
@@ -96,6 +97,7 @@ def create_app(
     )
     for routes in (login.router(known), about.router(catalogue), readings.router(catalogue.archive), *answers):
         app.include_router(routes, prefix=PREFIX)
+    app.include_router(edr_router(runner, catalogue))
     if standing is not None:
         app.include_router(standing_routes.router(standing), prefix=PREFIX)
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from hypergrid.export import FORMATS
 from queries.scheduling.jobs import Job
 from queries.scheduling.journal import Noted, Past
 from queries.scheduling.runner import Runner
@@ -13,6 +14,7 @@ from queries.web.bodies import read_document
 from queries.web.records import job_body, noted_body, plan_body, surface_body
 from queries.web.schemas import answer_of, body_of
 from queries.web.ties import Ties
+from queries.web.waiting import answered, patience_s
 
 _LINKS: Final[dict[str, Any]] = {
     name: {
@@ -20,6 +22,14 @@ _LINKS: Final[dict[str, Any]] = {
         "parameters": {"job_id": "$response.body#/id"},
     }
     for name, method in (("look", "get"), ("stop", "delete"))
+}
+
+
+_IN_TIME: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The result, which was done in time",
+        "content": {row.media_type: {} for row in FORMATS.values()},
+    }
 }
 
 
@@ -43,20 +53,29 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         "/queries",
         status_code=202,
         openapi_extra=body_of("Query"),
-        responses=answer_of("Job", status=202, links=_LINKS),
+        response_model=None,
+        responses=answer_of("Job", status=202, links=_LINKS) | _IN_TIME,
     )
     async def ask(
         request: Request,
         response: Response,
         tied: Annotated[bool, Query(description="stop it when the last who follows its events has gone")] = False,  # noqa: FBT002
-    ) -> dict[str, Any]:
-        """Ask for the answer of a query; its address is in Location."""
+        wait: Annotated[str | None, Query(description="how long to wait for the result itself, such as 5s")] = None,
+        f: Annotated[str, Query(description="its format: " + ", ".join(FORMATS))] = "netcdf",
+    ) -> dict[str, Any] | Response:
+        """Ask for the answer of a query; its address is in Location.
+
+        Who says `wait=5s`, or `Prefer: wait=5` (RFC 7240), gets the result itself (200) where it is done in time.
+        """
+        seconds, form = patience_s(request, wait), FORMATS[f].name
         job = await run_in_threadpool(runner.submit, await read_document(request))
         if tied:
             ties.tie(job.id)
-        body = job_body(job, root_of(request))
-        response.headers["Location"] = body["links"]["self"]
-        return body
+        early = await answered(runner, job, request, seconds=seconds, form=form)
+        body = job_body(runner.job(job.id), root_of(request))
+        answer = response if early is None else early
+        answer.headers["Location"] = body["links"]["self"]
+        return body if early is None else early
 
     @routes.get("/queries", responses=answer_of("Job", listed=True))
     def listing(request: Request) -> list[dict[str, Any]]:

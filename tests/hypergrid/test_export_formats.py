@@ -18,6 +18,7 @@ from hypergrid.covjson import ucum
 from hypergrid.errors import InvalidQuery
 from hypergrid.export import to_bytes, write
 from hypergrid.testing.networks import random_archive, random_array
+from tests.judges import judge_cf
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
 ZONE = {"type": "Polygon", "coordinates": [[[7.177, 45.867], [7.181, 45.867], [7.181, 45.87], [7.177, 45.867]]]}
@@ -165,3 +166,9 @@ def test_parquet_has_the_rows_of_the_csv(results: dict[str, xr.Dataset], kind: s
     np.testing.assert_array_equal(found["value"], dataset["value"].to_numpy().ravel())
     assert str(found["time"].dt.tz) == "UTC"
     assert found.attrs["hypergrid_snapshot"] == dataset.attrs["hypergrid_snapshot"]
+
+
+@pytest.mark.parametrize("kind", ["map", "levels", "plane", "series", "readings", "hours", "zones"])
+def test_the_judge_of_cf_finds_no_error_in_a_result(results: dict[str, xr.Dataset], kind: str, tmp_path: Path) -> None:
+    write(results[kind], tmp_path / "result.nc")
+    assert judge_cf(tmp_path / "result.nc") == []

@@ -86,6 +86,7 @@ def test_documents_come_back() -> None:
         {"kind": "rate", "below": -3, "per": "1h", "over": "20min"},
         {"kind": "missing", "after": "30min"},
         {"kind": "dead"},
+        {"kind": "silent", "after": "30min"},
     ):
         assert condition_from_json(document).to_json() == document
 

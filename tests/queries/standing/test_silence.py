@@ -15,7 +15,7 @@ from queries.standing.service import StandingQueries
 from queries.standing.silence import FACTOR, Silence, learned_interval_ns
 from queries.standing.statistics import Update
 from station_data.generate import generate
-from tests.queries.standing.live import START_NS, STEP_NS, Live
+from tests.queries.standing.live import START_NS, STEP_NS, Clock, Live
 
 TICK_S = 120
 """How often it is looked who was heard: once a slice."""
@@ -164,3 +164,57 @@ def test_when_nobody_is_heard_no_station_is_dead() -> None:
     again = Silence.from_json(silence.to_json(), resolution_ns=60 * SECOND_NS)
     assert again.hear(dict.fromkeys("ab", arrivals), episodes)[1] == []
     assert again.to_json() == silence.to_json()
+
+
+MINUTE_NS = 60 * SECOND_NS
+SILENT = {"name": "silent", "query": {"variable": "air_temperature"}, "condition": {"kind": "silent", "after": "30min"}}
+
+
+def told(standing: StandingQueries) -> list[tuple[str, str]]:
+    return [(alert["happening"], alert["since"]) for alert in standing.alerts()]
+
+
+def test_a_network_that_nothing_comes_from_is_told_by_the_clock(
+    standing: StandingQueries, live: Live, clock: Clock, evaluate: Callable[[], dict[str, Update]]
+) -> None:
+    standing.add(SILENT)
+    evaluate()
+    clock.ns += 20 * MINUTE_NS
+    live.add(10, {"1": 5.0})
+    evaluate()
+    clock.ns += 30 * MINUTE_NS
+    evaluate()
+    assert told(standing) == []
+    clock.ns += MINUTE_NS
+    # Of another variable readings come: of this one there is silence.
+    live.everywhere(10, 6.0, variable="surface_temperature")
+    evaluate()
+    evaluate()
+    assert told(standing) == [("raised", "2007-10-01T00:50Z")]
+    ((alert,)) = standing.alerts()
+    assert alert["place"] == "network"
+    assert alert["last_heard"] == "2007-10-01T00:20Z"
+    live.add(11, {"1": 5.0})
+    evaluate()
+    assert [happening for happening, _ in told(standing)] == ["raised", "cleared"]
+
+
+def test_silence_outlives_the_process_and_a_clock_that_steps_back(
+    make_standing: Callable[..., StandingQueries], live: Live, clock: Clock
+) -> None:
+    first = make_standing()
+    first.add(SILENT)
+    first.runner.settle()
+    clock.ns -= 60 * MINUTE_NS
+    first.runner.settle()
+    assert told(first) == []
+    first.stop()
+    clock.ns += 31 * MINUTE_NS
+    second = make_standing()
+    second.mute("silent", clock.ns + MINUTE_NS)
+    second.runner.settle()
+    assert [one["muted"] for one in second.alerts()] == [True]
+    clock.ns += 2 * MINUTE_NS
+    second.runner.settle()
+    second.runner.settle()
+    assert [one["muted"] for one in second.alerts()] == [True, False]

@@ -212,7 +212,7 @@ def test_every_route_by_every_caller(make: Make, texts: dict[str, str]) -> None:
     listed = routes(app)
     app.router = reached
     callers = ["no key", "wrong", "expired", "revoked", *SCOPES]
-    lines = [f"{'route':<52}{'needs':<8}" + "".join(f"{one:<9}" for one in callers)]
+    lines = [f"{'route':<92}{'needs':<8}" + "".join(f"{one:<9}" for one in callers)]
     for path, method in listed:
         asked = path.replace("{", "").replace("}", "").replace("path:path", "a/b")
         need = find(method, asked).need
@@ -227,7 +227,7 @@ def test_every_route_by_every_caller(make: Make, texts: dict[str, str]) -> None:
             assert got[scope] == (200 if may else 403), (method, path, scope)
         for bad in ("wrong", "expired", "revoked"):
             assert got[bad] == (200 if need == "open" else 401), (method, path, bad)
-        lines.append(f"{method:<7}{path:<45}{need!s:<8}" + "".join(f"{got[one]:<9}" for one in callers))
+        lines.append(f"{method:<7}{path:<85}{need!s:<8}" + "".join(f"{got[one]:<9}" for one in callers))
     told = "\n".join(line.rstrip() for line in lines) + "\n"
     assert told == GOLDEN.read_text("utf-8"), f"the access matrix is another; if that is meant, write it:\n{told}"
 

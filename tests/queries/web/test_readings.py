@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from hypergrid.units import KNOWN_VARIABLES, Variable
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.web.app import create_app
+from tests.judges import judge_cf
 
 START_NS = parse_instant("2007-10-01")
 AIR, RAIN = "air_temperature", "rain"
@@ -162,19 +162,7 @@ def test_netcdf_is_one_kind_of_series(web: httpx.Client, network: hg.OpenArchive
 def test_the_judge_of_cf_finds_no_error(web: httpx.Client, tmp_path: Path, name: str) -> None:
     path = tmp_path / "readings.nc"
     path.write_bytes(web.get("/api/v1/series", params={"f": "netcdf", "variable": name}).content)
-    judged = judge_cf(path)
-    assert judged == []
-
-
-def judge_cf(path: Path) -> list[str]:
-    """Return what compliance-checker finds that CF requires and the file lacks."""
-    from compliance_checker.runner import CheckSuite, ComplianceChecker  # noqa: PLC0415 - two seconds to load
-
-    CheckSuite.load_all_available_checkers()
-    out = path.with_suffix(".json")
-    ComplianceChecker.run_checker(str(path), ["cf"], 0, "normal", output_filename=str(out), output_format="json")
-    told = json.loads(out.read_text())["cf"]
-    return [f"{one['name']}: {text}" for one in told["high_priorities"] for text in one["msgs"]]
+    assert judge_cf(path) == []
 
 
 @pytest.mark.parametrize(

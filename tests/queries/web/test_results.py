@@ -14,6 +14,7 @@ from covjson_pydantic.coverage import Coverage
 from rasterio.io import MemoryFile
 
 import hypergrid as hg
+from hypergrid.errors import SingularSystem
 from tests.queries.web.http_zarr import HttpStore
 
 Document = dict[str, Any]
@@ -114,3 +115,41 @@ def test_a_store_needs_a_finished_query(client: httpx.Client, map_query: Documen
     assert client.get(f"{address}/zarr/zarr.json").status_code == 409
     assert client.get(f"{address}/zarr/zarr.json", headers={"If-None-Match": "*"}).status_code == 409
     assert client.get("/api/v1/queries/none/zarr/zarr.json").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("params", "headers"),
+    [({"wait": "20s"}, {}), ({"wait": "20"}, {}), ({}, {"Prefer": "respond-async, wait=20"})],
+)
+def test_who_waits_gets_the_result_itself(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    map_query: Document,
+    surface: xr.Dataset,
+    params: Document,
+    headers: dict[str, str],
+) -> None:
+    gate.open()
+    answer = client.post("/api/v1/queries", json=map_query, params={**params, "f": "csv"}, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/csv")
+    np.testing.assert_allclose(pd.read_csv(io.BytesIO(answer.content))["value"], surface["value"].to_numpy().ravel())
+    assert answer.headers["preference-applied"] == "wait=20"
+    known = {"If-None-Match": answer.headers["etag"]}
+    again = client.get(f"{answer.headers['location']}/result", params={"f": "csv"}, headers=known)
+    assert again.status_code == 304
+
+
+def test_who_waits_too_short_is_told_where_to_look(client: httpx.Client, gate: Any, map_query: Document) -> None:  # noqa: ANN401
+    answer = client.post("/api/v1/queries", json=map_query, params={"wait": "100ms"})
+    assert answer.status_code == 202
+    gate.open()
+    assert client.get(answer.headers["location"]).status_code == 200
+
+
+def test_who_waits_is_told_of_failure_and_of_bad_words(client: httpx.Client, gate: Any, map_query: Document) -> None:  # noqa: ANN401
+    gate.failure = SingularSystem("two stations in one place")
+    gate.open()
+    answer = client.post("/api/v1/queries", json=map_query, params={"wait": "20s"})
+    assert (answer.status_code, answer.json()["detail"]) == (422, "two stations in one place")
+    for params in ({"wait": "long"}, {"wait": "-1s"}, {"wait": "1s", "f": "xls"}):
+        assert client.post("/api/v1/queries", json=map_query, params=params).status_code == 422
