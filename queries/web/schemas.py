@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -11,6 +12,7 @@ from hypergrid.kriging import METHODS
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS
 from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.steps import CELL_KEYS, DIMENSIONS, GRID_KEYS, MOST_STEPS, SELECTABLE
+from queries.standing.conditions import KINDS
 from queries.standing.definition import CHANNELS, WEIGHTS
 from queries.web.scopes import find
 
@@ -49,6 +51,14 @@ _PLAN: Final[Schema] = {
     "cells": _COUNT, "projected_bytes": _COUNT, "projected_seconds": {"type": "number", "minimum": 0},
     "explanation": _TEXT, "surface": {"type": "object", "required": ["kind", "variable", "units", "times"]},
 }  # fmt: skip
+
+
+def _condition(kind: type[Any]) -> Schema:
+    """Return the schema of one kind of condition: its fields, of which those in nanoseconds are durations."""
+    own = {one.name.removesuffix("_ns"): _DURATION if one.name.endswith("_ns") else _LEVEL for one in fields(kind)}
+    required = [one.name.removesuffix("_ns") for one in fields(kind) if one.default is MISSING]
+    return _object({"kind": {"const": kind.kind}, **own}, ["kind", *required])
+
 
 COMPONENTS: Final[dict[str, Schema]] = {
     "Problem": _object(
@@ -109,18 +119,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
         },
         ["name", "query"],
     ),
-    "Condition": {
-        "oneOf": [
-            _object({"kind": {"const": "threshold"}, "above": _LEVEL, "below": _LEVEL, "clear": _LEVEL}, ["kind"]),
-            _object(
-                {"kind": {"const": "rate"}, "above": _LEVEL, "below": _LEVEL, "clear": _LEVEL, "per": _DURATION,
-                 "over": _DURATION},
-                ["kind"],
-            ),
-            _object({"kind": {"const": "missing"}, "after": _DURATION}, ["kind", "after"]),
-            {"type": "object", "properties": {"kind": {"const": "dead"}}, "required": ["kind"]},
-        ]
-    },
+    "Condition": {"oneOf": [_condition(kind) for kind in KINDS.values()]},
     "Mute": {
         "oneOf": [
             _object({"until": {"type": ["string", "null"], "examples": ["2025-10-01T12:00Z"]}}, ["until"]),
