@@ -102,7 +102,7 @@ def create_app(
         app.include_router(standing_routes.router(standing), prefix=PREFIX)
 
     app.include_router(health.router(Health(runner, catalogue.archive, standing, tuple(folders.values())), metrics))
-    describe(app)
+    describe(app, lambda: catalogue.archive.latest().variables)
     forgotten = undeclared(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()
     )

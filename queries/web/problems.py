@@ -132,6 +132,12 @@ def problem_of(error: Exception, *, posted: bool) -> dict[str, Any]:
             if isinstance(error, _RETRY):
                 body |= {"retry_after_s": max(1, math.ceil(getattr(error, "retry_s", RETRY_S)))}
             return body
+    if isinstance(error, MemoryError):
+        # What no plan foresaw; the process goes on, for nothing was allocated.
+        detail = (
+            "it needs more memory than there is; ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
+        )
+        return _body(413, "The query needs more than is allowed", detail, "too-large")
     if isinstance(error, HyperGridError):
         return _body(500, "It did not work", str(error), _slug(type(error).__name__))
     reference = REQUEST_ID.get() or uuid4().hex[:8]

@@ -1,5 +1,8 @@
 """What the OpenAPI description says of bodies and answers beyond what routes say themselves."""
 
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -9,7 +12,9 @@ from hypergrid.kriging import METHODS
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS
 from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.steps import CELL_KEYS, DIMENSIONS, GRID_KEYS, MOST_STEPS, SELECTABLE
+from queries.standing.conditions import KINDS
 from queries.standing.definition import CHANNELS, WEIGHTS
+from queries.web.scopes import find
 
 Schema = dict[str, Any]
 
@@ -47,6 +52,14 @@ _PLAN: Final[Schema] = {
     "explanation": _TEXT, "surface": {"type": "object", "required": ["kind", "variable", "units", "times"]},
 }  # fmt: skip
 
+
+def _condition(kind: type[Any]) -> Schema:
+    """Return the schema of one kind of condition: its fields, of which those in nanoseconds are durations."""
+    own = {one.name.removesuffix("_ns"): _DURATION if one.name.endswith("_ns") else _LEVEL for one in fields(kind)}
+    required = [one.name.removesuffix("_ns") for one in fields(kind) if one.default is MISSING]
+    return _object({"kind": {"const": kind.kind}, **own}, ["kind", *required])
+
+
 COMPONENTS: Final[dict[str, Schema]] = {
     "Problem": _object(
         {"type": _TEXT, "title": _TEXT, "status": {"type": "integer", "minimum": 400, "maximum": 599}, "detail": _TEXT},
@@ -54,7 +67,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
     ),
     "Query": _object(
         {
-            "variable": {"type": "string", "examples": ["air_temperature"]},
+            "variable": _TEXT,
             "snapshot": {"type": ["string", "null"], "minLength": 1},
             "as_of": {"type": ["string", "null"], "examples": ["2007-10-01T06:00Z"]},
             "steps": {"type": "array", "maxItems": MOST_STEPS, "items": _ref("Step")},
@@ -106,18 +119,7 @@ COMPONENTS: Final[dict[str, Schema]] = {
         },
         ["name", "query"],
     ),
-    "Condition": {
-        "oneOf": [
-            _object({"kind": {"const": "threshold"}, "above": _LEVEL, "below": _LEVEL, "clear": _LEVEL}, ["kind"]),
-            _object(
-                {"kind": {"const": "rate"}, "above": _LEVEL, "below": _LEVEL, "clear": _LEVEL, "per": _DURATION,
-                 "over": _DURATION},
-                ["kind"],
-            ),
-            _object({"kind": {"const": "missing"}, "after": _DURATION}, ["kind", "after"]),
-            {"type": "object", "properties": {"kind": {"const": "dead"}}, "required": ["kind"]},
-        ]
-    },
+    "Condition": {"oneOf": [_condition(kind) for kind in KINDS.values()]},
     "Mute": {
         "oneOf": [
             _object({"until": {"type": ["string", "null"], "examples": ["2025-10-01T12:00Z"]}}, ["until"]),
@@ -151,16 +153,29 @@ def answer_of(
     return {status: {"content": {"application/json": {"schema": schema}}, **({"links": links} if links else {})}}
 
 
-def describe(app: FastAPI) -> None:
-    """Complete the description of an application: components, problems, and how callers show who they are."""
+def describe(app: FastAPI, variables: Callable[[], Iterable[str]]) -> None:
+    """Complete the description of an application: components, problems, and how callers show who they are.
+
+    Parameters
+    ----------
+    app
+        The application, with all its routes.
+    variables
+        Returns the names of the variables that there are, of which a query names one.
+    """
     told = app.openapi
+    known: tuple[str, ...] = ()
 
     def complete() -> Schema:
-        if app.openapi_schema is not None:
+        nonlocal known
+        names = tuple(sorted(variables()))
+        if app.openapi_schema is not None and names == known:
             return app.openapi_schema
+        app.openapi_schema, known = None, names
         document = told()
         components = document.setdefault("components", {})
-        components.setdefault("schemas", {}).update(COMPONENTS)
+        components.setdefault("schemas", {}).update(copy.deepcopy(COMPONENTS))
+        components["schemas"]["Query"]["properties"]["variable"] = {"type": "string", "enum": list(names)}
         for unused in ("HTTPValidationError", "ValidationError"):
             components["schemas"].pop(unused, None)
         components["securitySchemes"] = {
@@ -168,9 +183,11 @@ def describe(app: FastAPI) -> None:
             "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
             "session": {"type": "apiKey", "in": "cookie", "name": "hypergrid_session"},
         }
-        for operations in document["paths"].values():
-            for operation in operations.values():
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
                 answers = operation["responses"]
+                if find(method.upper(), path).need != "open":
+                    operation["security"] = [{"bearer": []}, {"header": []}, {"session": []}]
                 # FastAPI writes its own form of 422, which problem documents replace.
                 answers.pop("422", None)
                 for status, what in _PROBLEMS.items():

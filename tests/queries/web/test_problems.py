@@ -140,6 +140,7 @@ def test_a_strange_host_name_is_refused(client: httpx.Client) -> None:
         (Cancelled("x"), False, 409),
         (NotAnArchive("x"), False, 500),
         (ValueError("x"), True, 500),
+        (MemoryError("x"), True, 413),
     ],
 )
 def test_the_tree_maps_to_statuses(error: Exception, posted: bool, status: int) -> None:  # noqa: FBT001

@@ -65,3 +65,13 @@ def test_a_job_that_is_not_tied_goes_on(client: httpx.Client, gate: Gate, map_qu
     time.sleep(0.8)
     assert state(client, job_id) == "running"
     gate.open()
+
+
+def test_a_client_that_waits_and_goes_away_stops_its_query(
+    client: httpx.Client, runner: Runner, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=client.base_url, timeout=1.0) as impatient:
+        impatient.post("/api/v1/queries?wait=30s", json=map_query)
+    wait_until(lambda: [job.state for job in runner.jobs()] == ["cancelled"])
+    gate.let(1)
+    wait_until(lambda: runner.statistics().running == 0)
