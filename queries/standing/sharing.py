@@ -38,7 +38,7 @@ class Computed:
     """Names of the queries that need it and are not done."""
     is_done: bool = False
     seconds: float = 0.0
-    """What it took, all blocks together [s]."""
+    """What it took so far, all blocks together [s]."""
 
 
 class Round:
@@ -115,6 +115,7 @@ class Round:
             for _ in holding(self._evaluator, step.here, block):
                 now = clock()
                 total += now - begun
+                step.seconds = total
                 yield now - begun
                 begun = clock()
         last = clock() - begun

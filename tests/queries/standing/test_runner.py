@@ -11,7 +11,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.times import SECOND_NS
-from queries.standing.runner import FAIR
+from queries.standing.books import FAIR
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
 from queries.standing.store import Found
