@@ -66,10 +66,10 @@ class Books:
         """Return how long a query waits at most [s], of those whose costs are known.
 
         All of them may have waited longer, and each has its turn first; that is looked at, computed and judged in the
-        share `FAIR` of the time, after what a block takes more than its share, and a block that is under way.
+        share `FAIR` of the time, after what a block takes more than its share; and no decision falls within a block.
         """
         alone_s = seconds_apart + queries * (self._means["look_s"] + self._means["judge_s"])
-        return (alone_s + self._block_s) / FAIR + self._block_s
+        return (alone_s + self._block_s) / FAIR + 2 * self._block_s
 
     def told(self, this: Round | None) -> dict[str, Any]:
         """Return these figures as `Statistics` has them, with those of a round that is under way."""

@@ -45,6 +45,8 @@ LOT: Final = 0.5
 """Of the time between two slices: what looking at queries closely and computing them may take, before the next lot."""
 LONGEST_PERIOD_S: Final = 60.0
 """Longest time between two slices that it is reckoned with [s]."""
+MOST_CARRIED: Final = 4
+"""Queries that a newer slice found on their way, and that go on."""
 POLL_S: Final = 0.2
 """How often the branch head is looked at [s]."""
 KEEP_S: Final = 2.0
@@ -99,7 +101,7 @@ class StandingRunner:
         self._running: dict[int, tuple[Computed, Iterator[float]]] = {}
         self._work: Work | None = None
         self._fair: Turn | None = None
-        self._carried: Turn | None = None
+        self._carried: list[Turn] = []
         self._credit_s = 0.0
         self._taken: str | None = None
         self._trouble = ""
@@ -208,9 +210,12 @@ class StandingRunner:
 
     def settle(self) -> None:
         """Work until every query is fresh or failing, for callers without a thread."""
-        self._poll(self._monotonic())
-        while self.work():
-            pass
+        is_busy = True
+        while is_busy or self._behind:
+            self._poll(self._monotonic())
+            is_busy = self.work()
+            while self.work():
+                pass
         self._keep_progress()
 
     def _loop(self) -> None:
@@ -271,9 +276,13 @@ class StandingRunner:
         self._graph.remove(name)
         if self._round is not None:
             self._round.leave(name)
-        self._fair, self._carried = (
-            None if turn is None or turn.name == name else turn for turn in (self._fair, self._carried)
-        )
+        self._end_turns(name)
+
+    def _end_turns(self, name: str) -> None:
+        """Let go of the turns of a query that is answered, or gone."""
+        self._carried = [turn for turn in self._carried if turn.name != name]
+        if self._fair is not None and self._fair.name == name:
+            self._fair = None
 
     # A round
 
@@ -281,9 +290,10 @@ class StandingRunner:
         """Find what the present snapshot concerns, and lay as much of it into a round as may be computed."""
         if self._round is not None:
             self._end_round(self._round)
-            if self._carried is None:
-                weights = {name: self._standing[name].entry.definition.weight for name in self._round.tasks}
-                self._carried = interrupted(self._round, self._running, weights, self._graph)
+            weights = {name: self._standing[name].entry.definition.weight for name in self._round.tasks}
+            turn = interrupted(self._round, self._running, weights, self._graph)
+            if turn is not None:
+                self._carried = sorted([*self._carried, turn], key=lambda one: -one.density)[:MOST_CARRIED]
         self._period_s += NEWER * (min(now_s - self._begun_s, LONGEST_PERIOD_S) - self._period_s)
         self._begun_s = now_s
         self._books.counts["rounds"] += 1
@@ -293,9 +303,9 @@ class StandingRunner:
         )
         self._running, self._work, self._behind = {}, None, set()
         concerned = []
-        turns = {turn.name for turn in (self._fair, self._carried) if turn is not None}
+        carried = {turn.name for turn in self._carried}
         for name, one in list(self._standing.items()):
-            if one.is_left_alone(now_s) or name in turns:
+            if one.is_left_alone(now_s) or name in carried:
                 continue
             if not self._concerns(one, now_s):
                 continue
@@ -420,8 +430,10 @@ class StandingRunner:
         work, this = self._work, self._round
         if this is None:
             return False
-        if self._carried is not None and (work is None or self._carried.density >= work.density):
-            self._carried = self._carried if self._goes_on(self._carried) else None
+        best = max(self._carried, key=lambda turn: turn.density, default=None)
+        if best is not None and (work is None or best.density >= work.density):
+            if not self._goes_on(best):
+                self._carried = [turn for turn in self._carried if turn is not best]
             return True
         if work is None:
             if not self._unplanned:
@@ -468,14 +480,13 @@ class StandingRunner:
             own, this, planner = Round(self._archive.snapshot), self._round, self._planner
             if this is None or planner is None or not self._lay(self._standing[oldest], own, planner, now_s):
                 return False
-            this.leave(oldest)
-            if oldest in self._unplanned:
-                self._unplanned.remove(oldest)
+            # The strategy may come to it all the same, at this snapshot or a newer one: then the turn ends.
             self._fair = whole(oldest, own)
             self._books.counts["fair_turns"] += 1
         elif self._credit_s <= 0 and not self._is_idle:
             return False
-        if not self._goes_on(self._fair):
+        turn = self._fair
+        if not self._goes_on(turn) and self._fair is turn:
             self._fair = None
         return True
 
@@ -487,6 +498,8 @@ class StandingRunner:
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(turn.name, error, self._monotonic())
             return False
+        for step in turn.own.needed(turn.name):
+            self._graph.ran(step.sort, step.seconds)
         self._complete(turn.name, turn.own)
         one = self._standing.get(turn.name)
         if one is not None and turn.own.snapshot != self._archive.snapshot:
@@ -500,7 +513,10 @@ class StandingRunner:
         waiting = [
             (one.stale_since_s, name)
             for name, one in self._standing.items()
-            if one.stale_since_s is not None and one.stale_since_s < self._begun_s and not one.is_left_alone(now_s)
+            if one.stale_since_s is not None
+            and one.stale_since_s < self._begun_s
+            and not one.is_left_alone(now_s)
+            and all(turn.name != name for turn in self._carried)
         ]
         return min(waiting)[1] if waiting else None
 
@@ -508,7 +524,7 @@ class StandingRunner:
     def _is_idle(self) -> bool:
         """Whether the strategy has nothing to do."""
         waits = self._round is not None and bool(self._round.tasks)
-        return self._work is None and self._carried is None and not self._unplanned and not waits
+        return self._work is None and not self._carried and not self._unplanned and not waits
 
     def _complete(self, name: str, this: Round) -> None:
         """Judge a query whose surface is computed, keep what was found, and tell."""
@@ -531,6 +547,7 @@ class StandingRunner:
             self._failed(name, error, self._monotonic())
             return
         this.leave(name)
+        self._end_turns(name)
         one.cost_s = sum(self._graph.cost(step.token).seconds for step in one.steps)
         self._tokens.credit(name)
         self._found(one, found, cells=task.cells, stale_since_s=one.stale_since_s or self._monotonic())

@@ -97,7 +97,11 @@ class Round:
 
     def remaining(self, name: str) -> list[Computed]:
         """Return the steps that a query still needs, each after those that it reads."""
-        return [step for token_ in self._needed.get(name, ()) if not (step := self._steps[token_]).is_done]
+        return [step for step in self.needed(name) if not step.is_done]
+
+    def needed(self, name: str) -> list[Computed]:
+        """Return the steps that a query needs, done or not."""
+        return [self._steps[token_] for token_ in self._needed.get(name, ())]
 
     def compute(self, step: Computed, clock: Callable[[], float] = time.perf_counter) -> Iterator[float]:
         """Compute a step in blocks; yields after each how long it took [s].
