@@ -12,9 +12,12 @@ def entity_tag(*content: object) -> str:
 
 
 def unchanged(request: Request, tag: str) -> Response | None:
-    """Return 304 (Not Modified) where the client says that it has what bears this tag; None: it is to be sent."""
+    """Return 304 (Not Modified) where the client says that it has what bears this tag; None: it is to be sent.
+
+    "*", any at all, is not taken: whether there is something to be sent is known only once it is made.
+    """
     known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    return Response(status_code=304, headers=tagged(tag)) if tag in known or "*" in known else None
+    return Response(status_code=304, headers=tagged(tag)) if tag in known else None
 
 
 def tagged(tag: str) -> dict[str, str]:

@@ -60,7 +60,7 @@ def test_the_same_is_not_sent_again(client: httpx.Client, done: str) -> None:
         answer = client.get(f"{done}/result", params={"f": name})
         tags[name] = answer.headers["etag"]
         assert answer.headers["cache-control"] == "private, no-cache"
-        for known in (tags[name], f'"other", W/{tags[name]}', "*"):
+        for known in (tags[name], f'"other", W/{tags[name]}'):
             again = client.get(f"{done}/result", params={"f": name}, headers={"If-None-Match": known})
             assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tags[name])
     assert len(set(tags.values())) == 3
@@ -113,7 +113,6 @@ def test_the_store_lists_its_files_and_no_others(client: httpx.Client, done: str
 def test_a_store_needs_a_finished_query(client: httpx.Client, map_query: Document) -> None:
     address = client.post("/api/v1/queries", json=map_query).headers["location"]
     assert client.get(f"{address}/zarr/zarr.json").status_code == 409
-    assert client.get(f"{address}/zarr/zarr.json", headers={"If-None-Match": "*"}).status_code == 409
     assert client.get("/api/v1/queries/none/zarr/zarr.json").status_code == 404
 
 
