@@ -48,11 +48,8 @@ class Kind:
     """The series among those of the archive."""
     stations: tuple[str, ...]
     """The station of each."""
-
-    @property
-    def key(self) -> str:
-        """The label as a name without blanks; the same whichever stations are chosen."""
-        return self.label.replace(" ", "_")
+    key: str = ""
+    """What its label would be among all series of the variable, without blanks: the same whichever are chosen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,23 +98,24 @@ class Chosen:
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """Kinds of series, in the order of the archive's variables."""
-        names = self.selection.variables
-        wanted = [
-            variable
-            for name, variable in self.archive.variables.items()
-            if not names or any(one == name or one.startswith(f"{name}_") for one in names)
-        ]
-        found = [kind for one in wanted for kind in _kinds(one, self.archive.series(one.name))]
-        if names:
-            found = [kind for kind in found if kind.variable.name in names or kind.key in names]
-        stations = set(self.selection.stations)
-        return tuple(filter(None, (_at(kind, stations) for kind in found) if stations else found))
+        names, stations = self.selection.variables, set(self.selection.stations)
+        found: list[Kind] = []
+        for name, variable in self.archive.variables.items():
+            if not names or any(one == name or one.startswith(f"{name}_") for one in names):
+                series = self.archive.series(name)
+                keys = {number: key for key, kind in _keyed(variable, series) for number in kind.numbers}
+                some = _kinds(variable, series, stations)
+                found += [replace(kind, key=keys[kind.numbers[0]]) for kind in some]
+        return tuple(kind for kind in found if not names or kind.variable.name in names or kind.key in names)
 
     @property
     def _known(self) -> list[str]:
         """Names of variables, and of kinds of their series."""
-        kinds = (kind for one in self.archive.variables.values() for kind in _kinds(one, self.archive.series(one.name)))
-        return [*self.archive.variables, *(kind.key for kind in kinds)]
+        variables = self.archive.variables
+        return [
+            *variables,
+            *(key for one in variables.values() for key, _ in _keyed(one, self.archive.series(one.name))),
+        ]
 
     @property
     def stations(self) -> Mapping[str, Station]:
@@ -157,19 +155,16 @@ class Chosen:
                 yield Piece(kind, own, place[own.index])
 
 
-def _at(kind: Kind, stations: set[str]) -> Kind | None:
-    """Return a kind at some stations alone, None where none of them has it."""
-    held = [place for place, name in enumerate(kind.stations) if name in stations]
-    if not held:
-        return None
-    numbers, names = tuple(kind.numbers[place] for place in held), tuple(kind.stations[place] for place in held)
-    return replace(kind, numbers=numbers, stations=names)
+def _keyed(variable: Variable, series: tuple[Series, ...]) -> list[tuple[str, Kind]]:
+    """Return all kinds of series of a variable with their keys."""
+    return [(kind.label.replace(" ", "_"), kind) for kind in _kinds(variable, series, set())]
 
 
-def _kinds(variable: Variable, series: tuple[Series, ...]) -> list[Kind]:
+def _kinds(variable: Variable, series: tuple[Series, ...], stations: set[str]) -> list[Kind]:
     grouped: dict[Series, list[int]] = {}
     for number, one in enumerate(series):
-        grouped.setdefault(replace(one, station="", source=""), []).append(number)
+        if not stations or one.station in stations:
+            grouped.setdefault(replace(one, station="", source=""), []).append(number)
     kinds = []
     for key, members in grouped.items():
         words = _words(key, list(grouped))
