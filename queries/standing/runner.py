@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import xarray as xr
+
 from hypergrid.errors import NotFound
 from hypergrid.perspective.known import Known
 from hypergrid.query import OpenArchive
@@ -34,8 +36,8 @@ from queries.standing.following import Kept
 from queries.standing.judging import heard, judged
 from queries.standing.memory import refuse_large
 from queries.standing.planning import FIRST_PAUSE_S, Planner, Standing
-from queries.standing.sharing import Computed, Round, datasets
-from queries.standing.statistics import Statistics, Status, Update
+from queries.standing.sharing import Computed, Round, datasets, latest
+from queries.standing.statistics import Listeners, Statistics, Status, Update
 from queries.standing.store import Alert, Found, Progress, StandingStore
 from queries.standing.turns import Turn, interrupted, whole
 
@@ -108,7 +110,7 @@ class StandingRunner:
         self._behind: set[str] = set()
         self._dirty: dict[str, Progress] = {}
         self._kept_at_s = self._polled_at_s = monotonic()
-        self._listeners: list[Callable[[Update], None]] = []
+        self._listeners = Listeners()
         self._books = Books()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -129,15 +131,7 @@ class StandingRunner:
 
     def listen(self, listener: Callable[[Update], None]) -> Callable[[], None]:
         """Have `listener` called after each evaluation, from the runner's thread; return what ends that."""
-        with self._lock:
-            self._listeners.append(listener)
-
-        def leave() -> None:
-            with self._lock:
-                if listener in self._listeners:
-                    self._listeners.remove(listener)
-
-        return leave
+        return self._listeners.add(listener)
 
     def status(self, name: str) -> Status:
         """Return how a standing query stands.
@@ -148,9 +142,23 @@ class StandingRunner:
             There is none of this name.
         """
         with self._lock:
-            if name not in self._standing:
-                raise NotFound.among(kind="standing query", given=name, existing=self._standing)
-            return self._standing[name].status(self._monotonic())
+            return self._known_as(name).status(self._monotonic())
+
+    def latest(self, name: str) -> xr.Dataset:
+        """Return the newest time cell of a standing query's surface that was computed, as `Query.compute` would.
+
+        Raises
+        ------
+        NotFound
+            There is no standing query of this name, or nothing of it was computed since the start.
+        """
+        with self._lock:
+            return self._known_as(name).newest()
+
+    def _known_as(self, name: str) -> Standing:
+        if name not in self._standing:
+            raise NotFound.among(kind="standing query", given=name, existing=self._standing)
+        return self._standing[name]
 
     def statistics(self) -> Statistics:
         """Return what is held now, and what was done so far."""
@@ -546,6 +554,8 @@ class StandingRunner:
             this.leave(name)
             self._failed(name, error, self._monotonic())
             return
+        with self._lock:
+            one.latest = latest(task, this, parts)
         this.leave(name)
         self._end_turns(name)
         one.cost_s = sum(self._graph.cost(step.token).seconds for step in one.steps)
@@ -567,7 +577,7 @@ class StandingRunner:
             one.succeeded(progress)
             behind_s = max(now_s - stale_since_s, 0.0)
             self._books.evaluated(one.entry.definition.kind, behind_s)
-        self._tell(Update(found.name, progress.snapshot, cells, behind_s, tuple(alerts)))
+        self._listeners.tell(Update(found.name, progress.snapshot, cells, behind_s, tuple(alerts)))
 
     def _failed(self, name: str, error: Exception, now_s: float) -> None:
         """Leave a query alone for a while; it is tried again with all that has come since."""
@@ -577,13 +587,7 @@ class StandingRunner:
                 return
             one.failed(error, now_s)
             snapshot = one.entry.progress.snapshot
-        self._tell(Update(name, snapshot, 0, 0.0, error=one.error))
-
-    def _tell(self, update: Update) -> None:
-        with self._lock:
-            called = list(self._listeners)
-        for listener in called:
-            listener(update)
+        self._listeners.tell(Update(name, snapshot, 0, 0.0, error=one.error))
 
     def _keep_progress(self) -> None:
         """Write down how far evaluations without alerts came."""

@@ -18,6 +18,7 @@ from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.materialise import holding
 from hypergrid.perspective import Base, Interpolate, Merge, Perspective
+from hypergrid.perspective.restrict import restrict
 from hypergrid.tokens import token
 from hypergrid.topology import SeriesAxis
 from queries.scheduling.steps import Step
@@ -156,17 +157,48 @@ class Round:
                 step.is_done = False
 
 
+@dataclass(frozen=True, eq=False)
+class Latest:
+    """The newest time cell of a surface that was computed, to be looked at."""
+
+    task: Task
+    here: Perspective
+    """The surface, of which it is the last time cell."""
+    cells: Cells
+    """Shape (1, places)."""
+    left_out: dict[str, int]
+    notes: list[str]
+
+    def dataset(self) -> xr.Dataset:
+        """Return it as `Query.compute` returns results."""
+        count = self.here.topology.time.count
+        here = restrict(self.here, slice(count - 1, count))
+        return _dataset(self.task, here, self.cells, self.left_out, self.notes)
+
+
+def latest(task: Task, this: Round, parts: Sequence[Cells]) -> Latest:
+    """Return the newest time cell of the computed parts of a task, of which there is one at least."""
+    here, cells = task.parts[-1][1], parts[-1]
+    variances = [None if array is None else array[-1:].copy() for array in (cells.variance, cells.variance_low)]
+    last = Cells(cells.value[-1:].copy(), cells.count[-1:].copy(), cells.possible[-1:].copy(), *variances)
+    return Latest(task, here, last, *this.told())
+
+
 def datasets(task: Task, this: Round, parts: Sequence[Cells]) -> Iterator[xr.Dataset]:
     """Yield the computed parts of a task as results, each as `Query.compute` returns it."""
     left_out, notes = this.told()
     for (_, here), cells in zip(task.parts, parts, strict=True):
-        shape = cells.value.shape
-        count, possible = (np.broadcast_to(array, shape) for array in (cells.count, cells.possible))
-        computed = np.ones(shape[1], bool)
-        outcome = Outcome(
-            cells.value, count, possible, cells.variance, cells.variance_low, computed, left_out=left_out, notes=notes
-        )
-        yield to_dataset(task.query.question, here, outcome, token=task.query.token)
+        yield _dataset(task, here, cells, left_out, notes)
+
+
+def _dataset(task: Task, here: Perspective, cells: Cells, left_out: dict[str, int], notes: list[str]) -> xr.Dataset:
+    shape = cells.value.shape
+    count, possible = (np.broadcast_to(array, shape) for array in (cells.count, cells.possible))
+    computed = np.ones(shape[1], bool)
+    outcome = Outcome(
+        cells.value, count, possible, cells.variance, cells.variance_low, computed, left_out=left_out, notes=notes
+    )
+    return to_dataset(task.query.question, here, outcome, token=task.query.token)
 
 
 def sort_of(here: Perspective) -> str:
