@@ -1,6 +1,7 @@
 """What became of each job, in one SQLite file: after a kill nobody has to guess."""
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -81,6 +82,8 @@ class Journal:
         self.path, self._remembered = path, remembered
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Made before SQLite opens it: who asked what is nobody else's business.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         try:
             self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
             # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
