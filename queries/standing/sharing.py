@@ -38,7 +38,7 @@ class Computed:
     """Names of the queries that need it and are not done."""
     is_done: bool = False
     seconds: float = 0.0
-    """What it took, all blocks together [s]."""
+    """What it took so far, all blocks together [s]."""
 
 
 class Round:
@@ -97,7 +97,11 @@ class Round:
 
     def remaining(self, name: str) -> list[Computed]:
         """Return the steps that a query still needs, each after those that it reads."""
-        return [step for token_ in self._needed.get(name, ()) if not (step := self._steps[token_]).is_done]
+        return [step for step in self.needed(name) if not step.is_done]
+
+    def needed(self, name: str) -> list[Computed]:
+        """Return the steps that a query needs, done or not."""
+        return [self._steps[token_] for token_ in self._needed.get(name, ())]
 
     def compute(self, step: Computed, clock: Callable[[], float] = time.perf_counter) -> Iterator[float]:
         """Compute a step in blocks; yields after each how long it took [s].
@@ -115,6 +119,7 @@ class Round:
             for _ in holding(self._evaluator, step.here, block):
                 now = clock()
                 total += now - begun
+                step.seconds = total
                 yield now - begun
                 begun = clock()
         last = clock() - begun

@@ -64,16 +64,17 @@ async def ended(runner: Runner, job_id: str, request: Request, *, seconds: float
 
     leave = runner.listen(job_id, wake)
     try:
-        while not (job := runner.job(job_id)).ended:
-            left = until - loop.time()
-            if left <= 0 or await request.is_disconnected():
-                break
+        while True:
+            # Before the look: what changes after it wakes the wait.
             changed.clear()
+            job = runner.job(job_id)
+            left = until - loop.time()
+            if job.ended or left <= 0 or await request.is_disconnected():
+                return job
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), min(left, _LOOKED_S))
     finally:
         leave()
-    return job
 
 
 async def answered(runner: Runner, job: Job, request: Request, *, seconds: float, form: str) -> Response | None:
@@ -101,6 +102,9 @@ async def answered(runner: Runner, job: Job, request: Request, *, seconds: float
     if job.error is not None:
         raise job.error
     if job.state != "done":
+        if not job.ended and await request.is_disconnected():
+            # Nobody was told where to look for it.
+            runner.cancel(job.id)
         return None
     row = FORMATS[form]
     content = await run_in_threadpool(to_bytes, runner.result(job.id), form)

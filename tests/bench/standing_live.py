@@ -21,9 +21,9 @@ SPEED = 60.0
 """Times real time: a slice each two seconds."""
 FRESH_SLICES = 3.0
 SHARE_OF_BOUND = 0.9
-WARM_SLICES = 24
+WARM_SLICES = 12
 """Slices that are there before: each query is computed for all of them at first."""
-TRIES = 3
+TRIES = 2
 """Sides that are tried to find a load."""
 SCHEDULING = 0.02
 

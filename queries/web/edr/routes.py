@@ -27,6 +27,7 @@ from queries.web.edr.metadata import Collection
 from queries.web.edr.ranges import Ranges
 from queries.web.edr.stations import ID, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection, chosen, collection_of
+from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.problems import problem_of, response_of
 from queries.web.waiting import computed
 
@@ -40,6 +41,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Names of saved queries that can stand in an address."""
 
 Made = TypeVar("Made")
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class EdrRoute(APIRoute):
@@ -212,7 +214,21 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
 
         return await off(made)
 
-    endpoints: dict[str, Callable[..., Awaitable[Response]]] = {
+    def tagged_by_content(endpoint: Endpoint) -> Endpoint:
+        """Return an endpoint whose answers have a tag, and that computes nothing for who has the answer already."""
+
+        async def answered(request: Request) -> Response:
+            there = await off(lambda: held.asked_by(request))
+            tag = entity_tag(there.token, str(request.url))
+            same = unchanged(request, tag)
+            if same is None:
+                same = await endpoint(request)
+                same.headers.update(tagged(tag))
+            return same
+
+        return answered
+
+    endpoints: dict[str, Endpoint] = {
         "position": position, "area": area, "cube": cube, "locations": places, "items": places,
         "locations/{item_id}": location, "items/{item_id}": item,
     }  # fmt: skip
@@ -221,8 +237,9 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         for root, where in ((_COLLECTION, ""), (f"{_COLLECTION}/instances/{{instance_id}}", "instance ")):
             told = description.operation(f"{root}/{query}", text, parameters, description.media_of(query))
             routes.add_api_route(
-                f"{root}/{query.replace('item_id', 'item_id:path')}", endpoint, methods=["GET"], summary=text,
-                name=f"{where}{query}", operation_id=f"edr {where}{query}", response_class=Response, openapi_extra=told,
+                f"{root}/{query.replace('item_id', 'item_id:path')}", tagged_by_content(endpoint), methods=["GET"],
+                name=f"{where}{query}", operation_id=f"edr {where}{query}", summary=text, openapi_extra=told,
+                response_class=Response,
             )  # fmt: skip
 
     @routes.get("/{rest:path}", include_in_schema=False)

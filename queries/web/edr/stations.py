@@ -14,6 +14,7 @@ from hypergrid.reading_files import Chosen, Kind, Piece, Selection
 from hypergrid.sphere import arc_m, places_m
 from hypergrid.store import Archive
 from hypergrid.times import SECOND_NS, Window, parse_instant
+from hypergrid.tokens import token
 from hypergrid.topology.wkt import Region
 from queries.readings import pieces_of
 from queries.web.edr.asked import Asked
@@ -43,6 +44,11 @@ class StationsCollection:
 
     archive: Archive
     id: str = ID
+
+    @property
+    def token(self) -> str:
+        """Content token: equal ones give equal answers."""
+        return token(self.archive.name, self.archive.snapshot, self.id)
 
     @cached_property
     def parameters(self) -> dict[str, Kind]:

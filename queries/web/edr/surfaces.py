@@ -23,6 +23,7 @@ from hypergrid.execution.touched import learns
 from hypergrid.perspective import Interpolate, Perspective, question_from_json
 from hypergrid.query import OpenArchive, Query
 from hypergrid.times import format_instant
+from hypergrid.tokens import token
 from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, Regular, TimeAxis, blocks_of, grid, grid_json
 from hypergrid.topology.wkt import Region
 from queries.web.edr.ranges import Ranges
@@ -43,6 +44,11 @@ class SurfaceCollection:
     """At the snapshot that is read, with variance where its method has one."""
     surface: Perspective
     """What is computed, clipped as the query says."""
+
+    @cached_property
+    def token(self) -> str:
+        """Content token: equal ones give equal answers."""
+        return token(self.id, self.query.token, self.query.to_json()["snapshot"])
 
     @property
     def variable(self) -> str:

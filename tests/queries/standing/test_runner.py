@@ -11,7 +11,6 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid.times import SECOND_NS
-from queries.standing.runner import FAIR
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
 from queries.standing.store import Found
@@ -277,48 +276,6 @@ def test_equal_steps_run_once(standing: StandingQueries, live: Live, evaluate: E
     assert told.sharing.seconds > 0.5 * this.run_s / 2
     assert [one["query"] for one in standing.alerts()] == [f"map{number}" for number in range(5)]
     assert set(standing.alerts()[0]["readings"][0]) == {"time", "value", "unit", "measure", "lat", "lon"}
-
-
-def test_the_longest_waiting_query_gets_its_share(
-    standing: StandingQueries,
-    live: Live,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Slices come faster than they are computed: the strategy never comes to the archive query, the share does."""
-    from queries.standing import sharing  # noqa: PLC0415
-
-    clock = [0.0]
-    monkeypatch.setattr(standing.runner, "_monotonic", lambda: clock[0])
-    compute = sharing.Round.compute
-
-    def slowly(self: Any, step: Any) -> Any:  # noqa: ANN401
-        for blocks, _ in enumerate(compute(self, step), start=1):
-            clock[0] += 1.0
-            step.seconds = float(blocks)
-            yield 1.0
-
-    monkeypatch.setattr(sharing.Round, "compute", slowly)
-    for number in range(4):
-        standing.add(query(f"alert{number}", {**MEAN, "time": f"{2 * number + 2}min"}, condition=HOT))
-    standing.add(query("kept", MEAN, MAP, weight=0.001, **{"class": "archive"}))
-    standing.runner.settle()
-    slice_, waits = 10, []
-    standing.runner._polled_at_s = -1.0
-    for _ in range(150):
-        live.everywhere(slice_, 5.0)
-        slice_ += 1
-        for _ in range(3):
-            if not standing.runner.work():
-                clock[0] += 1.0
-        waits.append(standing.runner.status("kept").waiting_s)
-        if standing.runner.status("kept").evaluations >= 2:
-            break
-    told = standing.statistics()
-    assert told.overloaded
-    assert told.postponed > 10
-    assert told.fair_turns >= 2
-    assert 0 < max(waits) <= told.longest_wait_s
-    assert told.longest_wait_s >= told.sharing.seconds_apart / FAIR
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost_by_it(
