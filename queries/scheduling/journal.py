@@ -16,6 +16,8 @@ FILE: Final = "jobs.sqlite"
 LOST: Final = "the server ended before it was done; post it again"
 UNEXPECTED: Final = "something unexpected happened; the server's log has it"
 
+LONGEST: Final = 20_000
+"""Letters of a query that are noted; of a longer one only its variable is."""
 _VERSION: Final = 1
 _SCHEMA: Final = """
 CREATE TABLE jobs (
@@ -112,8 +114,11 @@ class Journal:
 
     def asked(self, job: Job) -> None:
         """Note a job that somebody asked for."""
+        document = json.dumps(job.document)
+        if len(document) > LONGEST:
+            document = json.dumps({"variable": job.document["variable"]})
         row = (
-            job.id, job.owner, job.token, job.snapshot, json.dumps(job.document), job.outline.cells, job.created_ns,
+            job.id, job.owner, job.token, job.snapshot, document, job.outline.cells, job.created_ns,
             "queued", None, None, "",
         )  # fmt: skip
         with self._lock:
