@@ -1,6 +1,7 @@
 """What became of each job, in one SQLite file: after a kill nobody has to guess."""
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ FILE: Final = "jobs.sqlite"
 LOST: Final = "the server ended before it was done; post it again"
 UNEXPECTED: Final = "something unexpected happened; the server's log has it"
 
+LONGEST: Final = 20_000
+"""Letters of a query that are noted; of a longer one only its variable is."""
 _VERSION: Final = 1
 _SCHEMA: Final = """
 CREATE TABLE jobs (
@@ -81,6 +84,8 @@ class Journal:
         self.path, self._remembered = path, remembered
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Made before SQLite opens it: who asked what is nobody else's business.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         try:
             self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
             # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
@@ -109,8 +114,11 @@ class Journal:
 
     def asked(self, job: Job) -> None:
         """Note a job that somebody asked for."""
+        document = json.dumps(job.document)
+        if len(document) > LONGEST:
+            document = json.dumps({"variable": job.document["variable"]})
         row = (
-            job.id, job.owner, job.token, job.snapshot, json.dumps(job.document), job.outline.cells, job.created_ns,
+            job.id, job.owner, job.token, job.snapshot, document, job.outline.cells, job.created_ns,
             "queued", None, None, "",
         )  # fmt: skip
         with self._lock:

@@ -1,5 +1,6 @@
 """The bounded queue and the workers that answer queries block by block."""
 
+import json
 import logging
 import sqlite3
 import threading
@@ -29,6 +30,8 @@ from queries.scheduling.worker import answer
 _LOG: Final = logging.getLogger(__name__)
 _PASSING_BYTES: Final = 256 << 20
 """What results may take that are about to be taken [bytes]."""
+DOCUMENT_BYTES: Final = 64 << 20
+"""What the documents of remembered jobs may take together, as text [bytes]: polygons can make them large."""
 _STOP_S: Final = 3.0
 """How long a stopping runner waits for a worker to finish its block [s]; a worker holds nothing that must be kept."""
 
@@ -86,6 +89,7 @@ class Runner:
         self._waiting: deque[Run] = deque()
         self._active: dict[tuple[str, str], Run] = {}
         self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._sizes: dict[str, int] = {}
         self._listeners: dict[str, list[Listener]] = {}
         self._threads: list[threading.Thread] = []
         self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
@@ -135,7 +139,7 @@ class Runner:
         plan = query.plan(refining=True)
         plan.check(self._allowed_bytes)
         who.limits.check(plan)
-        outline = _outline(query, plan)
+        outline, size = _outline(query, plan), len(json.dumps(understood))
         with self._lock:
             self._check_open(who)
             run = self._active.get(key)
@@ -160,6 +164,7 @@ class Runner:
             run.followers[job.id] = job
             run.passing = run.passing and passing
             self._runs[job.id] = run
+            self._sizes[job.id] = size
             self._forget()
             self._note(job)
             return run.view(job, kept=False)
@@ -440,13 +445,16 @@ class Runner:
         return self._passing.get(run.id) if found is None else found
 
     def _forget(self) -> None:
-        """Forget the oldest ended jobs above the limit, and results that no remembered job can ask for."""
-        surplus = len(self._runs) - self._remembered
-        for job_id in [job_id for job_id in self._runs if self._view(job_id).ended][: max(surplus, 0)]:
-            self._let_go(self._runs.pop(job_id), job_id)
+        """Forget the oldest ended jobs above the limits, and results that no remembered job can ask for."""
+        for job_id in list(self._runs):
+            if len(self._runs) <= self._remembered and sum(self._sizes.values()) <= DOCUMENT_BYTES:
+                return
+            if self._view(job_id).ended:
+                self._let_go(self._runs.pop(job_id), job_id)
 
     def _let_go(self, run: Run, job_id: str) -> None:
         del run.followers[job_id]
+        self._sizes.pop(job_id, None)
         if not run.followers:
             self._shelf.drop(run.id)
             self._passing.drop(run.id)

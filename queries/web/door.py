@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queries.scheduling.admission import asking
-from queries.web.access import COOKIE, Access, Caller, Forbidden, TooManyRequests, Unauthorized, shown_key
+from queries.web.access import COOKIE, LOCAL, Access, Caller, Forbidden, TooManyRequests, Unauthorized, shown_key
 from queries.web.audit import Audit
 from queries.web.keys import BadKey
 from queries.web.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
@@ -22,6 +22,8 @@ from queries.web.scopes import Found, allows, find
 
 _LOG: Final = logging.getLogger(__name__)
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_HANDED_ON: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+"""Headers that proxies add."""
 
 
 class Door:
@@ -63,9 +65,8 @@ class Door:
 
         try:
             found, caller = self._let_in(scope)
-            with asking(caller.asker), self._counted(scope, caller):
+            with self._noted(scope, found, caller), asking(caller.asker), self._counted(scope, caller):
                 await self._app(scope, receive, sending)
-            self._note(scope, found, caller)
         except ClientDisconnect:
             pass
         except Exception as error:
@@ -89,6 +90,12 @@ class Door:
             if found.need != "open":
                 raise
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
+        if caller is LOCAL and any(name in headers for name in _HANDED_ON):
+            message = (
+                "a proxy hands this request on, and there are no access keys: others than this machine could do "
+                "everything; make one with 'hypergrid keys create'"
+            )
+            raise Forbidden(message)
         state["caller"] = caller
         state["asker"] = who if caller.id == "anonymous" else caller.id
         self._take(state["asker"], caller.allowed.requests_per_s)
@@ -130,19 +137,25 @@ class Door:
             if not self._open[who]:
                 del self._open[who]
 
-    def _note(self, scope: Scope, found: Found, caller: Caller) -> None:
-        """Note a change; one that was noted nowhere because the disk is full was made all the same, and is logged."""
-        if self._audit is None or found.need not in ("write", "admin") or scope["method"] in _SAFE:
-            return
+    @contextmanager
+    def _noted(self, scope: Scope, found: Found, caller: Caller) -> Iterator[None]:
+        """Note a change, however it ends; one that a full disk keeps from being noted was made, and is logged."""
+        try:
+            yield
+        finally:
+            if self._audit is not None and found.need in ("write", "admin") and scope["method"] not in _SAFE:
+                self._note(self._audit, scope, caller)
+
+    def _note(self, audit: Audit, scope: Scope, caller: Caller) -> None:
         state = scope["state"]
         try:
-            self._audit.note(
+            audit.note(
                 now_ns=self._access.clock(), who=f"{caller.name} ({caller.id})",
                 what=f"{scope['method']} {route_path(scope)}", about=state.get("about", ""),
                 status=state.get("status", 0), client=state["client"], request=state["request_id"],
             )  # fmt: skip
         except OSError as error:
-            _LOG.error("a change could not be noted in %s: %s", self._audit.path, error)
+            _LOG.error("a change could not be noted in %s: %s", audit.path, error)
 
 
 def route_path(scope: Scope) -> str:

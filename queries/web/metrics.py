@@ -1,5 +1,6 @@
 """`/metrics`: what the server, its archive and its standing queries tell a Prometheus, read when it asks."""
 
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,8 @@ from queries.web.requests import Served
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+_FEED: Final = re.compile(r"[:/]")
+"""What parts the name of a feed from its column in the source of a series."""
 _STREAM: Final = ("came", "stored", "superseded", "duplicates", "rejected", "held", "late", "slices")
 """What a stream tells of itself, as `hypergrid stream` commits it."""
 
@@ -176,7 +179,7 @@ class _Gathered(Collector):
             newest = latest.of(variable)
             for series, time_ns in zip(newest.series, newest.time_ns.tolist(), strict=True):
                 if time_ns != NEVER:
-                    feed = series.source.partition("/")[0]
+                    feed = _FEED.split(series.source, maxsplit=1)[0]
                     feeds[feed] = max(feeds.get(feed, time_ns), time_ns)
         snapshots = archive.snapshots
         return {

@@ -22,6 +22,7 @@ from queries.web.jobs import root_of
 from queries.web.problems import NoSuchPage
 from queries.web.records import PREFIX
 from queries.web.schemas import answer_of, body_of
+from queries.web.scopes import allows
 
 LOOKED_S: Final = 2.0
 """How often a stream looks for alerts that another process kept, such as `hypergrid standing test` [s]."""
@@ -44,10 +45,16 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
             raise NoSuchPage(str(error)) from error
         return name
 
+    def shown(request: Request, told: dict[str, Any]) -> dict[str, Any]:
+        """Return a standing query; mail addresses and webhooks are told to those who may change it."""
+        if allows(request.state.caller.scope, "write"):
+            return told
+        return {**told, "to": sorted({str(to).partition(":")[0] for to in told["to"]})}
+
     @routes.get("/standing", responses=answer_of("Standing", listed=True))
-    def listing() -> list[dict[str, Any]]:
+    def listing(request: Request) -> list[dict[str, Any]]:
         """List the standing queries, oldest first."""
-        return standing.listing()
+        return [shown(request, one) for one in standing.listing()]
 
     @routes.post(
         "/standing",
@@ -89,9 +96,9 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         return {**asdict(told), "scheduling_share": told.scheduling_share, "letters": standing.store.post()}
 
     @routes.get("/standing/{name}", responses=answer_of("Standing"))
-    def one(name: str) -> dict[str, Any]:
+    def one(request: Request, name: str) -> dict[str, Any]:
         """Return a standing query."""
-        return standing.show(name)
+        return shown(request, standing.show(name))
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:

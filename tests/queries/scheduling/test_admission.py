@@ -172,3 +172,32 @@ def test_a_full_disk_stops_no_query(
     runner = make_runner(gate, journal=journal)
     journal.close()
     assert runner.submit(map_query).state == "queued"
+
+
+def test_large_documents_are_forgotten_before_they_fill_the_memory(
+    make_runner: Callable[..., Runner], gate: Gate, map_query: Document, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("queries.scheduling.runner.DOCUMENT_BYTES", 100_000)
+    journal = Journal(tmp_path / "jobs.sqlite", now_ns=1)
+    runner = make_runner(gate, journal=journal)
+    gate.open()
+    jobs = []
+    for number in range(5):
+        ring = [
+            [7.0, 45.0],
+            [8.0, 45.0],
+            [8.0, 46.0],
+            *([7.0, 46.0 - number * 1e-4 - k * 1e-8] for k in range(1500)),
+            [7.0, 45.0],
+        ]
+        zones = {"type": "FeatureCollection", "features": [
+            {"type": "Feature", "properties": {"name": "a"}, "geometry": {"type": "Polygon", "coordinates": [ring]}},
+        ]}  # fmt: skip
+        steps = [*map_query["steps"], {"op": "aggregate", "function": "mean", "zones": zones}]
+        jobs.append(runner.submit({**map_query, "steps": steps}).id)
+        wait_until(lambda: runner.job(jobs[-1]).ended)
+    assert 1 < len(runner.jobs()) < 5
+    assert runner.job(jobs[-1]).state == "done"
+    assert {one.document["variable"] for one in journal.noted()} == {"air_temperature"}
+    assert (tmp_path / "jobs.sqlite").stat().st_size < 60_000

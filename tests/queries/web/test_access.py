@@ -319,6 +319,26 @@ def test_queries_belong_to_the_key_that_asked(
     assert client.delete(f"/api/v1/queries/{mine}", headers=bearer(texts["query"])).status_code == 200
 
 
+def test_a_proxy_before_a_server_without_keys_is_refused(make: Make) -> None:
+    """It listens on loopback, but whoever reaches the proxy would reach it."""
+    client = make()
+    for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Proto"):
+        answer = client.get("/api/v1/variables", headers={header: "1.2.3.4"})
+        assert answer.status_code == 403
+        assert "keys create" in answer.json()["detail"]
+    assert client.get("/api/v1/variables").status_code == 200
+
+
+def test_where_letters_go_is_told_to_those_who_may_change_it(make: Make, texts: dict[str, str]) -> None:
+    client = make()
+    document = {"name": "frost", "query": {"variable": "air_temperature", "steps": []},
+                "to": ["events", "email:warden@example.org"]}  # fmt: skip
+    client.post("/api/v1/standing", json=document, headers=bearer(texts["write"])).raise_for_status()
+    for path in ("/api/v1/standing/frost", "/api/v1/standing"):
+        told = {scope: client.get(path, headers=bearer(texts[scope])).text for scope in ("read", "query", "write")}
+        assert ["warden" in told[scope] for scope in ("read", "query", "write")] == [False, False, True]
+
+
 # Browsers
 
 
@@ -482,7 +502,8 @@ def test_below_a_proxy_with_tls_and_a_path(make: Make, texts: dict[str, str], ma
         here = f"/stations/api/v1/queries/{answer.json()['id']}"
         assert answer.headers["location"] == answer.json()["links"]["self"] == here
         assert client.get(here, headers=bearer(texts["query"])).status_code == 200
-    assert client.get("/stations/openapi.json").json()["servers"] == [{"url": "/stations"}]
+    described = client.get("/stations/openapi.json", headers=bearer(texts["read"]))
+    assert described.json()["servers"] == [{"url": "/stations"}]
     assert client.get("/stationsapi/v1/variables", headers=bearer(texts["query"])).status_code == 404
 
 
