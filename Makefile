@@ -1,10 +1,12 @@
 # Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium mosquitto demo serve test soak check bench lock clean
+.PHONY: help setup chromium mosquitto judges demo serve test soak check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/ready
 ARGS ?=
+JUDGES := .venv/judges
+export NODE_PATH := $(CURDIR)/$(JUDGES)/node_modules
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,16 +36,25 @@ chromium:
 mosquitto:
 	@sh tools/debian_package.sh mosquitto "the tests of MQTT" mosquitto
 
+$(JUDGES)/ready: tools/judges/package-lock.json | $(STAMP)
+	@if command -v npm >/dev/null; then \
+	    mkdir -p $(JUDGES) && cp tools/judges/package.json tools/judges/package-lock.json $(JUDGES)/ && \
+	    npm ci --silent --no-audit --no-fund --ignore-scripts --prefix $(JUDGES) >/dev/null && touch $@ || \
+	    echo "npm cannot fetch what judges CoverageJSON and the pages; their tests are skipped"; \
+	else echo "without npm the tests by CoverageJSON's reader and by axe are skipped"; fi
+
+judges: $(JUDGES)/ready
+
 check: $(STAMP) ## style, types and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: check chromium mosquitto ## check, then all tests but the long proofs (at most 15 minutes; ARGS go to pytest)
+test: check chromium mosquitto judges ## check, then all tests but the long proofs (at most 15 minutes; ARGS go to pytest)
 	$(BIN)/python -m pytest $(ARGS)
 
-soak: $(STAMP) chromium mosquitto ## the long proofs
+soak: $(STAMP) chromium mosquitto judges ## the long proofs
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 bench: $(STAMP) ## time kriging, as JSON

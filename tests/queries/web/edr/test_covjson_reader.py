@@ -1,6 +1,6 @@
 """covjson-reader (npm), which the maps of others are drawn with, reads a Grid and a PointSeries.
 
-Needs node, and the package where `NODE_PATH` says: `npm install covjson-reader`.
+Needs node, and the package where `NODE_PATH` says: `make judges` fetches it.
 """
 
 import json
