@@ -108,7 +108,7 @@ class Carriers:
         while not self._stop.is_set():
             try:
                 is_busy = self.carry()
-            except sqlite3.Error:
+            except (sqlite3.Error, HyperGridError):
                 # As on a full disk. A letter that was under way then goes again, marked, after the next start.
                 is_busy = False
             if not is_busy:

@@ -34,7 +34,7 @@ from queries.standing.judging import heard, judged
 from queries.standing.planning import FIRST_PAUSE_S, Planner, Standing
 from queries.standing.sharing import Computed, Round, datasets
 from queries.standing.statistics import Statistics, Status, Update, freshness
-from queries.standing.store import Alert, Found, Progress, StandingStore
+from queries.standing.store import Alert, Found, StandingStore
 
 FAIR: Final = 0.05
 """Share of the computing time that goes to the query that has waited the longest."""
@@ -106,7 +106,7 @@ class StandingRunner:
         self._taken: str | None = None
         self._trouble = ""
         self._behind: set[str] = set()
-        self._dirty: dict[str, Progress] = {}
+        self._dirty: dict[str, Found] = {}
         self._kept_at_s = self._polled_at_s = monotonic()
         self._listeners: list[Callable[[Update], None]] = []
         self._counts = {
@@ -396,7 +396,7 @@ class StandingRunner:
             str(entry.definition.query["variable"])
         ):
             one.entry = replace(entry, progress=replace(progress, snapshot=self._archive.snapshot))
-            self._dirty[entry.name] = one.entry.progress
+            self._dirty[entry.name] = Found(entry.name, one.entry.progress, created_ns=entry.created_ns)
 
     def _end_round(self, before: Round) -> None:
         self._overloaded = bool(before.tasks or self._unplanned)
@@ -550,12 +550,13 @@ class StandingRunner:
     def _found(self, one: Standing, found: Found, *, cells: int, stale_since_s: float) -> None:
         """Keep what an evaluation found: at once where there are alerts, else with the next lot."""
         alerts: list[Alert] = []
-        progress = found.progress
+        # Another query may have its name meanwhile.
+        found, progress = replace(found, created_ns=one.entry.created_ns), found.progress
         if found.alerts:
             ((progress, alerts),) = self._store.keep([found])
             self._dirty.pop(found.name, None)
         else:
-            self._dirty[found.name] = progress
+            self._dirty[found.name] = found
         now_s = self._monotonic()
         with self._lock:
             one.succeeded(progress)
@@ -586,7 +587,7 @@ class StandingRunner:
         with self._lock:
             dirty, self._dirty = self._dirty, {}
         if dirty:
-            self._store.keep([Found(name, progress) for name, progress in dirty.items()])
+            self._store.keep(list(dirty.values()))
 
 
 def _all_blocks(own: Round, name: str) -> Iterator[float]:

@@ -1,9 +1,10 @@
 """Standing queries of one archive, as Python, the command line and the server hold them."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from hypergrid.query import OpenArchive
 from hypergrid.settings import Settings
@@ -13,7 +14,9 @@ from queries.standing.definition import definition_from_json
 from queries.standing.delivery import Carriers, senders
 from queries.standing.runner import StandingRunner
 from queries.standing.statistics import Statistics, Update
-from queries.standing.store import FILE, FOLDER, Alert, Entry, Progress, StandingStore
+from queries.standing.store import FILE, FOLDER, Alert, CatalogueUnavailable, Entry, Progress, StandingStore
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class StandingQueries:
@@ -147,10 +150,14 @@ class StandingQueries:
         self.runner.start()
 
     def stop(self) -> None:
-        """End; what was being computed is computed again after the next start."""
-        self.runner.stop()
-        self.carriers.stop()
-        self.store.close()
+        """End; what was being computed, or could not be written down, is computed again after the next start."""
+        try:
+            self.runner.stop()
+        except CatalogueUnavailable as error:
+            _LOG.warning("how far standing queries came was not kept: %s", error)
+        finally:
+            self.carriers.stop()
+            self.store.close()
 
 
 def entry_json(entry: Entry, now_ns: int) -> dict[str, Any]:
