@@ -1,13 +1,18 @@
 """Standing queries of one archive, as Python, the command line and the server hold them."""
 
 import logging
+import os
+import socket
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
+from hypergrid.errors import ArchiveConflict
 from hypergrid.query import OpenArchive
 from hypergrid.settings import Settings
+from hypergrid.store.lock import alone
 from hypergrid.times import format_instant
 from queries.standing import following
 from queries.standing.definition import definition_from_json
@@ -16,6 +21,8 @@ from queries.standing.runner import StandingRunner
 from queries.standing.statistics import Statistics, Update
 from queries.standing.store import FILE, FOLDER, Alert, CatalogueUnavailable, Entry, Progress, StandingStore
 
+LOCK: Final = "lock"
+"""File beside the catalogue that is held by the process that keeps its standing queries up to date."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -58,6 +65,7 @@ class StandingQueries:
         folder: Path | None = None,
     ) -> None:
         self._archive, self._settings, self._clock = archive, settings or Settings(), clock
+        self._held = ExitStack()
         self.store = StandingStore((folder or archive.path / FOLDER) / FILE)
         self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
         self.carriers = Carriers(self.store, archive.name, senders(self._settings))
@@ -139,7 +147,26 @@ class StandingQueries:
         return self.runner.statistics()
 
     def start(self) -> None:
-        """Keep all standing queries up to date, and send alerts, until `stop`."""
+        """Keep all standing queries up to date, and send alerts, until `stop`.
+
+        Raises
+        ------
+        ArchiveConflict
+            Another process does; the message names it. Two would tell every alert twice.
+        """
+        since = format_instant(self._clock())
+        try:
+            self._held.enter_context(
+                alone(
+                    self.store.path.with_name(LOCK), f"process {os.getpid()} on {socket.gethostname()}, since {since}"
+                )
+            )
+        except ArchiveConflict as held:
+            message = (
+                f"the standing queries of {self._archive.path} are kept up to date by {held}; two would tell every "
+                "alert twice: end that process first, or serve another archive"
+            )
+            raise ArchiveConflict(message) from held
 
         def wake(update: Update) -> None:
             if update.alerts:
@@ -158,6 +185,7 @@ class StandingQueries:
         finally:
             self.carriers.stop()
             self.store.close()
+            self._held.close()
 
 
 def entry_json(entry: Entry, now_ns: int) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """The catalogue of standing queries: whose alerts are whose, and a file that is held, gone or another."""
 
+import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import hypergrid as hg
+from hypergrid.errors import ArchiveConflict
 from queries.standing import store
 from queries.standing.service import StandingQueries
 from queries.standing.store import CatalogueUnavailable, StandingStore
@@ -113,3 +116,33 @@ def test_an_archive_that_was_made_anew_is_noticed(
     assert running.alerts() == []
     running.stop()
     assert hg.open(live.folder).name == "live"
+
+
+def test_one_process_at_a_time_keeps_an_archives_standing_queries(
+    make_standing: Callable[..., StandingQueries],
+    live: Live,
+    wait_until: Callable[..., None],
+) -> None:
+    first, second = make_standing(), make_standing()
+    first.add({"name": "hot", "query": AIR, "condition": HOT, "to": ["email:a@b.org"]})
+    gate = threading.Event()
+    first.carriers._send = {"email": lambda *_: gate.wait(30)}
+    first.start()
+    first.test("hot")
+    wait_until(lambda: first.store.post() == {"sending": 1}, seconds=30)
+    words = rf"kept up to date by process {os.getpid()} on .*, since 2007-10-01T00:00Z; .*end that process first"
+    with pytest.raises(ArchiveConflict, match=words):
+        second.start()
+    # The letter that the first has on its way is not taken from it.
+    assert second.store.post() == {"sending": 1}
+    live.everywhere(10, 30.0)
+    wait_until(lambda: first.runner.is_fresh() and len(first.alerts()) >= 5, seconds=30)
+    assert len(second.alerts()) == 5
+    # Meanwhile others may change what stands.
+    second.pause("hot")
+    gate.set()
+    first.stop()
+    second.start()
+    second.resume("hot")
+    live.everywhere(11, 5.0)
+    wait_until(lambda: len(second.alerts()) == 9, seconds=30)
