@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
-from hypergrid.errors import ArchiveConflict
+from hypergrid.errors import ArchiveConflict, InvalidTime
 from hypergrid.query import OpenArchive
 from hypergrid.settings import Settings
 from hypergrid.store.lock import alone
@@ -112,7 +112,19 @@ class StandingQueries:
         """Keep its alerts, but tell nobody, until an instant [ns since 1970 UTC]; None: tell again.
 
         Of an alert that still stands when the mute ends those who are to be told are told then.
+
+        Raises
+        ------
+        InvalidTime
+            The instant is past, or lies after 2261.
         """
+        if until_ns is not None and not (now_ns := self._clock()) < until_ns < 2**63:
+            came = format_instant(until_ns) if until_ns < 2**63 else "a time after 2261"
+            message = (
+                f"a mute of {name!r} needs an end between now, {format_instant(now_ns)}, and 2261; got {came}; to tell "
+                "again, end the mute instead"
+            )
+            raise InvalidTime(message)
         self.store.mute(name, until_ns)
 
     def test(self, name: str) -> Alert:
