@@ -23,6 +23,8 @@ from queries.standing.store import FILE, FOLDER, Alert, CatalogueUnavailable, En
 
 LOCK: Final = "lock"
 """File beside the catalogue that is held by the process that keeps its standing queries up to date."""
+UNDELIVERED: Final = 20
+"""Alerts that have not arrived which are shown with a standing query."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -140,11 +142,12 @@ class StandingQueries:
         return alert
 
     def show(self, name: str) -> dict[str, Any]:
-        """Return all that is known of a standing query, as JSON values."""
-        return entry_json(self.store.entry(name), self._clock())
+        """Return all that is known of a standing query, as JSON values, with alerts that have not arrived lately."""
+        told = entry_json(self.store.entry(name), self._clock())
+        return {**told, "undelivered": self.store.undelivered(name, limit=UNDELIVERED)}
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return all standing queries as `show` does, oldest first."""
+        """Return all standing queries as `show` does, but for what has not arrived, oldest first."""
         return [entry_json(entry, self._clock()) for entry in self.store.entries()]
 
     def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:

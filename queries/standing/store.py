@@ -375,6 +375,20 @@ class StandingStore:
         with self._reading():
             return dict(self._db.execute("SELECT state, count(*) FROM letters GROUP BY state").fetchall())
 
+    def undelivered(self, name: str, *, limit: int) -> list[dict[str, Any]]:
+        """Return the latest letters with alerts of a standing query that have not arrived, oldest first.
+
+        Of each the number of the alert, to whom it goes, its state, how often it was tried, and what went wrong last.
+        """
+        columns = ("number", "to", "state", "attempts", "error")
+        with self._reading():
+            rows = self._db.execute(
+                "SELECT alert, target, state, attempts, error FROM letters WHERE state <> 'sent' "
+                "AND alert IN (SELECT number FROM alerts WHERE name = ?) ORDER BY id DESC LIMIT ?",
+                (name, limit),
+            ).fetchall()
+        return [dict(zip(columns, row, strict=True)) for row in reversed(rows)]
+
     # Inside
 
     def _change(self, statement: str, values: tuple[object, ...], name: str) -> None:
