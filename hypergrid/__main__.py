@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -36,7 +36,7 @@ from hypergrid.options import ArchiveOption, JsonOption, SnapshotOption
 from hypergrid.perspective.catalogue import called, catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
 from hypergrid.recomputed import again as compute_again
-from hypergrid.settings import read_settings
+from hypergrid.settings import Settings, read_settings
 from hypergrid.store import StoreError
 from hypergrid.study import compare_methods as compare
 from hypergrid.times import SECOND_NS, format_instant
@@ -46,6 +46,7 @@ from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.reprocess_commands import remap as remap_archive
 from queries.standing.commands import standing_app
+from queries.web.commands import keys_app
 
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
@@ -58,6 +59,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 DEMO_FOLDER = Path("build/demo")
 
+SAVED = PROJECT / "station_data" / "queries"
+"""The reference queries."""
+
 Engine = Literal["auto", "spark", "inprocess"]
 
 app = typer.Typer(
@@ -69,6 +73,7 @@ app = typer.Typer(
 
 app.add_typer(layers_app, name="layers")
 app.add_typer(standing_app, name="standing")
+app.add_typer(keys_app, name="keys")
 for command in (*COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
     app.command()(command)
 
@@ -163,7 +168,9 @@ def query(
     archive: ArchiveOption,
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The query as JSON.")] = None,
     *,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Result: .nc, .csv, .png or .zarr.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Result: .nc, .csv, .parquet, .covjson, .tif, .png or .zarr.")
+    ] = None,
     again: Annotated[
         Path | None, typer.Option(help="Instead of FILE: a result, .nc or .zarr, to compute once more and compare.")
     ] = None,
@@ -418,46 +425,45 @@ def serve(
     archive: Annotated[
         Path | None, typer.Option(envvar="HYPERGRID_ARCHIVE", help="Folder of the archive; the demo's where absent.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (loopback).")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; others than loopback need keys.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
+    root_path: Annotated[str | None, typer.Option(help="Path that a proxy puts before all others.")] = None,
     settings: Annotated[Path | None, typer.Option(help="Settings file (TOML).")] = None,
     saved: Annotated[
         Path | None, typer.Option(help="Folder of saved queries; the reference queries where absent.")
     ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Say what would be served, and whether it can be.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Serve the web API and the page, and run the standing queries, until Ctrl-C."""
     chosen = archive or DEMO_FOLDER / "archive"
     if archive is None and not chosen.is_dir():
         message = "serve needs an archive: give --archive DIR, or make the sample's with `make demo`"
         raise NotAnArchive(message)
-    _serve(chosen, host=host, port=port, settings=settings, saved=saved)
+    given = read_settings(settings)
+    port = given.port if port is None else port
+    given = replace(given, host=host or given.host, port=port, root_path=root_path or given.root_path)
+    (partial(_check_serving, as_json=as_json) if check else _serve)(chosen, given, saved or SAVED)
 
 
-def _serve(
-    archive: Path, *, host: str | None = None, port: int | None = None, settings: Path | None = None,
-    saved: Path | None = None,
-) -> None:  # fmt: skip
-    from queries.catalogue import Catalogue  # noqa: PLC0415 - only a server needs the web's libraries
-    from queries.scheduling.runner import Runner  # noqa: PLC0415
-    from queries.standing.service import StandingQueries  # noqa: PLC0415
-    from queries.web.app import create_app  # noqa: PLC0415
-    from queries.web.server import serve as listen  # noqa: PLC0415
+def _check_serving(archive: Path, given: Settings, saved: Path, *, as_json: bool) -> None:
+    found = importlib.import_module("queries.web.checked").check(archive, given, saved, now_ns=time.time_ns())
+    rows = [(one.what, "fine" if one.is_fine else "wrong", one.told) for one in found]
+    _show(f"Serving {archive}", ("what", "state", "found"), rows, as_json=as_json)
+    if not all(one.is_fine for one in found):
+        sys.exit(FAILED)
+
+
+def _serve(archive: Path, given: Settings, saved: Path) -> None:
+    from queries.web.serving import serve_archive  # noqa: PLC0415 - only a server needs the web's libraries
     from viz.site import site  # noqa: PLC0415
 
-    given = read_settings(settings)
-    opened = open_archive(archive)
-    runner = Runner(opened, capacity=given.queue, allowed_bytes=given.allowed_bytes, result_bytes=given.kept_bytes)
-    catalogue = Catalogue(opened, saved=saved or PROJECT / "station_data" / "queries")
-    with StandingQueries(opened, given, clock=time.time_ns) as standing:
-        web = create_app(runner, catalogue, standing=standing)
-        web.mount("/", site())
-        standing.start()
-        listen(
-            web,
-            host or given.host,
-            given.port if port is None else port,
-            on_ready=lambda address: say(f"serving {opened.name} at {address} (Ctrl-C ends)"),
-        )
+    on_ready = partial(_say_served, archive)
+    serve_archive(archive, given, pages=site(), saved=saved, on_ready=on_ready)
+
+
+def _say_served(archive: Path, address: str) -> None:
+    say(f"serving {archive} at {address} (Ctrl-C ends)")
 
 
 @app.command()
@@ -496,7 +502,7 @@ def demo(
     else:
         _show_demo(summary)
     if not no_serve:
-        _serve(target / "archive")
+        _serve(target / "archive", read_settings(), SAVED)
 
 
 def _show_demo(summary: dict[str, Any]) -> None:

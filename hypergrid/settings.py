@@ -22,8 +22,42 @@ class Settings:
     """Memory that one query may take [bytes]; half of what is free where absent."""
     kept_bytes: int = 512 * 2**20
     """Memory that finished results may take [bytes]; the oldest go first."""
-    queue: int = 32
+    queue: int = 256
     """Queries that may wait."""
+    state: str = ""
+    """Folder where the server keeps access keys, jobs and the audit log; ARCHIVE/server where empty."""
+    names: tuple[str, ...] = ()
+    """Host names that the server answers to, besides those of loopback and its own address."""
+    origins: tuple[str, ...] = ()
+    """Origins of other sites whose pages may ask, with an access key, each as "https://host"; none where empty."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."""
+    root_path: str = ""
+    """Path that a proxy puts before all others, such as "/stations"."""
+    anonymous_read: bool = False
+    """Whether those without an access key may read."""
+    session_s: int = 12 * 3600
+    """How long a browser stays logged in [s]."""
+    requests_per_s: int = 100
+    """Requests a second of one access key."""
+    streams: int = 100
+    """Requests of one access key that may be open at a time, such as streams of events."""
+    queries: int = 64
+    """Queries of one access key that may wait or run."""
+    cells: int | None = None
+    """Cells that the surface of one query may have."""
+    seconds: int | None = None
+    """Time that one query may project [s]."""
+    anonymous_requests_per_s: int = 10
+    """The same for each address without an access key."""
+    anonymous_streams: int = 10
+    anonymous_queries: int = 2
+    anonymous_cells: int | None = 1_000_000
+    anonymous_bytes: int | None = 256 * 2**20
+    """Memory that one query of somebody without an access key may take [bytes]."""
+    anonymous_seconds: int | None = 10
+    requests_log: str = ""
+    """Where a line of JSON for each request goes: a file, or "-" for standard error; nowhere where empty."""
     webhook_hosts: tuple[str, ...] = ()
     """Hosts that alerts may be posted to, each "name" or "name:port"."""
     mail_server: str = ""
@@ -37,6 +71,18 @@ _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
     "allowed_bytes": (1, None),
     "kept_bytes": (1, None),
     "queue": (1, None),
+    "session_s": (60, 30 * 86400),
+    "requests_per_s": (1, None),
+    "streams": (1, None),
+    "queries": (1, None),
+    "cells": (1, None),
+    "seconds": (1, None),
+    "anonymous_requests_per_s": (1, None),
+    "anonymous_streams": (1, None),
+    "anonymous_queries": (1, None),
+    "anonymous_cells": (1, None),
+    "anonymous_bytes": (1, None),
+    "anonymous_seconds": (1, None),
 }
 """Least and greatest of each setting that is a number."""
 
@@ -44,11 +90,17 @@ _TEXTS: Final[Mapping[str, str]] = {
     "host": "an address",
     "mail_server": "a host, or host:port,",
     "mail_from": "a mail address",
+    "state": "a folder",
+    "root_path": "a path such as /stations",
+    "requests_log": "a file, or '-',",
 }
 """Settings that are text, and what each is."""
 
-_LISTS: Final = ("webhook_hosts",)
+_LISTS: Final = ("webhook_hosts", "names", "origins", "trusted_proxies")
 """Settings that are lists of text; in the environment parted by commas."""
+
+_SWITCHES: Final = ("anonymous_read",)
+"""Settings that are true or false."""
 
 
 def read_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
@@ -80,7 +132,7 @@ def _content(path: Path) -> dict[str, object]:
         raise InvalidDeployment(message) from error
 
 
-def _checked(name: str, value: object, where: str) -> int | str | tuple[str, ...]:
+def _checked(name: str, value: object, where: str) -> bool | int | str | tuple[str, ...]:
     """Return a setting's value as its type; `where` it was given is for the message."""
     if name in _TEXTS:
         if not isinstance(value, str) or not value:
@@ -93,8 +145,15 @@ def _checked(name: str, value: object, where: str) -> int | str | tuple[str, ...
             message = f"{where}: setting {name!r} needs a list of names such as ['host', 'host:8443']; got {value!r}"
             raise InvalidDeployment(message)
         return tuple(listed)
+    if name in _SWITCHES:
+        switch = {"true": True, "false": False}.get(str(value).lower())
+        if switch is None:
+            message = f"{where}: setting {name!r} needs true or false; got {value!r}"
+            raise InvalidDeployment(message)
+        return switch
     if name not in _BOUNDS:
-        message = f"{where}: unknown setting {name!r}; there are: {', '.join(sorted([*_TEXTS, *_LISTS, *_BOUNDS]))}"
+        known = sorted([*_TEXTS, *_LISTS, *_SWITCHES, *_BOUNDS])
+        message = f"{where}: unknown setting {name!r}; there are: {', '.join(known)}"
         raise InvalidDeployment(message)
     least, most = _BOUNDS[name]
     try:

@@ -41,6 +41,14 @@ def explain(plan: Plan, *, measured: bool = False) -> str:
     return "\n".join(lines)
 
 
+def projected_s(plan: Plan) -> float:
+    """Return what a plan takes [s]: of steps that this process has computed before as measured then, else as tabled."""
+    chain = plan.surface.chain()
+    return sum(
+        _costs(step, TABLE.get(item.token))[1] * step.cells * 1e-9 for step, item in zip(plan.steps, chain, strict=True)
+    )
+
+
 def chain_lines(surface: Surface) -> list[str]:
     """Return a line for each perspective from the base to the surface, and one for its clip."""
     lines = [f"  {number}. {_line(item)}" for number, item in enumerate(surface.perspective.chain())]

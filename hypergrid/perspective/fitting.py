@@ -10,7 +10,7 @@ from hypergrid.perspective.operators import Aggregate, Base
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis, blocks_of
+from hypergrid.topology import Bins, Instants, Regular, SeriesAxis, TimeAxis
 from hypergrid.units import is_amount
 
 
@@ -72,8 +72,12 @@ def refuse_longer(time: TimeAxis, here: Perspective, min_coverage: float) -> Non
 
 def _holds_enough(time: Regular, source: "_Extent", interval_ns: int, min_coverage: float) -> bool:
     """Return whether some cell may hold what is asked for of values so far apart."""
-    starts, ends = blocks_of(time)
-    held_ns = np.minimum(ends, source.stop_ns) - np.maximum(starts, source.start_ns)
+    # What a cell holds grows with its start until it lies within the source, and shrinks from there on: no cell holds
+    # more than those next to the two turning points, and none of the others, which may be 10^13, need be listed.
+    turns = (source.start_ns - time.origin, source.stop_ns - time.length - time.origin)
+    near = np.array([turn // time.step + more for turn in turns for more in (0, 1)], dtype=np.int64)
+    starts = time.origin + np.clip(near, 0, time.count - 1) * time.step
+    held_ns = np.minimum(starts + time.length, source.stop_ns) - np.maximum(starts, source.start_ns)
     # A cell's first value may lie anywhere within an interval.
     most = np.where(held_ns > 0, held_ns // interval_ns + (0 if source.is_aligned else 1), 0)
     needed = min_coverage * max(time.length // interval_ns, 1) * (1 - 1e-12)

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import InvalidQuery, TooLarge
 
 Quantum = Literal["ns", "uas", "mm"]
 
@@ -21,6 +21,10 @@ PER_UNIT: Final[dict[str, int]] = {"ns": 1, "uas": 3_600_000_000, "mm": 1_000}
 
 LARGEST: Final = 2**62
 """Corners lie below this [quantum], so that they and their differences are whole numbers of 64 bits."""
+
+
+MOST_LISTED: Final = 2**27
+"""Cells of an axis that are listed: a gigabyte of corners. Four years of seconds, or 37 degrees of arc-milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,16 @@ class Regular:
 
     @property
     def corners(self) -> NDArray[np.int64]:
-        """Lower corners [quantum], shape (count,)."""
+        """Lower corners [quantum], shape (count,).
+
+        Raises
+        ------
+        TooLarge
+            There are more than `MOST_LISTED`; whoever needs but some of them restricts the axis first.
+        """
+        if self.count > MOST_LISTED:
+            who, remedy = f"axis {self.name!r}", "use longer steps, or a shorter extent"
+            raise TooLarge(who, "cells", self.count, MOST_LISTED, remedy)
         return self.origin + self.step * np.arange(self.count, dtype=np.int64)
 
     @property

@@ -49,6 +49,11 @@ class Tokens:
         self._credited += earned
         return earned
 
+    def withdraw(self, query: str) -> None:
+        """Learn that nothing was asked of a query after all: what it reads had not changed."""
+        self._offered -= self._weights[query] if query in self._saved else 0.0
+        self._saved.pop(query, None)
+
     def saved(self, query: str) -> float:
         """Return what a query would earn now; 0 where it is fresh."""
         return self._saved.get(query, 0.0)

@@ -15,6 +15,11 @@ ENDED: frozenset[State] = frozenset({"done", "failed", "cancelled"})
 class QueueFull(HyperGridError, RuntimeError):
     """As many queries wait as may wait; ask again later, or stop one."""
 
+    def __init__(self, message: str, retry_s: float = 2.0) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+        """When a place may be free [s]."""
+
 
 class NotReady(HyperGridError, RuntimeError):
     """A result or a picture was asked of a query that has none (yet); the message says in which state it is."""
@@ -48,6 +53,8 @@ class Outline:
     """Cells of the surface."""
     projected_bytes: int
     """Most memory that the run will hold [bytes]."""
+    projected_s: float
+    """What the run will take [s], by costs measured before where there are any, else by tabled ones."""
     explanation: str
     """The plan in words, as `explain` gives it."""
 
@@ -78,6 +85,10 @@ class Job:
     """Least and greatest value of the finished surface [its unit]; None until done, or where every cell is missing."""
     kept: bool = False
     """Whether the finished result can still be had."""
+    passing: bool = False
+    """Whether it is asked for, waited for and forgotten in one go; nobody notes it."""
+    owner: str = ""
+    """Who asked for it: `Asker.owner`."""
 
     @property
     def ended(self) -> bool:

@@ -1,5 +1,7 @@
 """The bounded queue and the workers that answer queries block by block."""
 
+import logging
+import sqlite3
 import threading
 import time
 import uuid
@@ -12,14 +14,21 @@ import xarray as xr
 
 from hypergrid.errors import Cancelled
 from hypergrid.execution import Plan
+from hypergrid.execution.explain import projected_s
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
+from hypergrid.times import SECOND_NS
+from queries.scheduling.admission import Asker, TooManyQueries, asker
 from queries.scheduling.jobs import Job, NotReady, Outline, Progress, QueueFull, ResultGone, Statistics, unknown_job
+from queries.scheduling.journal import Journal, Noted, Past
 from queries.scheduling.layout import Picture, check_frame, finished_picture, layout_of, value_range
 from queries.scheduling.results import Shelf
 from queries.scheduling.run import Event, Listener, Run
 from queries.scheduling.worker import answer
 
+_LOG: Final = logging.getLogger(__name__)
+_PASSING_BYTES: Final = 256 << 20
+"""What results may take that are about to be taken [bytes]."""
 _STOP_S: Final = 3.0
 """How long a stopping runner waits for a worker to finish its block [s]; a worker holds nothing that must be kept."""
 
@@ -44,6 +53,8 @@ class Runner:
         How many finished results are kept, and their size together [bytes]; the oldest leaves first.
     remembered
         How many ended jobs are remembered.
+    journal
+        Where it is noted what became of each job; nowhere where absent.
     clock
         Returns the time [ns since 1970 UTC].
     """
@@ -58,6 +69,7 @@ class Runner:
         results: int = 16,
         result_bytes: int = 1 << 30,
         remembered: int = 1000,
+        journal: Journal | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._archive = archive
@@ -65,10 +77,12 @@ class Runner:
         self._capacity = capacity
         self._allowed_bytes = allowed_bytes
         self._remembered = remembered
+        self._journal = journal
         self._clock = clock
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._shelf = Shelf(limit=results, limit_bytes=result_bytes)
+        self._passing = Shelf(limit=capacity, limit_bytes=_PASSING_BYTES)
         self._waiting: deque[Run] = deque()
         self._active: dict[tuple[str, str], Run] = {}
         self._runs: OrderedDict[str, Run] = OrderedDict()
@@ -76,6 +90,7 @@ class Runner:
         self._threads: list[threading.Thread] = []
         self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
         self._running = 0
+        self._run_s = 1.0
         self._stopped = False
 
     # What callers ask
@@ -91,22 +106,38 @@ class Runner:
         query = self._archive.latest().query(document)
         return _outline(query, query.plan(refining=True))
 
-    def submit(self, document: Mapping[str, Any]) -> Job:
+    def submit(self, document: Mapping[str, Any], *, passing: bool = False) -> Job:
         """Ask for the answer of a query; return at once.
+
+        Parameters
+        ----------
+        document
+            The query in its JSON form.
+        passing
+            Whether the result is taken as soon as it is there, and the job forgotten then (`forget`); it takes no place
+            among the results that are kept.
 
         Raises
         ------
         HyperGridError
-            The query cannot be answered (`NotFound`, `InvalidQuery`, …), projects more memory than is allowed
-            (`TooLarge`), or too many wait (`QueueFull`).
+            The query cannot be answered (`NotFound`, `InvalidQuery`, …), projects more memory, cells or time than is
+            allowed (`TooLarge`), or too many wait (`QueueFull`), of whoever asks (`TooManyQueries`) or of all.
         """
         query = self._archive.latest().query(document)
-        plan = query.plan(refining=True)
-        plan.check(self._allowed_bytes)
-        outline = _outline(query, plan)
         understood = query.to_json()
         key = (query.token, understood["snapshot"])
+        who = asker()
         with self._lock:
+            self._check_open(who)
+            if key not in self._active:
+                self._check_room()
+        # Outside the lock, for it takes milliseconds.
+        plan = query.plan(refining=True)
+        plan.check(self._allowed_bytes)
+        who.limits.check(plan)
+        outline = _outline(query, plan)
+        with self._lock:
+            self._check_open(who)
             run = self._active.get(key)
             if run is None:
                 run = self._enqueue(key, query, outline)
@@ -123,10 +154,14 @@ class Runner:
                 ended_ns=None,
                 outline=outline,
                 progress=Progress(),
+                owner=who.owner,
+                passing=passing,
             )
             run.followers[job.id] = job
+            run.passing = run.passing and passing
             self._runs[job.id] = run
             self._forget()
+            self._note(job)
             return run.view(job, kept=False)
 
     def jobs(self) -> list[Job]:
@@ -134,13 +169,20 @@ class Runner:
         with self._lock:
             return [self._view(job_id) for job_id in reversed(self._runs)]
 
+    def past(self) -> list[Noted]:
+        """Return the jobs of earlier processes that the journal remembers, newest first."""
+        if self._journal is None:
+            return []
+        with self._lock:
+            return [one for one in self._journal.noted() if one.id not in self._runs]
+
     def job(self, job_id: str) -> Job:
         """Return a job as it stands.
 
         Raises
         ------
-        NotFound
-            No such job is remembered.
+        NotFound, Past
+            No such job is remembered; it is one of an earlier process.
         """
         with self._lock:
             return self._view(job_id)
@@ -185,6 +227,7 @@ class Runner:
                     self._waiting.remove(run)
                     run.end("cancelled", self._clock())
             job = self._view(job_id)
+            self._note(job)
             called = list(self._listeners.get(job_id, []))
         for listener in called:
             listener()
@@ -203,11 +246,19 @@ class Runner:
             run = self._runs[job_id]
             if job.state != "done":
                 raise NotReady(_not_ready(job))
-            dataset = self._shelf.get(run.id)
+            dataset = self._held(run)
             if dataset is None:
                 message = f"the result of query {job_id} was dropped to make room for later ones; post the query again"
                 raise ResultGone(message)
             return dataset
+
+    def forget(self, job_id: str) -> None:
+        """Stop a job where it has not ended, and forget it, with its result where nobody else asked for it."""
+        self.cancel(job_id)
+        with self._lock:
+            run = self._runs.pop(job_id, None)
+            if run is not None:
+                self._let_go(run, job_id)
 
     def picture(self, job_id: str, time_index: int, level: int = 0) -> Picture:
         """Return one time cell of the surface, on one level where it has several, as it stands now, finished or not.
@@ -248,6 +299,11 @@ class Runner:
                 **self._counts,
             )
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no query is taken any more."""
+        return self._stopped
+
     def stop(self) -> None:
         """Cancel all that waits or runs, and wait a little for the workers to leave. What is done stays readable."""
         with self._lock:
@@ -261,13 +317,34 @@ class Runner:
 
     # What the workers do
 
-    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline) -> Run:
+    def _check_open(self, who: Asker) -> None:
+        """Refuse one who has as many queries that wait or run as it may have."""
+        most = who.limits.queries
+        if most is None:
+            return
+        open_ = {
+            job.id
+            for run in (*self._active.values(),)
+            for job in run.followers.values()
+            if job.owner == who.owner and not job.ended
+        }
+        if len(open_) >= most:
+            message = f"{most} of your queries wait or run, and no more may; wait for one to end, or stop one"
+            raise TooManyQueries(message)
+
+    def _check_room(self) -> None:
+        """Refuse a run for which there is no place in the queue."""
         if self._stopped:
             message = "the server is stopping; ask again once it is back"
             raise QueueFull(message)
         if len(self._waiting) >= self._capacity:
             message = f"{len(self._waiting)} queries wait, and {self._capacity} may; ask again later, or stop one"
-            raise QueueFull(message)
+            # By then a quarter of those that wait should be done.
+            wait_s = self._run_s * len(self._waiting) / self._workers / 4
+            raise QueueFull(message, min(max(wait_s, 1.0), 60.0))
+
+    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline) -> Run:
+        self._check_room()
         run = Run(uuid.uuid4().hex, key, query, outline)
         self._waiting.append(run)
         self._active[key] = run
@@ -296,8 +373,15 @@ class Runner:
             finally:
                 with self._lock:
                     self._running -= 1
+                    took_s = (self._clock() - (run.started_ns or 0)) / SECOND_NS
+                    # Recent runs count, older ones fade.
+                    self._run_s += 0.2 * (took_s - self._run_s)
                     if self._active.get(run.key) is run:
                         del self._active[run.key]
+                    for job in run.followers.values():
+                        # Those that left before were noted then.
+                        if not job.ended:
+                            self._note(run.view(job, kept=False))
                 self._tell(run)
 
     def _drive(self, run: Run) -> None:
@@ -320,7 +404,7 @@ class Runner:
         else:
             with self._lock:
                 run.value_range = spread
-                self._shelf.put(run.id, dataset)
+                (self._passing if run.passing else self._shelf).put(run.id, dataset)
                 run.end("done", self._clock())
                 self._counts["done"] += _open(run)
 
@@ -336,25 +420,41 @@ class Runner:
         for listener in called:
             listener()
 
+    def _note(self, job: Job) -> None:
+        if self._journal is not None and not job.passing:
+            try:
+                (self._journal.ended if job.ended else self._journal.asked)(job)
+            except sqlite3.Error as error:
+                # As on a full disk; the job goes on as it does.
+                _LOG.error("query %s could not be noted: %s", job.id, error)
+
     def _view(self, job_id: str) -> Job:
         run = self._runs.get(job_id)
         if run is None:
-            raise unknown_job(job_id)
-        return run.view(run.followers[job_id], kept=self._shelf.get(run.id) is not None)
+            noted = None if self._journal is None else self._journal.find(job_id)
+            raise unknown_job(job_id) if noted is None else Past(noted)
+        return run.view(run.followers[job_id], kept=self._held(run) is not None)
+
+    def _held(self, run: Run) -> xr.Dataset | None:
+        found = self._shelf.get(run.id)
+        return self._passing.get(run.id) if found is None else found
 
     def _forget(self) -> None:
         """Forget the oldest ended jobs above the limit, and results that no remembered job can ask for."""
         surplus = len(self._runs) - self._remembered
         for job_id in [job_id for job_id in self._runs if self._view(job_id).ended][: max(surplus, 0)]:
-            run = self._runs.pop(job_id)
-            del run.followers[job_id]
-            if not run.followers:
-                self._shelf.drop(run.id)
+            self._let_go(self._runs.pop(job_id), job_id)
+
+    def _let_go(self, run: Run, job_id: str) -> None:
+        del run.followers[job_id]
+        if not run.followers:
+            self._shelf.drop(run.id)
+            self._passing.drop(run.id)
 
 
 def _outline(query: Query, plan: Plan) -> Outline:
     layout = layout_of(plan.surface.topology, variable=query.question.variable, units=plan.surface.unit)
-    return Outline(layout, plan.cells, plan.projected_bytes, query.explain())
+    return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), query.explain())
 
 
 def _open(run: Run) -> int:

@@ -144,11 +144,20 @@ class StepGraph:
         if not steps:
             message = f"standing query {query!r} needs at least one step; got none"
             raise InvalidWork(message)
-        known = {token: sources for token, sources in self._sources.items() if self._needed_by[token] - {query}}
+        known: dict[str, tuple[str, ...]] = {}
         for step in steps:
-            if known.setdefault(step.token, step.sources) != step.sources:
+            others = self._others(step.token, query)
+            elsewhere = self._sources[step.token] if others else step.sources
+            if known.setdefault(step.token, elsewhere) != step.sources:
                 message = f"step {step.token!r} of {query!r} reads {step.sources}, but elsewhere {known[step.token]}"
                 raise InvalidWork(message)
+        # What stands here already ends at the base: a circle can only be among what is new, and what that reads.
+        open_ = [source for sources in known.values() for source in sources]
+        while open_:
+            token = open_.pop()
+            if token not in known and self._others(token, query):
+                known[token] = self._sources[token]
+                open_ += known[token]
         ordered = _sources_first(query, known)
         needed = _all_below((steps[-1].token,), known)
         learnt = dict(self._costs)
@@ -156,11 +165,16 @@ class StepGraph:
         for step in steps:
             if step.token in needed:
                 self._costs.setdefault(step.token, learnt.get(step.token) or MeasuredCost(step))
-        for token in needed:
-            self._sources[token] = known[token]
-            self._needed_by.setdefault(token, set()).add(query)
-        self._ordered = [token for token in ordered if token in self._sources]
+        for token in ordered:
+            if token in needed:
+                self._sources[token] = known[token]
+                self._needed_by.setdefault(token, set()).add(query)
+        self._ordered = None
         self._queries[query] = _Query((*(needed - {steps[-1].token}), steps[-1].token), weight, validity_s)
+
+    def _others(self, token: str, query: str) -> set[str]:
+        """Return the queries that need a step, besides one."""
+        return self._needed_by.get(token, set()) - {query}
 
     def remove(self, query: str) -> None:
         """Forget a query, and the steps that no other needs; one that does not stand here is none."""

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import xarray as xr
+
 from hypergrid.errors import HyperGridError, NotFound
 from hypergrid.perspective.known import Known
 from hypergrid.query import OpenArchive
@@ -12,6 +14,7 @@ from hypergrid.tokens import token
 from queries.scheduling.steps import Step
 from queries.standing.conditions import Listening
 from queries.standing.following import Judged, Kept, Task, may_touch, newest_ns, task_of
+from queries.standing.sharing import Latest
 from queries.standing.statistics import Status
 from queries.standing.store import Entry, Progress
 
@@ -37,6 +40,8 @@ class Standing:
     """Steps that the scheduler knows of it."""
     cost_s: float = 0.0
     """What it is expected to take alone [s]; 0 where it never ran."""
+    latest: Latest | None = None
+    """The newest time cell that was computed for it."""
     surface: str = ""
     """What queries on the same surface have in common."""
 
@@ -60,6 +65,21 @@ class Standing:
         self.entry = replace(self.entry, progress=progress)
         self.evaluations += 1
         self.stale_since_s, self.failures, self.error = None, 0, ""
+
+    def newest(self) -> xr.Dataset:
+        """Return the newest time cell that was computed for it, as `Query.compute` returns results.
+
+        Raises
+        ------
+        NotFound
+            There is none since the process began.
+        """
+        if self.latest is None:
+            message = (
+                f"nothing of standing query {self.entry.name!r} was computed since the start; a new slice brings it"
+            )
+            raise NotFound(message)
+        return self.latest.dataset()
 
     def status(self, now_s: float) -> Status:
         """Return how it stands."""

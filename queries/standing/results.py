@@ -11,6 +11,8 @@ from hypergrid.times import DAY_NS
 
 FOLDER = "results"
 """Folder beside the catalogue; in it one a standing query."""
+IDENTITY = ("station", "height_m", "statistic", "interval_s", "replicate", "source")
+"""Coordinates that tell series apart."""
 
 
 def keep(folder: Path, dataset: xr.Dataset) -> list[Path]:
@@ -40,15 +42,45 @@ def _joined(path: Path, new: xr.Dataset) -> xr.Dataset:
         return new
     with xr.open_dataset(path) as opened:
         old = opened.load()
+    if "series" in old.dims and "series" in new.dims:
+        old, new = _alike(old, new)
     if set(old.sizes) != set(new.sizes) or any(
         old.sizes[name] != new.sizes[name] for name in old.sizes if name != "time"
     ):
-        # Stations came or went: what was computed before has other places.
+        # Zones or bands became others: what was computed before has other places.
         return new
     stays = old.isel(time=np.flatnonzero(~np.isin(old["time"].to_numpy(), new["time"].to_numpy())))
     names = [name for name in new.variables if name in old.variables]
     joined = xr.concat([stays[names], new[names]], "time", data_vars="minimal", coords="minimal", compat="override")
     return joined.sortby("time").assign_attrs(new.attrs)
+
+
+def _alike(old: xr.Dataset, new: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
+    """Return both with the series of both, where stations came or went: a value that there never was is missing."""
+    keys = [_series_keys(one) for one in (old, new)]
+    if np.array_equal(keys[0], keys[1]):
+        return old, new
+    union = list(dict.fromkeys([*keys[1].tolist(), *keys[0].tolist()]))
+    along = [name for name, coordinate in new.coords.items() if coordinate.dims == ("series",)]
+    wide = []
+    for one, own in zip((old, new), keys, strict=True):
+        data = one.drop_vars(along).assign_coords(series=own)
+        none = {name: 0 for name, array in data.data_vars.items() if np.issubdtype(array.dtype, np.integer)}
+        wide.append(data.reindex(series=union, fill_value={name: none.get(name, np.nan) for name in data.data_vars}))
+    places = {key: place for place, key in enumerate(keys[1].tolist())}
+    others = {key: place for place, key in enumerate(keys[0].tolist())}
+    for name in along:
+        values = [new[name].values[places[key]] if key in places else old[name].values[others[key]] for key in union]
+        for number, one in enumerate(wide):
+            wide[number] = one.assign_coords({name: ("series", np.array(values), new[name].attrs)})
+    first, second = (one.drop_vars("series") for one in wide)
+    return first, second
+
+
+def _series_keys(dataset: xr.Dataset) -> np.ndarray:
+    """Return what tells the series of a result apart, as text, shape (series,)."""
+    columns = [dataset[name].values.astype(str) for name in IDENTITY if name in dataset.coords]
+    return np.array(["|".join(row) for row in zip(*columns, strict=True)], dtype=object)
 
 
 def _replace(path: Path, dataset: xr.Dataset) -> Path:

@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import xarray as xr
+
 from hypergrid.errors import NotFound
 from hypergrid.perspective.known import Known
 from hypergrid.query import OpenArchive
@@ -28,30 +30,29 @@ from queries.scheduling.steps import StepGraph
 from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import Strategy, Work
 from queries.standing import results
+from queries.standing.books import FAIR, NEWER, Books
 from queries.standing.conditions import Listening, Silent
 from queries.standing.following import Kept
 from queries.standing.judging import heard, judged
+from queries.standing.memory import refuse_large
 from queries.standing.planning import FIRST_PAUSE_S, Planner, Standing
-from queries.standing.sharing import Computed, Round, datasets
-from queries.standing.statistics import Statistics, Status, Update, freshness
+from queries.standing.sharing import Computed, Round, datasets, latest
+from queries.standing.statistics import Listeners, Statistics, Status, Update
 from queries.standing.store import Alert, Found, StandingStore
+from queries.standing.turns import Turn, interrupted, whole
 
-FAIR: Final = 0.05
-"""Share of the computing time that goes to the query that has waited the longest."""
 MOST_CREDIT_S: Final = 0.5
 """Time that it can have saved up, while nobody waited [s]."""
 LOT: Final = 0.5
 """Of the time between two slices: what looking at queries closely and computing them may take, before the next lot."""
 LONGEST_PERIOD_S: Final = 60.0
-"""Longest time between two slices that it is reckoned with [s],"""
-NEWER: Final = 0.3
-"""and the weight of a new one in their mean."""
+"""Longest time between two slices that it is reckoned with [s]."""
+MOST_CARRIED: Final = 4
+"""Queries that a newer slice found on their way, and that go on."""
 POLL_S: Final = 0.2
 """How often the branch head is looked at [s]."""
 KEEP_S: Final = 2.0
 """How often progress without alerts is written down [s]; after a kill, what came since is evaluated again."""
-REMEMBERED: Final = 4096
-"""Evaluations by class that the figures of freshness are of."""
 
 
 class StandingRunner:
@@ -101,25 +102,16 @@ class StandingRunner:
         self._begun_s, self._period_s = monotonic(), LONGEST_PERIOD_S
         self._running: dict[int, tuple[Computed, Iterator[float]]] = {}
         self._work: Work | None = None
-        self._fair: tuple[str, Round, Iterator[float]] | None = None
-        self._credit_s = self._look_s = 0.0
+        self._fair: Turn | None = None
+        self._carried: list[Turn] = []
+        self._credit_s = 0.0
         self._taken: str | None = None
         self._trouble = ""
         self._behind: set[str] = set()
         self._dirty: dict[str, Found] = {}
         self._kept_at_s = self._polled_at_s = monotonic()
-        self._listeners: list[Callable[[Update], None]] = []
-        self._counts = {
-            "rounds": 0,
-            "evaluations": 0,
-            "postponed": 0,
-            "fair_turns": 0,
-            "steps_asked": 0,
-            "steps_run": 0,
-        }
-        self._overloaded = False
-        self._saved_s = self._scheduling_s = self._planning_s = self._busy_s = 0.0
-        self._delays: dict[str, deque[float]] = {}
+        self._listeners = Listeners()
+        self._books = Books()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -139,15 +131,7 @@ class StandingRunner:
 
     def listen(self, listener: Callable[[Update], None]) -> Callable[[], None]:
         """Have `listener` called after each evaluation, from the runner's thread; return what ends that."""
-        with self._lock:
-            self._listeners.append(listener)
-
-        def leave() -> None:
-            with self._lock:
-                if listener in self._listeners:
-                    self._listeners.remove(listener)
-
-        return leave
+        return self._listeners.add(listener)
 
     def status(self, name: str) -> Status:
         """Return how a standing query stands.
@@ -158,40 +142,43 @@ class StandingRunner:
             There is none of this name.
         """
         with self._lock:
-            if name not in self._standing:
-                raise NotFound.among(kind="standing query", given=name, existing=self._standing)
-            return self._standing[name].status(self._monotonic())
+            return self._known_as(name).status(self._monotonic())
+
+    def latest(self, name: str) -> xr.Dataset:
+        """Return the newest time cell of a standing query's surface that was computed, as `Query.compute` would.
+
+        Raises
+        ------
+        NotFound
+            There is no standing query of this name, or nothing of it was computed since the start.
+        """
+        with self._lock:
+            return self._known_as(name).newest()
+
+    def _known_as(self, name: str) -> Standing:
+        if name not in self._standing:
+            raise NotFound.among(kind="standing query", given=name, existing=self._standing)
+        return self._standing[name]
 
     def statistics(self) -> Statistics:
         """Return what is held now, and what was done so far."""
         with self._lock:
-            now_s, one_round = self._monotonic(), self._round
+            now_s = self._monotonic()
             stale = [one for one in self._standing.values() if one.stale_since_s is not None]
             sharing = self._graph.sharing()
-            saved_s = self._saved_s + (one_round.asked_s - one_round.run_s if one_round else 0.0)
-            counts = dict(self._counts)
-            if one_round is not None:
-                counts["steps_asked"] += one_round.asked
-                counts["steps_run"] += one_round.run
             return Statistics(
                 queries=len(self._standing),
-                overloaded=self._overloaded,
                 trouble=self._trouble,
                 queue=len(stale),
                 oldest_s=max(
                     (now_s - one.stale_since_s for one in stale if one.stale_since_s is not None), default=0.0
                 ),
-                longest_wait_s=(sharing.seconds_apart + len(self._standing) * self._look_s) / FAIR,
+                longest_wait_s=self._books.longest_wait_s(sharing.seconds_apart, len(self._standing)),
                 failing=tuple(name for name, one in self._standing.items() if one.failures),
-                freshness={kind: freshness(delays) for kind, delays in self._delays.items()},
                 token_score=self._tokens.score,
-                busy_s=self._busy_s,
-                scheduling_s=self._scheduling_s,
-                planning_s=self._planning_s,
-                saved_s=saved_s,
                 sharing=sharing,
                 strategy=self._strategy.statistics(now_s),
-                **counts,
+                **self._books.told(self._round),
             )
 
     def is_fresh(self) -> bool:
@@ -208,21 +195,22 @@ class StandingRunner:
 
     def work(self) -> bool:
         """Do the next piece of work: look for a new snapshot, or compute a block; return whether there was any."""
-        begun, now_s, was_fair = time.thread_time(), self._monotonic(), False
+        now_s, was_fair = self._monotonic(), False
         try:
-            if self._round is None or now_s - self._polled_at_s >= POLL_S:
-                self._polled_at_s = now_s
-                self._poll(now_s)
-            if now_s - self._kept_at_s >= KEEP_S:
-                self._keep_progress()
-            was_fair = self._fair_block(now_s)
-            return was_fair or self._block(now_s)
+            with self._books.timing("busy_s"):
+                if self._round is None or now_s - self._polled_at_s >= POLL_S:
+                    self._polled_at_s = now_s
+                    self._poll(now_s)
+                if now_s - self._kept_at_s >= KEEP_S:
+                    self._keep_progress()
+                was_fair = self._fair_block(now_s)
+                return was_fair or self._block(now_s)
         finally:
-            self._busy_s += time.thread_time() - begun
             self._account(self._monotonic() - now_s, was_fair=was_fair)
 
     def _account(self, seconds: float, *, was_fair: bool) -> None:
         """Save up the share of the query that has waited the longest, or take what it had; what is idle is free."""
+        self._books.block(seconds)
         if not was_fair:
             self._credit_s = min(self._credit_s + FAIR * seconds, MOST_CREDIT_S)
         elif not self._is_idle:
@@ -230,9 +218,12 @@ class StandingRunner:
 
     def settle(self) -> None:
         """Work until every query is fresh or failing, for callers without a thread."""
-        self._poll(self._monotonic())
-        while self.work():
-            pass
+        is_busy = True
+        while is_busy or self._behind:
+            self._poll(self._monotonic())
+            is_busy = self.work()
+            while self.work():
+                pass
         self._keep_progress()
 
     def _loop(self) -> None:
@@ -253,12 +244,10 @@ class StandingRunner:
             bool(self._behind) or any(one.failures and one.retry_s <= now_s for one in self._standing.values())
         )
         if newest.snapshot != self._taken or again:
-            begun = time.thread_time()
-            with self._lock:
+            with self._lock, self._books.timing("planning_s"):
                 self._archive = newest
                 self._begin_round(now_s)
                 self._taken = newest.snapshot
-            self._planning_s += time.thread_time() - begun
         # A network that is silent makes no snapshot that would tell.
         for one in list(self._standing.values()):
             if isinstance(one.entry.definition.condition, Silent):
@@ -295,7 +284,12 @@ class StandingRunner:
         self._graph.remove(name)
         if self._round is not None:
             self._round.leave(name)
-        if self._fair is not None and self._fair[0] == name:
+        self._end_turns(name)
+
+    def _end_turns(self, name: str) -> None:
+        """Let go of the turns of a query that is answered, or gone."""
+        self._carried = [turn for turn in self._carried if turn.name != name]
+        if self._fair is not None and self._fair.name == name:
             self._fair = None
 
     # A round
@@ -304,17 +298,22 @@ class StandingRunner:
         """Find what the present snapshot concerns, and lay as much of it into a round as may be computed."""
         if self._round is not None:
             self._end_round(self._round)
+            weights = {name: self._standing[name].entry.definition.weight for name in self._round.tasks}
+            turn = interrupted(self._round, self._running, weights, self._graph)
+            if turn is not None:
+                self._carried = sorted([*self._carried, turn], key=lambda one: -one.density)[:MOST_CARRIED]
         self._period_s += NEWER * (min(now_s - self._begun_s, LONGEST_PERIOD_S) - self._period_s)
         self._begun_s = now_s
-        self._counts["rounds"] += 1
+        self._books.counts["rounds"] += 1
         self._round, self._planner = (
             Round(self._archive.snapshot),
             Planner(self._archive, self._standing, self._kept, self._known),
         )
         self._running, self._work, self._behind = {}, None, set()
         concerned = []
+        carried = {turn.name for turn in self._carried}
         for name, one in list(self._standing.items()):
-            if one.is_left_alone(now_s) or (self._fair is not None and self._fair[0] == name):
+            if one.is_left_alone(now_s) or name in carried:
                 continue
             if not self._concerns(one, now_s):
                 continue
@@ -322,7 +321,7 @@ class StandingRunner:
                 one.stale_since_s = now_s
             else:
                 one.postponed += 1
-                self._counts["postponed"] += 1
+                self._books.counts["postponed"] += 1
             concerned.append(name)
         self._tokens.updated(concerned)
         # What will hardly be reached before the next slice is not looked at closely yet.
@@ -370,7 +369,7 @@ class StandingRunner:
             if self._lay(one, this, planner, now_s):
                 offered.append(name)
             look_s = self._monotonic() - begun_s
-            self._look_s += NEWER * (look_s - self._look_s)
+            self._books.learn("look_s", look_s)
             until_s -= one.cost_s + look_s
         self._schedule(offered, now_s)
 
@@ -379,11 +378,14 @@ class StandingRunner:
         name = one.entry.name
         try:
             task = planner.task(one)
+            if task is not None:
+                refuse_large(name, task)
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(name, error, now_s)
             return False
         if task is None:
             one.stale_since_s = None
+            self._tokens.withdraw(name)
             self._moved_on(one)
             return False
         this.add(name, task)
@@ -399,18 +401,16 @@ class StandingRunner:
             self._dirty[entry.name] = Found(entry.name, one.entry.progress, created_ns=entry.created_ns)
 
     def _end_round(self, before: Round) -> None:
-        self._overloaded = bool(before.tasks or self._unplanned)
-        self._counts["steps_asked"] += before.asked
-        self._counts["steps_run"] += before.run
-        self._saved_s += before.asked_s - before.run_s
+        self._books.round_ended(before, overloaded=bool(before.tasks or self._unplanned))
         for tree in self._trees:
             self._strategy.withdraw(tree)
         self._trees.clear()
 
     def _schedule(self, names: Sequence[str], now_s: float) -> None:
-        begun = time.thread_time()
         this = self._round
-        if names and this is not None:
+        if not names or this is None:
+            return
+        with self._lock, self._books.timing("scheduling_s"):
             for name in names:
                 steps = this.steps_of(name)
                 one = self._standing[name]
@@ -423,28 +423,31 @@ class StandingRunner:
             tree = self._graph.tree(profits, now_s=now_s)
             self._strategy.push(tree, now_s)
             self._trees.append(tree)
-        self._scheduling_s += time.thread_time() - begun
 
     # Blocks
 
     def _block(self, now_s: float) -> bool:
         """Compute a block of what the strategy chooses; return whether there was any."""
-        begun = time.thread_time()
-        if self._work is not None and now_s >= self._strategy.alarm_s():
-            better = self._strategy.challenge(self._work, now_s)
-            self._work = better or self._work
-        if self._work is None:
-            self._work = self._strategy.next(now_s)
-        self._scheduling_s += time.thread_time() - begun
+        # Other threads ask the strategy for its statistics.
+        with self._lock, self._books.timing("scheduling_s"):
+            if self._work is not None and now_s >= self._strategy.alarm_s():
+                better = self._strategy.challenge(self._work, now_s)
+                self._work = better or self._work
+            if self._work is None:
+                self._work = self._strategy.next(now_s)
         work, this = self._work, self._round
         if this is None:
             return False
+        best = max(self._carried, key=lambda turn: turn.density, default=None)
+        if best is not None and (work is None or best.density >= work.density):
+            if not self._goes_on(best):
+                self._carried = [turn for turn in self._carried if turn is not best]
+            return True
         if work is None:
             if not self._unplanned:
                 return False
-            begun = time.thread_time()
-            self._plan(now_s)
-            self._planning_s += time.thread_time() - begun
+            with self._books.timing("planning_s"):
+                self._plan(now_s)
             return True
         for position in work.jobs:
             sort = work.tree.shape.names[position]
@@ -452,10 +455,9 @@ class StandingRunner:
             if waiting:
                 self._advance(waiting[0], sort, work, this)
                 return True
-        begun = time.thread_time()
-        self._strategy.done(work, self._monotonic())
-        self._work = None
-        self._scheduling_s += time.thread_time() - begun
+        with self._lock, self._books.timing("scheduling_s"):
+            self._strategy.done(work, self._monotonic())
+            self._work = None
         return True
 
     def _advance(self, step: Computed, sort: str, work: Work, this: Round) -> None:
@@ -480,48 +482,57 @@ class StandingRunner:
     def _fair_block(self, now_s: float) -> bool:
         """Compute a block for the query that has waited the longest, where its share is due."""
         if self._fair is None:
-            oldest = self._oldest()
+            oldest = self._oldest(now_s)
             if oldest is None or self._credit_s <= 0:
                 return False
             own, this, planner = Round(self._archive.snapshot), self._round, self._planner
             if this is None or planner is None or not self._lay(self._standing[oldest], own, planner, now_s):
                 return False
-            this.leave(oldest)
-            if oldest in self._unplanned:
-                self._unplanned.remove(oldest)
-            self._fair = (oldest, own, _all_blocks(own, oldest))
-            self._counts["fair_turns"] += 1
+            # The strategy may come to it all the same, at this snapshot or a newer one: then the turn ends.
+            self._fair = whole(oldest, own)
+            self._books.counts["fair_turns"] += 1
         elif self._credit_s <= 0 and not self._is_idle:
             return False
-        name, own, blocks = self._fair
-        try:
-            next(blocks)
-        except StopIteration:
+        turn = self._fair
+        if not self._goes_on(turn) and self._fair is turn:
             self._fair = None
-            self._complete(name, own)
-            one = self._standing.get(name)
-            if one is not None and own.snapshot != self._archive.snapshot:
-                # What came meanwhile it sees in the next round.
-                one.stale_since_s = self._monotonic() if one.stale_since_s is None else one.stale_since_s
-                self._behind.add(name)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._fair = None
-            self._failed(name, error, now_s)
         return True
 
-    def _oldest(self) -> str | None:
+    def _goes_on(self, turn: Turn) -> bool:
+        """Compute a block of a turn; return whether it goes on."""
+        try:
+            if turn.step():
+                return True
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(turn.name, error, self._monotonic())
+            return False
+        for step in turn.own.needed(turn.name):
+            self._graph.ran(step.sort, step.seconds)
+        self._complete(turn.name, turn.own)
+        one = self._standing.get(turn.name)
+        if one is not None and turn.own.snapshot != self._archive.snapshot:
+            # What came meanwhile it sees in the next round.
+            one.stale_since_s = self._monotonic() if one.stale_since_s is None else one.stale_since_s
+            self._behind.add(turn.name)
+        return False
+
+    def _oldest(self, now_s: float) -> str | None:
         """Return the query that has waited the longest, of those that a slice has overtaken."""
         waiting = [
             (one.stale_since_s, name)
             for name, one in self._standing.items()
-            if one.stale_since_s is not None and one.stale_since_s < self._begun_s and not one.failures
+            if one.stale_since_s is not None
+            and one.stale_since_s < self._begun_s
+            and not one.is_left_alone(now_s)
+            and all(turn.name != name for turn in self._carried)
         ]
         return min(waiting)[1] if waiting else None
 
     @property
     def _is_idle(self) -> bool:
         """Whether the strategy has nothing to do."""
-        return self._work is None and not self._unplanned and (self._round is None or not self._round.tasks)
+        waits = self._round is not None and bool(self._round.tasks)
+        return self._work is None and not self._carried and not self._unplanned and not waits
 
     def _complete(self, name: str, this: Round) -> None:
         """Judge a query whose surface is computed, keep what was found, and tell."""
@@ -529,6 +540,7 @@ class StandingRunner:
         task = this.tasks.get(name)
         if one is None or task is None:
             return
+        begun_s = self._monotonic()
         try:
             parts = this.values(task)
             kept = self._kept.setdefault(one.surface, Kept())
@@ -542,10 +554,14 @@ class StandingRunner:
             this.leave(name)
             self._failed(name, error, self._monotonic())
             return
+        with self._lock:
+            one.latest = latest(task, this, parts)
         this.leave(name)
+        self._end_turns(name)
         one.cost_s = sum(self._graph.cost(step.token).seconds for step in one.steps)
         self._tokens.credit(name)
         self._found(one, found, cells=task.cells, stale_since_s=one.stale_since_s or self._monotonic())
+        self._books.learn("judge_s", self._monotonic() - begun_s)
 
     def _found(self, one: Standing, found: Found, *, cells: int, stale_since_s: float) -> None:
         """Keep what an evaluation found: at once where there are alerts, else with the next lot."""
@@ -560,10 +576,9 @@ class StandingRunner:
         now_s = self._monotonic()
         with self._lock:
             one.succeeded(progress)
-            self._counts["evaluations"] += 1
             behind_s = max(now_s - stale_since_s, 0.0)
-            self._delays.setdefault(one.entry.definition.kind, deque(maxlen=REMEMBERED)).append(behind_s)
-        self._tell(Update(found.name, progress.snapshot, cells, behind_s, tuple(alerts)))
+            self._books.evaluated(one.entry.definition.kind, behind_s)
+        self._listeners.tell(Update(found.name, progress.snapshot, cells, behind_s, tuple(alerts)))
 
     def _failed(self, name: str, error: Exception, now_s: float) -> None:
         """Leave a query alone for a while; it is tried again with all that has come since."""
@@ -573,13 +588,7 @@ class StandingRunner:
                 return
             one.failed(error, now_s)
             snapshot = one.entry.progress.snapshot
-        self._tell(Update(name, snapshot, 0, 0.0, error=one.error))
-
-    def _tell(self, update: Update) -> None:
-        with self._lock:
-            called = list(self._listeners)
-        for listener in called:
-            listener(update)
+        self._listeners.tell(Update(name, snapshot, 0, 0.0, error=one.error))
 
     def _keep_progress(self) -> None:
         """Write down how far evaluations without alerts came."""
@@ -588,8 +597,3 @@ class StandingRunner:
             dirty, self._dirty = self._dirty, {}
         if dirty:
             self._store.keep(list(dirty.values()))
-
-
-def _all_blocks(own: Round, name: str) -> Iterator[float]:
-    for step in own.remaining(name):
-        yield from own.compute(step)

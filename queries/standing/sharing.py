@@ -18,6 +18,7 @@ from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.materialise import holding
 from hypergrid.perspective import Base, Interpolate, Merge, Perspective
+from hypergrid.perspective.restrict import restrict
 from hypergrid.tokens import token
 from hypergrid.topology import SeriesAxis
 from queries.scheduling.steps import Step
@@ -38,7 +39,7 @@ class Computed:
     """Names of the queries that need it and are not done."""
     is_done: bool = False
     seconds: float = 0.0
-    """What it took, all blocks together [s]."""
+    """What it took so far, all blocks together [s]."""
 
 
 class Round:
@@ -97,7 +98,11 @@ class Round:
 
     def remaining(self, name: str) -> list[Computed]:
         """Return the steps that a query still needs, each after those that it reads."""
-        return [step for token_ in self._needed.get(name, ()) if not (step := self._steps[token_]).is_done]
+        return [step for step in self.needed(name) if not step.is_done]
+
+    def needed(self, name: str) -> list[Computed]:
+        """Return the steps that a query needs, done or not."""
+        return [self._steps[token_] for token_ in self._needed.get(name, ())]
 
     def compute(self, step: Computed, clock: Callable[[], float] = time.perf_counter) -> Iterator[float]:
         """Compute a step in blocks; yields after each how long it took [s].
@@ -115,6 +120,7 @@ class Round:
             for _ in holding(self._evaluator, step.here, block):
                 now = clock()
                 total += now - begun
+                step.seconds = total
                 yield now - begun
                 begun = clock()
         last = clock() - begun
@@ -151,17 +157,48 @@ class Round:
                 step.is_done = False
 
 
+@dataclass(frozen=True, eq=False)
+class Latest:
+    """The newest time cell of a surface that was computed, to be looked at."""
+
+    task: Task
+    here: Perspective
+    """The surface, of which it is the last time cell."""
+    cells: Cells
+    """Shape (1, places)."""
+    left_out: dict[str, int]
+    notes: list[str]
+
+    def dataset(self) -> xr.Dataset:
+        """Return it as `Query.compute` returns results."""
+        count = self.here.topology.time.count
+        here = restrict(self.here, slice(count - 1, count))
+        return _dataset(self.task, here, self.cells, self.left_out, self.notes)
+
+
+def latest(task: Task, this: Round, parts: Sequence[Cells]) -> Latest:
+    """Return the newest time cell of the computed parts of a task, of which there is one at least."""
+    here, cells = task.parts[-1][1], parts[-1]
+    variances = [None if array is None else array[-1:].copy() for array in (cells.variance, cells.variance_low)]
+    last = Cells(cells.value[-1:].copy(), cells.count[-1:].copy(), cells.possible[-1:].copy(), *variances)
+    return Latest(task, here, last, *this.told())
+
+
 def datasets(task: Task, this: Round, parts: Sequence[Cells]) -> Iterator[xr.Dataset]:
     """Yield the computed parts of a task as results, each as `Query.compute` returns it."""
     left_out, notes = this.told()
     for (_, here), cells in zip(task.parts, parts, strict=True):
-        shape = cells.value.shape
-        count, possible = (np.broadcast_to(array, shape) for array in (cells.count, cells.possible))
-        computed = np.ones(shape[1], bool)
-        outcome = Outcome(
-            cells.value, count, possible, cells.variance, cells.variance_low, computed, left_out=left_out, notes=notes
-        )
-        yield to_dataset(task.query.question, here, outcome, token=task.query.token)
+        yield _dataset(task, here, cells, left_out, notes)
+
+
+def _dataset(task: Task, here: Perspective, cells: Cells, left_out: dict[str, int], notes: list[str]) -> xr.Dataset:
+    shape = cells.value.shape
+    count, possible = (np.broadcast_to(array, shape) for array in (cells.count, cells.possible))
+    computed = np.ones(shape[1], bool)
+    outcome = Outcome(
+        cells.value, count, possible, cells.variance, cells.variance_low, computed, left_out=left_out, notes=notes
+    )
+    return to_dataset(task.query.question, here, outcome, token=task.query.token)
 
 
 def sort_of(here: Perspective) -> str:

@@ -1,6 +1,7 @@
 """What the runner of standing queries tells of itself: updates for listeners, how each query stands, and figures."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,33 @@ class Update:
     """From the oldest change that it shows now to its end [s]."""
     alerts: tuple[Alert, ...] = ()
     error: str = ""
+
+
+class Listeners:
+    """Who is told of updates, from the thread that made them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._called: list[Callable[[Update], None]] = []
+
+    def add(self, listener: Callable[[Update], None]) -> Callable[[], None]:
+        """Have a listener called with each update; return what ends that."""
+        with self._lock:
+            self._called.append(listener)
+
+        def leave() -> None:
+            with self._lock:
+                if listener in self._called:
+                    self._called.remove(listener)
+
+        return leave
+
+    def tell(self, update: Update) -> None:
+        """Call each."""
+        with self._lock:
+            called = list(self._called)
+        for listener in called:
+            listener(update)
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,43 @@
-"""The web application: routes, limits, headers and problem documents put together."""
+"""The web application: routes, access, limits, headers and problem documents put together."""
 
-from collections.abc import AsyncIterator, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType
 
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from starlette.middleware.cors import CORSMiddleware
 
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
-from queries.web import about, events, jobs, problems, results
+from queries.web import about, events, health, jobs, login, problems, readings, results, zarr_files
 from queries.web import standing as standing_routes
-from queries.web.guard import LOOPBACK_NAMES, Guard
+from queries.web.access import Access
+from queries.web.audit import Audit
+from queries.web.door import Door
+from queries.web.edr import router as edr_router
+from queries.web.guard import Guard
+from queries.web.health import Health
+from queries.web.metrics import Metrics
 from queries.web.records import PREFIX
+from queries.web.requests import Requests, Served
+from queries.web.schemas import describe
+from queries.web.scopes import Undeclared, undeclared
+from queries.web.ties import Ties
 
 
 def create_app(
     runner: Runner,
     catalogue: Catalogue,
     *,
-    names: Iterable[str] = LOOPBACK_NAMES,
     standing: StandingQueries | None = None,
+    access: Access | None = None,
+    audit: Audit | None = None,
+    tell: Sequence[Callable[[Served], None]] = (),
+    folders: Mapping[str, Path] = MappingProxyType({}),
 ) -> FastAPI:
     """Return the application that answers for one archive.
 
@@ -31,10 +47,21 @@ def create_app(
         Answers the queries; stopped when the application shuts down.
     catalogue
         Knows what there is to ask about.
-    names
-        Host names that it answers to.
     standing
         The standing queries, started and stopped by the caller; none are served where absent.
+    access
+        Who may ask, and how the server treats them; everybody where absent, for the server listens on loopback then.
+    audit
+        Where changes are noted.
+    tell
+        Called with each request that is over.
+    folders
+        Folders that need space, by name.
+
+    Raises
+    ------
+    Undeclared
+        A route is not in the table of scopes.
     """
 
     @asynccontextmanager
@@ -44,17 +71,42 @@ def create_app(
 
     # Pages of interactive documentation would fetch their scripts from another host; the description itself needs none.
     app = FastAPI(title="HyperGrid", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    known = access or Access(None, time.time_ns)
     app.state.runner = runner
-    app.add_middleware(Guard, names=tuple(names))
+    app.state.access = known
+    # The last one is met first.
+    app.add_middleware(Door, access=known, audit=audit)
+    if known.rules.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=known.rules.origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-API-Key", "X-Request-ID"],
+            expose_headers=["ETag", "Location", "Retry-After", "X-Request-ID"],
+        )
+    app.add_middleware(Guard, names=known.rules.names)
+    metrics = Metrics(runner, catalogue.archive, standing, clock=known.clock, folders=folders)
+    app.add_middleware(Requests, rules=known.rules, tell=(metrics.served, *tell))
     problems.install(app)
-    for routes in (about.router(catalogue), jobs.router(runner), events.router(runner), results.router(runner)):
+    ties = Ties(runner)
+    answers = (
+        jobs.router(runner, ties),
+        events.router(runner, ties),
+        results.router(runner),
+        zarr_files.router(runner),
+    )
+    for routes in (login.router(known), about.router(catalogue), readings.router(catalogue.archive), *answers):
         app.include_router(routes, prefix=PREFIX)
+    app.include_router(edr_router(runner, catalogue))
     if standing is not None:
         app.include_router(standing_routes.router(standing), prefix=PREFIX)
 
-    @app.get("/health", tags=["server"])
-    def health() -> dict[str, Any]:
-        """Say that the server answers, and what it holds."""
-        return {"status": "ok", "queries": asdict(runner.statistics())}
-
+    app.include_router(health.router(Health(runner, catalogue.archive, standing, tuple(folders.values())), metrics))
+    describe(app, lambda: catalogue.archive.latest().variables)
+    forgotten = undeclared(
+        (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()
+    )
+    if forgotten:
+        message = f"routes without a scope: {', '.join(forgotten)}; give each a row in queries/web/scopes.py"
+        raise Undeclared(message)
     return app

@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from queries.scheduling.journal import Past
 from queries.scheduling.runner import Runner
-from queries.web.records import event_body
+from queries.web.jobs import root_of
+from queries.web.records import event_body, noted_body
+from queries.web.ties import Ties
 
 SHORTEST_PAUSE_S: Final = 0.1
 """At most ten progress events a second."""
@@ -21,23 +24,41 @@ FAREWELL_S: Final = 2.0
 _LAST: Final = ("done", "error", "cancelled")
 
 
-def router(runner: Runner) -> APIRouter:
+def router(runner: Runner, ties: Ties) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["queries"])
 
     @routes.get("/queries/{job_id}/events", response_class=EventSourceResponse)
-    async def events(job_id: str, last_event_id: Annotated[str | None, Header()] = None) -> EventSourceResponse:
+    async def events(
+        request: Request, job_id: str, last_event_id: Annotated[str | None, Header()] = None
+    ) -> EventSourceResponse:
         """Tell plan, progress, then done, error or cancelled; a late reader gets the present state first."""
-        runner.job(job_id)
+        try:
+            runner.job(job_id)
+        except Past as past:
+            return EventSourceResponse(_only(past, root_of(request)), sep="\n")
         after = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
-        return EventSourceResponse(
-            follow(runner, job_id, after=after), ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S
-        )
+        told = _tied(ties, job_id, follow(runner, job_id, after=after, root=root_of(request)))
+        return EventSourceResponse(told, ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S)
 
     return routes
 
 
-async def follow(runner: Runner, job_id: str, *, after: int) -> AsyncIterator[ServerSentEvent]:
+async def _only(past: Past, root: str) -> AsyncIterator[ServerSentEvent]:
+    """Yield how a job of an earlier process ended."""
+    name = {"failed": "error"}.get(past.noted.state, past.noted.state)
+    body = noted_body(past.noted, root)
+    yield ServerSentEvent(json.dumps(body["error"] if name == "error" else body), event=name, id="1")
+
+
+async def _tied(ties: Ties, job_id: str, events: AsyncIterator[ServerSentEvent]) -> AsyncIterator[ServerSentEvent]:
+    """Yield events while its reader counts as a follower."""
+    with ties.following(job_id):
+        async for event in events:
+            yield event
+
+
+async def follow(runner: Runner, job_id: str, *, after: int, root: str = "") -> AsyncIterator[ServerSentEvent]:
     """Yield the events of a job after number `after`, until it ends."""
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
@@ -53,7 +74,7 @@ async def follow(runner: Runner, job_id: str, *, after: int) -> AsyncIterator[Se
             changed.clear()
             for event in runner.events(job_id, after=after):
                 after = event.id
-                yield ServerSentEvent(json.dumps(event_body(event)), event=event.name, id=str(event.id))
+                yield ServerSentEvent(json.dumps(event_body(event, root)), event=event.name, id=str(event.id))
                 if event.name in _LAST:
                     return
             await changed.wait()

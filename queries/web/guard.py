@@ -6,6 +6,7 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from queries.web.door import route_path
 from queries.web.problems import response_of
 
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -45,7 +46,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store" if scope["path"].startswith("/api/") else "no-cache")
+                headers.setdefault("Cache-Control", "no-store" if route_path(scope).startswith("/api/") else "no-cache")
             await send(message)
 
         if _host(Headers(scope=scope).get("host", "")) in self._names:

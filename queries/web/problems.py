@@ -5,7 +5,9 @@ was right, its content was not. Likewise an unreadable unit or time is 422 in a 
 """
 
 import logging
+import math
 from collections.abc import Mapping
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Any, Final
 from uuid import uuid4
@@ -26,11 +28,17 @@ from hypergrid.errors import (
     StoreUnavailable,
     TooLarge,
 )
+from queries.scheduling.admission import TooManyQueries
 from queries.scheduling.jobs import NotReady, QueueFull, ResultGone
+from queries.standing.definition import Conflict
+from queries.web.access import Forbidden, TooManyRequests, Unauthorized
+from queries.web.keys import BadKey
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_S: Final = 2
-"""When a client may try again after 409 or 503 [s]."""
+"""When a client may try again where the error does not say [s]."""
+REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
+"""Id of the request that is being answered; its errors are logged under it."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -47,24 +55,61 @@ class NotJson(HyperGridError, TypeError):
     """A body came with another media type than JSON."""
 
 
+class SlowRequest(HyperGridError, TimeoutError):
+    """A body did not come in time."""
+
+
+class Busy(HyperGridError, RuntimeError):
+    """As many requests are open as may be."""
+
+
+class NotReadyYet(HyperGridError, RuntimeError):
+    """The server cannot answer queries now; the message says what is wrong."""
+
+
+class NoSuchPage(HyperGridError, LookupError):
+    """There is nothing at this path."""
+
+
+class MethodNotAllowed(HyperGridError, RuntimeError):
+    """A path that takes other methods."""
+
+    def __init__(self, method: str, methods: tuple[str, ...]) -> None:
+        super().__init__(f"{method} is not for this path, which takes {', '.join(methods)}")
+        self.methods = methods
+
+
 # Class, status of one in an address, status of one in a posted query, title. The first match counts, so that a class
 # stands above its bases.
 _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
+    (BadKey, 401, 401, "The access key opens nothing"),
+    (Unauthorized, 401, 401, "An access key is needed"),
+    (Forbidden, 403, 403, "This is not allowed"),
+    (TooManyRequests, 429, 429, "Too many requests"),
+    (NotReadyYet, 503, 503, "The server is not ready"),
+    (Busy, 503, 503, "Too many requests are open"),
+    (NoSuchPage, 404, 404, "There is nothing here"),
+    (MethodNotAllowed, 405, 405, "Another method is needed"),
     (ResultGone, 410, 410, "The result is no longer kept"),
     (NotReady, 409, 409, "There is no result yet"),
-    (QueueFull, 503, 503, "Too many queries wait"),
+    (QueueFull, 429, 429, "Too many queries wait"),
+    (TooManyQueries, 429, 429, "Too many queries of one caller"),
     (BodyTooLarge, 413, 413, "The request is too large"),
+    (SlowRequest, 408, 408, "The request came too slowly"),
     (NotJson, 415, 415, "The request is not JSON"),
     (InvalidBody, 400, 400, "The request cannot be read"),
+    (Conflict, 409, 409, "It is there already"),
     (NotFound, 404, 422, "It does not exist"),
     (InvalidQuery, 400, 422, "The query cannot be answered"),
     (InvalidUnit, 400, 422, "A unit cannot be used"),
     (InvalidTime, 400, 422, "A time cannot be read"),
-    (TooLarge, 413, 413, "The query needs more memory than is allowed"),
+    (TooLarge, 413, 413, "The query needs more than is allowed"),
     (SingularSystem, 422, 422, "The stations cannot be told apart"),
     (Cancelled, 409, 409, "The query was stopped"),
     (StoreUnavailable, 503, 503, "The archive cannot be reached"),
 )
+_RETRY: Final = (TooManyRequests, Busy, NotReadyYet, NotReady, QueueFull, TooManyQueries, StoreUnavailable)
+"""What may work later."""
 
 
 def problem_of(error: Exception, *, posted: bool) -> dict[str, Any]:
@@ -82,10 +127,20 @@ def problem_of(error: Exception, *, posted: bool) -> dict[str, Any]:
             body = _body(in_query if posted else in_address, title, str(error), _slug(type(error).__name__))
             if isinstance(error, TooLarge):
                 body |= {"projected": error.projected, "allowed": error.allowed}
+            if isinstance(error, MethodNotAllowed):
+                body |= {"allow": list(error.methods)}
+            if isinstance(error, _RETRY):
+                body |= {"retry_after_s": max(1, math.ceil(getattr(error, "retry_s", RETRY_S)))}
             return body
+    if isinstance(error, MemoryError):
+        # What no plan foresaw; the process goes on, for nothing was allocated.
+        detail = (
+            "it needs more memory than there is; ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
+        )
+        return _body(413, "The query needs more than is allowed", detail, "too-large")
     if isinstance(error, HyperGridError):
         return _body(500, "It did not work", str(error), _slug(type(error).__name__))
-    reference = uuid4().hex[:8]
+    reference = REQUEST_ID.get() or uuid4().hex[:8]
     _LOG.error("unexpected error %s", reference, exc_info=error)
     detail = f"something unexpected happened; the server's log has it under {reference}"
     return _body(500, "An error of the server", detail, "unexpected")
@@ -93,14 +148,19 @@ def problem_of(error: Exception, *, posted: bool) -> dict[str, Any]:
 
 def response_of(problem: Mapping[str, Any]) -> JSONResponse:
     """Return a problem document as a response."""
-    headers = {"Retry-After": str(RETRY_S)} if problem["status"] in (409, 503) else None
+    headers = {}
+    if "retry_after_s" in problem:
+        headers["Retry-After"] = str(problem["retry_after_s"])
+    if "allow" in problem:
+        headers["Allow"] = ", ".join(problem["allow"])
+    if problem["status"] == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="hypergrid"'
     return JSONResponse(problem, problem["status"], headers=headers, media_type=MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
     """Have every error of an application answered by a problem document."""
     app.add_exception_handler(HyperGridError, _answer)
-    app.add_exception_handler(Exception, _answer)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_validation)
 

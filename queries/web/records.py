@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hypergrid.times import format_instant
 from queries.scheduling.jobs import Job
+from queries.scheduling.journal import LOST, Noted
 from queries.scheduling.layout import Layout, Picture
 from queries.scheduling.run import Event
 from queries.web.problems import problem_of
@@ -15,9 +16,9 @@ from queries.web.problems import problem_of
 PREFIX: Final = "/api/v1"
 
 
-def job_body(job: Job) -> dict[str, Any]:
-    """Return a job as JSON: state, progress, the query as understood, and where to go next."""
-    here = f"{PREFIX}/queries/{job.id}"
+def job_body(job: Job, root: str = "") -> dict[str, Any]:
+    """Return a job as JSON: state, progress, the query as understood, and where to go next below a proxy's path."""
+    here = f"{root}{PREFIX}/queries/{job.id}"
     return {
         "id": job.id,
         "state": job.state,
@@ -41,11 +42,39 @@ def job_body(job: Job) -> dict[str, Any]:
     }
 
 
+def noted_body(noted: Noted, root: str = "") -> dict[str, Any]:
+    """Return a job of an earlier process in the form of `job_body`."""
+    here = f"{root}{PREFIX}/queries/{noted.id}"
+    problem = {
+        "type": "urn:hypergrid:problem:ended", "title": f"The query {noted.state}" if noted.state == "failed" else
+        "The query was stopped", "status": 503 if noted.error == LOST else 500, "detail": noted.error,
+    }  # fmt: skip
+    return {
+        "id": noted.id,
+        "state": noted.state,
+        "token": noted.token,
+        "snapshot": noted.snapshot,
+        "query": noted.document,
+        "created": _instant(noted.created_ns),
+        "started": _instant(noted.started_ns),
+        "ended": _instant(noted.ended_ns),
+        "fraction": float(noted.state == "done"),
+        "cells": noted.cells if noted.state == "done" else 0,
+        "total": noted.cells,
+        "seconds": 0.0,
+        "value_range": None,
+        "kept": False,
+        "error": problem if noted.error else None,
+        "links": {"self": here, "events": f"{here}/events"},
+    }
+
+
 def plan_body(job: Job) -> dict[str, Any]:
     """Return what a run will do, and where the cells of its surface lie."""
     return {
         "cells": job.outline.cells,
         "projected_bytes": job.outline.projected_bytes,
+        "projected_seconds": job.outline.projected_s,
         "explanation": job.outline.explanation,
         "surface": surface_body(job.outline.layout),
     }
@@ -68,8 +97,8 @@ def surface_body(layout: Layout) -> dict[str, Any]:
     return body
 
 
-def event_body(event: Event) -> dict[str, Any]:
-    """Return the data of an event."""
+def event_body(event: Event, root: str = "") -> dict[str, Any]:
+    """Return the data of an event, with addresses below a proxy's path."""
     job = event.job
     match event.name:
         case "plan":
@@ -79,7 +108,7 @@ def event_body(event: Event) -> dict[str, Any]:
         case "error":
             return problem_of(job.error or RuntimeError("unknown"), posted=True)
         case _:
-            return job_body(job)
+            return job_body(job, root)
 
 
 def picture_body(picture: Picture) -> dict[str, Any]:

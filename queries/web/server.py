@@ -1,4 +1,4 @@
-"""Running the application on a loopback port, and stopping it cleanly."""
+"""Running the application on a port, with bounds for slow clients, and stopping it cleanly."""
 
 import asyncio
 import ipaddress
@@ -11,13 +11,23 @@ from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hypergrid.errors import HyperGridError
+from queries.web.access import Access
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8765
 _DRAIN_S: Final = 5
 """How long open requests may take to end [s]."""
+UNTAKEN_MS: Final = 60_000
+"""How long the other end of a connection may leave lying what was sent [ms]."""
+HEAD_S: Final = 10.0
+"""How long the head of a request may take to come, and a connection may be silent before its first [s]."""
+MOST_CONNECTIONS: Final = 1000
+"""Connections at a time; a further one is closed at once."""
+MOST_HEAD_BYTES: Final = 32 * 1024
+"""Largest head of a request [bytes]."""
 
 
 class CannotListen(HyperGridError, OSError):
@@ -32,9 +42,9 @@ def serve(
     Parameters
     ----------
     app
-        What `create_app` returns.
+        What `create_app` returns; its `Access` says whether others than this machine may ask.
     host
-        A loopback address, or "localhost".
+        An address, or "localhost".
     port
         0 takes any that is free.
     on_ready
@@ -43,31 +53,43 @@ def serve(
     Raises
     ------
     CannotListen
-        The host is not loopback, or the port is in use.
+        The host is not loopback and there are no keys, or the port is in use.
     """
-    with listen(host, port) as listening, _terminating_like_ctrl_c(), suppress(KeyboardInterrupt):
+    access = app.state.access
+    with listen(host, port, access) as listening, _terminating_like_ctrl_c(), suppress(KeyboardInterrupt):
         Server(app, listening, on_ready).run(sockets=[listening])
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on a loopback address.
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host.
 
     Raises
     ------
     CannotListen
-        The host is not loopback, or the port is in use.
+        It is neither an address nor "localhost".
     """
-    address = ipaddress.ip_address(DEFAULT_HOST if host == "localhost" else _address(host))
+    return _parsed(host).is_loopback
+
+
+def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
+    """Return a socket that listens on an address.
+
+    Raises
+    ------
+    CannotListen
+        The host is not loopback, and access is not limited to those who have keys; or the port is in use.
+    """
+    address = _parsed(host)
     if not address.is_loopback:
-        message = (
-            f"serving on {host} needs access keys, which this version does not have; "
-            f"use --host {DEFAULT_HOST}, and a tunnel (ssh -L) from another machine"
-        )
-        raise CannotListen(message)
+        check_keys(host, access)
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     # Without this a server that just ended would hold its port for a minute; it does not let two share one.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Connections inherit these: one whose other end is gone, or takes nothing, is closed by the system.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS)
     try:
         listening.bind((str(address), port))
         listening.listen(128)
@@ -76,6 +98,45 @@ def listen(host: str, port: int) -> socket.socket:
         message = f"cannot listen on {host} port {port}: {_reason(error)}; choose another with --port"
         raise CannotListen(message) from error
     return listening
+
+
+class Connection(H11Protocol):
+    """A connection that is closed where requests do not come: uvicorn alone would wait for their heads for ever."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+            return
+        self._late = self.loop.call_later(HEAD_S, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on as long as the head of a request is not complete."""
+        super().data_received(data)
+        # No cycle but one that is over: a head has begun.
+        is_waiting = self.cycle is None or self.cycle.response_complete
+        if not is_waiting:
+            self._on_time()
+        elif self._late is None:
+            self._late = self.loop.call_later(HEAD_S, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._on_time()
+        super().connection_lost(exc)
+
+    def _on_time(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _give_up(self) -> None:
+        self._late = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
 
 
 class Server(uvicorn.Server):
@@ -87,8 +148,16 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, listening: socket.socket, on_ready: Callable[[str], None] | None = None) -> None:
         super().__init__(
             uvicorn.Config(
-                app, log_level="warning", access_log=False, timeout_graceful_shutdown=_DRAIN_S, server_header=False
-            )
+                app,
+                http=Connection,
+                ws="none",
+                log_level="warning",
+                access_log=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=_DRAIN_S,
+                server_header=False,
+                h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+            )  # fmt: skip
         )
         self._application = app
         self._listening = listening
@@ -120,9 +189,26 @@ def _terminating_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _address(host: str) -> str:
+def check_keys(host: str, access: Access | None) -> None:
+    """Refuse to listen where others than this machine can ask, unless access needs keys, and there are some.
+
+    Raises
+    ------
+    CannotListen
+        There is no key that opens something, or the application was not told that it needs one.
+    """
+    keys = [] if access is None or access.store is None else access.store.keys()
+    if access is None or not access.required or all(key.state(access.clock()) != "valid" for key in keys):
+        message = (
+            f"serving on {host} needs access keys, and there is none that opens anything; make one with 'hypergrid "
+            f"keys create NAME', or use --host {DEFAULT_HOST}, and a tunnel (ssh -L) from another machine"
+        )
+        raise CannotListen(message)
+
+
+def _parsed(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
-        return str(ipaddress.ip_address(host.strip("[]")))
+        return ipaddress.ip_address(DEFAULT_HOST if host == "localhost" else host.strip("[]"))
     except ValueError as error:
         message = f"a host is an address such as {DEFAULT_HOST}, or localhost; got {host!r}"
         raise CannotListen(message) from error

@@ -21,9 +21,9 @@ SPEED = 60.0
 """Times real time: a slice each two seconds."""
 FRESH_SLICES = 3.0
 SHARE_OF_BOUND = 0.9
-WARM_SLICES = 24
+WARM_SLICES = 12
 """Slices that are there before: each query is computed for all of them at first."""
-TRIES = 3
+TRIES = 2
 """Sides that are tried to find a load."""
 SCHEDULING = 0.02
 
@@ -58,9 +58,11 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         updates: list[Update] = []
         standing.runner.listen(updates.append)
         standing.start()
+        began_s, spent_s = time.monotonic(), time.process_time()
         feeding = feed(path, first + 1, slices, period_s)
         feeding.wait()
         ended = standing.statistics()
+        processors = (time.process_time() - spent_s) / (time.monotonic() - began_s)
         deadline = time.monotonic() + 60
         while not standing.runner.is_fresh() and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -88,6 +90,7 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         "weighted updates a slice": reached, "bound": bound, "share": reached / bound,
         "fresh after the last slice [s]": fresh_s, "scheduling": scheduling_s / busy_s,
         "planning": planning_s / busy_s, "busy a slice [s]": busy_s / slices,
+        "processors used": processors,
         "met": bool(
             ages["alert"] <= FRESH_SLICES and oldest_s <= ended.longest_wait_s + period_s
             and scheduling_s < SCHEDULING * busy_s

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypergrid as hg
-from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
+from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound, TooLarge
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.export import to_bytes
 from hypergrid.perspective import Perspective
@@ -355,6 +355,20 @@ def test_a_window_in_which_nothing_can_be_known_is_refused(archive: OpenArchive)
     with pytest.raises(InvalidQuery, match="none can hold the 75% that min_coverage asks for"):
         base.aggregate("mean", time="20day", min_coverage=0.75).plan()
     assert base.aggregate("mean", time="30day", min_coverage=0).compute()["count"].to_numpy().max() > 0
+
+
+def test_windows_without_number_are_refused_without_listing_them(archive: OpenArchive) -> None:
+    """A day that slides by a nanosecond over half a day of readings: 4 * 10^13 cells."""
+    base = archive["air_temperature"].clip(time=("2024-10-24", "2024-10-24T12:00"))
+    short = archive["air_temperature"].aggregate("mean", time="1h").clip(time=("2024-10-24", "2024-10-24T12:00"))
+    for query in (base, short):
+        with pytest.raises((InvalidQuery, TooLarge)):
+            archive.query(
+                {**query.to_json(), "steps": [
+                    *query.to_json()["steps"],
+                    {"op": "aggregate", "function": "mean", "time": {"length": "1day", "step": "1ns"}},
+                ]}
+            ).plan().check(1 << 30)  # fmt: skip
 
 
 def test_windows_are_refused_by_where_they_lie_not_by_their_length_alone(tmp_path: Path) -> None:

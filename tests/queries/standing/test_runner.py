@@ -10,12 +10,14 @@ import pytest
 import xarray as xr
 
 import hypergrid as hg
+from hypergrid.errors import NotFound
+from hypergrid.store import Archive
+from hypergrid.streams.elements import Position, Station
 from hypergrid.times import SECOND_NS
-from queries.standing.runner import FAIR
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
 from queries.standing.store import Found
-from tests.queries.standing.live import Clock, Live
+from tests.queries.standing.live import START_NS, STATIONS, Clock, Live
 
 Evaluate = Callable[[], dict[str, Update]]
 MEAN = {"op": "aggregate", "function": "mean", "time": "4min", "params": {"min_coverage": 0}}
@@ -279,48 +281,6 @@ def test_equal_steps_run_once(standing: StandingQueries, live: Live, evaluate: E
     assert set(standing.alerts()[0]["readings"][0]) == {"time", "value", "unit", "measure", "lat", "lon"}
 
 
-def test_the_longest_waiting_query_gets_its_share(
-    standing: StandingQueries,
-    live: Live,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Slices come faster than they are computed: the strategy never comes to the archive query, the share does."""
-    from queries.standing import sharing  # noqa: PLC0415
-
-    clock = [0.0]
-    monkeypatch.setattr(standing.runner, "_monotonic", lambda: clock[0])
-    compute = sharing.Round.compute
-
-    def slowly(self: Any, step: Any) -> Any:  # noqa: ANN401
-        for blocks, _ in enumerate(compute(self, step), start=1):
-            clock[0] += 1.0
-            step.seconds = float(blocks)
-            yield 1.0
-
-    monkeypatch.setattr(sharing.Round, "compute", slowly)
-    for number in range(4):
-        standing.add(query(f"alert{number}", {**MEAN, "time": f"{2 * number + 2}min"}, condition=HOT))
-    standing.add(query("kept", MEAN, MAP, weight=0.001, **{"class": "archive"}))
-    standing.runner.settle()
-    slice_, waits = 10, []
-    standing.runner._polled_at_s = -1.0
-    for _ in range(150):
-        live.everywhere(slice_, 5.0)
-        slice_ += 1
-        for _ in range(3):
-            if not standing.runner.work():
-                clock[0] += 1.0
-        waits.append(standing.runner.status("kept").waiting_s)
-        if standing.runner.status("kept").evaluations >= 2:
-            break
-    told = standing.statistics()
-    assert told.overloaded
-    assert told.postponed > 10
-    assert told.fair_turns >= 2
-    assert 0 < max(waits) <= told.longest_wait_s
-    assert told.longest_wait_s >= told.sharing.seconds_apart / FAIR
-
-
 def test_a_full_disk_is_told_and_nothing_is_lost_by_it(
     standing: StandingQueries, live: Live, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
 ) -> None:
@@ -343,3 +303,49 @@ def test_a_full_disk_is_told_and_nothing_is_lost_by_it(
     wait_until(lambda: not standing.statistics().trouble and standing.runner.is_fresh())
     assert {alert["happening"] for alert in standing.alerts()} == {"raised"}
     standing.runner.stop()
+
+
+def test_the_newest_result_can_be_looked_at(standing: StandingQueries, live: Live, evaluate: Evaluate) -> None:
+    standing.add(query("map", MEAN, MAP, condition=HOT))
+    evaluate()
+    with pytest.raises(NotFound, match="a new slice brings it"):
+        standing.runner.latest("map")
+    live.everywhere(10, 6.0)
+    live.add(11, {"1": 7.0, "2": 8.0, "3": 7.0, "4": 6.0})
+    evaluate()
+    found = standing.runner.latest("map")
+    asked = {**query("map", MEAN, MAP)["query"], "clip": {"time": ["2007-10-01T00:20Z", "2007-10-01T00:24Z"]}}
+    expected = hg.open(live.folder).query(asked).compute()
+    xr.testing.assert_allclose(found[["value", "count"]], expected[["value", "count"]])
+    with pytest.raises(NotFound, match="did you mean 'map'"):
+        standing.runner.latest("mad")
+
+
+def test_results_in_the_archive_outlive_stations_that_come(
+    standing: StandingQueries, live: Live, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing.add(query("kept", MEAN, window="12min", to=["archive"]))
+    for slice_ in range(10, 40):
+        live.everywhere(slice_, float(slice_))
+        evaluate()
+    path = standing.results / "kept" / "2007-10-01.nc"
+    with xr.open_dataset(path) as opened:
+        before = opened.load()
+    monkeypatch.setitem(STATIONS, "0", (7.179, 45.868))
+    with Archive.open(live.folder).commit(batch="new", message="new", now_ns=START_NS) as writer:
+        writer.stations([Station("0", "Station 0", (Position(None, 7.179, 45.868, 2400.0),))])
+    live.archive = Archive.open(live.folder)
+    live.everywhere(40, 40.0)
+    evaluate()
+    with xr.open_dataset(path) as opened:
+        after = opened.load()
+    assert after.sizes["time"] == before.sizes["time"] + 1
+    assert sorted(after["station"].values.tolist()) == ["0", "1", "2", "3", "4"]
+    known = [after["station"].values.tolist().index(name) for name in before["station"].values.tolist()]
+    old = after.isel(series=known, time=slice(0, before.sizes["time"]))
+    xr.testing.assert_equal(old[["value", "count"]], before[["value", "count"]])
+    new = after.isel(series=after["station"].values.tolist().index("0"))
+    assert np.isnan(new["value"].values[:-1]).all()
+    assert new["value"].values[-1] == 40.0
+    assert new["count"].values[:-1].tolist() == [0] * before.sizes["time"]
+    assert float(new["lon"]) == 7.179

@@ -136,10 +136,11 @@ def test_a_strange_host_name_is_refused(client: httpx.Client) -> None:
         (InvalidUnit("x"), False, 400),
         (TooLarge("it", "bytes", 2, 1, "shrink it"), True, 413),
         (SingularSystem("x"), True, 422),
-        (QueueFull("x"), True, 503),
+        (QueueFull("x"), True, 429),
         (Cancelled("x"), False, 409),
         (NotAnArchive("x"), False, 500),
         (ValueError("x"), True, 500),
+        (MemoryError("x"), True, 413),
     ],
 )
 def test_the_tree_maps_to_statuses(error: Exception, posted: bool, status: int) -> None:  # noqa: FBT001

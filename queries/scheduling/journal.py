@@ -1,0 +1,151 @@
+"""What became of each job, in one SQLite file: after a kill nobody has to guess."""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from hypergrid.errors import HyperGridError
+from queries.scheduling.jobs import Job, ResultGone, State
+
+FILE: Final = "jobs.sqlite"
+LOST: Final = "the server ended before it was done; post it again"
+UNEXPECTED: Final = "something unexpected happened; the server's log has it"
+
+_VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, token TEXT NOT NULL,
+    snapshot TEXT NOT NULL, document TEXT NOT NULL, cells INTEGER NOT NULL, created_ns INTEGER NOT NULL,
+    state TEXT NOT NULL, started_ns INTEGER, ended_ns INTEGER, error TEXT NOT NULL DEFAULT ''
+) STRICT
+"""
+_COLUMNS: Final = "id, owner, token, snapshot, document, cells, created_ns, state, started_ns, ended_ns, error"
+
+
+class JournalDamaged(HyperGridError, RuntimeError):
+    """The file of jobs cannot be read; the message names it."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A job of an earlier process."""
+
+    id: str
+    owner: str
+    token: str
+    snapshot: str
+    document: Mapping[str, Any]
+    cells: int
+    """Of its surface."""
+    created_ns: int
+    """[ns since 1970 UTC]"""
+    state: State
+    started_ns: int | None
+    ended_ns: int | None
+    error: str
+    """Why it is not done; empty: it is."""
+
+
+class Past(ResultGone):
+    """A job of an earlier process, of which only its end is known."""
+
+    def __init__(self, noted: Noted) -> None:
+        told = f"it {'was done' if noted.state == 'done' else noted.state}{f': {noted.error}' if noted.error else ''}"
+        super().__init__(f"of query {noted.id} only the end is remembered: {told}; post the query again")
+        self.noted = noted
+
+
+class Journal:
+    """Notes jobs when they are asked and when they end; all methods may be called from any thread.
+
+    Parameters
+    ----------
+    path
+        The file; made where it is not there. Jobs of an earlier process that had not ended have failed now.
+    now_ns
+        The time [ns since 1970 UTC].
+    remembered
+        How many jobs are kept.
+
+    Raises
+    ------
+    JournalDamaged
+        It is no such file.
+    """
+
+    def __init__(self, path: Path, *, now_ns: int, remembered: int = 1000) -> None:
+        self.path, self._remembered = path, remembered
+        self._lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+            # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                self._db.execute(_SCHEMA)
+                self._db.execute(f"PRAGMA user_version = {_VERSION}")
+            self.lost = self._db.execute(
+                "UPDATE jobs SET state = 'failed', ended_ns = ?, error = ? WHERE state IN ('queued', 'running')",
+                (now_ns, LOST),
+            ).rowcount
+            """Jobs that the end of the process before cut short."""
+        except sqlite3.DatabaseError as error:
+            message = f"{path} cannot be read as a file of jobs: {error}; remove it"
+            raise JournalDamaged(message) from error
+        if version not in (0, _VERSION):
+            message = f"{path} is a file of jobs of version {version}; this program reads {_VERSION}; remove it"
+            raise JournalDamaged(message)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    def asked(self, job: Job) -> None:
+        """Note a job that somebody asked for."""
+        row = (
+            job.id, job.owner, job.token, job.snapshot, json.dumps(job.document), job.outline.cells, job.created_ns,
+            "queued", None, None, "",
+        )  # fmt: skip
+        with self._lock:
+            number = self._db.execute(
+                f"INSERT INTO jobs ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row
+            ).lastrowid
+            self._db.execute("DELETE FROM jobs WHERE number <= ?", ((number or 0) - self._remembered,))
+
+    def ended(self, job: Job) -> None:
+        """Note how a job ended. What was unexpected is not told: its text may hold what is nobody's business."""
+        error = "" if job.state == "done" else "it was stopped"
+        if job.error is not None:
+            error = str(job.error) if isinstance(job.error, HyperGridError) else UNEXPECTED
+        with self._lock:
+            self._db.execute(
+                "UPDATE jobs SET state = ?, started_ns = ?, ended_ns = ?, error = ? WHERE id = ?",
+                (job.state, job.started_ns, job.ended_ns, error, job.id),
+            )
+
+    def find(self, job_id: str) -> Noted | None:
+        """Return a job; None where it was never asked, or is forgotten."""
+        with self._lock:
+            row = self._db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone()
+        return None if row is None else _noted(row)
+
+    def noted(self) -> list[Noted]:
+        """Return the jobs, newest first."""
+        with self._lock:
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM jobs ORDER BY number DESC").fetchall()
+        return [_noted(row) for row in rows]
+
+
+def _noted(row: tuple[Any, ...]) -> Noted:
+    job_id, owner, token, snapshot, document, cells, created_ns, state, started_ns, ended_ns, error = row
+    known: State = next(one for one in get_args(State) if one == state)
+    return Noted(
+        job_id, owner, token, snapshot, json.loads(document), cells, created_ns, known, started_ns, ended_ns, error
+    )

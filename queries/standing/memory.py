@@ -1,0 +1,36 @@
+"""What a standing query may take: one that would need more memory than there is fails by itself, and is told."""
+
+from typing import Final
+
+from hypergrid.errors import TooLarge
+from hypergrid.execution.plan import free_bytes
+from hypergrid.perspective import Perspective
+from queries.standing.following import Task
+
+SMALL_BYTES: Final = 1 << 26
+"""Below it nobody looks what is free [bytes]."""
+CELL_BYTES: Final = 16
+"""A value and a count."""
+REMEDY: Final = "give it a window or a clip in time, a coarser step or a smaller grid"
+
+
+def refuse_large(name: str, task: Task) -> None:
+    """Refuse what needs more than half of the memory that is free.
+
+    Raises
+    ------
+    TooLarge
+        The steps of the time cells that are to be computed, all held at once, project more; both numbers are told.
+    """
+    projected = sum(projected_bytes(part) for _, part in task.parts)
+    if projected <= SMALL_BYTES:
+        return
+    allowed = free_bytes() // 2
+    if projected > allowed:
+        who = f"standing query {name!r}"
+        raise TooLarge(who, "bytes of memory", projected, allowed, REMEDY)
+
+
+def projected_bytes(here: Perspective) -> int:
+    """Return what the cells of a chain take, all steps held at once [bytes]."""
+    return sum(CELL_BYTES * item.topology.count for item in here.chain() if not item.holds_readings)

@@ -1,0 +1,39 @@
+"""The audit log: who changed what and when, a line of JSON each, in a file that is only ever appended to."""
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from hypergrid.times import format_instant
+
+FILE: Final = "audit.jsonl"
+
+
+class Audit:
+    """Appends to one file, made for its owner alone to read.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def note(self, *, now_ns: int, who: str, what: str, **more: str | int) -> None:
+        """Append what somebody did, in one write: lines of several processes never mix.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
+        line = json.dumps({"time": format_instant(now_ns), "who": who, "what": what, **more}, ensure_ascii=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(handle, f"{line}\n".encode("ascii"))
+        finally:
+            os.close(handle)

@@ -1,0 +1,185 @@
+"""The commands `hypergrid keys …`, and how settings become the rules of a server."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Final, get_args
+
+import typer
+
+from hypergrid.console import say, show_json, show_table
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
+from hypergrid.query import open_archive
+from hypergrid.settings import Settings, read_settings
+from hypergrid.times import SECOND_NS, format_instant, parse_duration, parse_instant
+from queries.scheduling.admission import Limits
+from queries.web.access import Access, Allowed, Rules
+from queries.web.audit import FILE as AUDIT_FILE
+from queries.web.audit import Audit
+from queries.web.keys import FILE, FOLDER, LIMITS, SCOPES, Key, KeyStore, Scope
+
+keys_app = typer.Typer(help="Access keys of `hypergrid serve`: made once, kept as a hash.", no_args_is_help=True)
+
+Where = Annotated[Path | None, typer.Option("--settings", help="Settings file (TOML): where the server keeps keys.")]
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+def state_folder(archive: Path, settings: Settings) -> Path:
+    """Return the folder where the server of an archive keeps keys, jobs and the audit log."""
+    return Path(settings.state) if settings.state else archive / FOLDER
+
+
+def rules_of(settings: Settings, host: str) -> Rules:
+    """Return how a server that listens on a host treats those who ask."""
+    address = f"[{host}]" if ":" in host else host
+    keyed = Limits(settings.cells, settings.allowed_bytes, settings.seconds, settings.queries)
+    anonymous = Limits(
+        settings.anonymous_cells, settings.anonymous_bytes, settings.anonymous_seconds, settings.anonymous_queries
+    )
+    return Rules(
+        keyed=Allowed(settings.requests_per_s, settings.streams, keyed),
+        anonymous=Allowed(settings.anonymous_requests_per_s, settings.anonymous_streams, anonymous),
+        anonymous_read=settings.anonymous_read,
+        session_s=settings.session_s,
+        names=tuple(dict.fromkeys([*LOOPBACK, address, *settings.names])),
+        origins=tuple(_origin(one) for one in settings.origins),
+        trusted_proxies=settings.trusted_proxies,
+        root_path=_root_path(settings.root_path),
+    )
+
+
+def access_of(archive: Path, settings: Settings, host: str, *, required: bool) -> Access:
+    """Return who may ask a server of an archive."""
+    store = KeyStore(state_folder(archive, settings) / FILE)
+    return Access(store, time.time_ns, rules_of(settings, host), required=required)
+
+
+def audit_of(archive: Path, settings: Settings) -> Audit:
+    """Return the audit log of the server of an archive."""
+    return Audit(state_folder(archive, settings) / AUDIT_FILE)
+
+
+def _root_path(text: str) -> str:
+    path = f"/{text.strip('/')}" if text.strip("/") else ""
+    if any(part in ("", ".", "..") for part in path.split("/")[1:]) or not path.isascii() or "?" in path:
+        message = f"the setting 'root_path' needs a path such as /stations; got {text!r}"
+        raise InvalidQuery(message)
+    return path
+
+
+def _origin(text: str) -> str:
+    scheme, _, host = text.partition("://")
+    if scheme not in ("http", "https") or not host or set(host) & set("/*@? "):
+        message = f"the setting 'origins' needs exact origins such as https://maps.example.org; got {text!r}"
+        raise InvalidQuery(message)
+    return text
+
+
+def _store(archive: Path | None, option: Path | None, settings: Path | None) -> tuple[KeyStore, Audit]:
+    folder, given = placed(archive, option), read_settings(settings)
+    # Keys of a folder that is no archive would be made for nobody.
+    open_archive(folder)
+    return KeyStore(state_folder(folder, given) / FILE), audit_of(folder, given)
+
+
+@keys_app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, or what for.")],
+    archive: ArchivePlace = None,
+    *,
+    option: ArchivePlaceOption = None,
+    scope: Annotated[
+        str,
+        typer.Option(
+            help="What it may, each with all before it: read, query (ask queries), write (standing queries), admin."
+        ),
+    ] = "query",
+    expires: Annotated[
+        str | None, typer.Option(help="Its end: an instant, or how long from now, such as 90day.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Limit of its own, NAME=NUMBER, of {', '.join(LIMITS)}; may be given again."),
+    ] = None,
+    settings: Where = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an access key. It is shown now, and never again."""
+    if scope not in SCOPES:
+        raise NotFound.among(kind="scope", given=scope, existing=SCOPES)
+    chosen: Scope = next(one for one in get_args(Scope) if one == scope)
+    store, audit = _store(archive, option, settings)
+    now_ns = time.time_ns() // SECOND_NS * SECOND_NS
+    key, text = store.create(
+        name, chosen, now_ns=now_ns, expires_ns=_end(expires, now_ns), limits=dict(map(_limit, limit or []))
+    )
+    audit.note(now_ns=now_ns, who="command line", what="keys create", about=f"{key.name} ({key.id})", scope=key.scope)
+    if as_json:
+        show_json({**_told(key, now_ns), "key": text})
+        return
+    say(f"key {key.name!r} of scope {key.scope}{_until(key)}; keep it now, for it is shown only once:")
+    print(text)
+
+
+@keys_app.command("list")
+def listing(
+    archive: ArchivePlace = None,
+    *,
+    option: ArchivePlaceOption = None,
+    settings: Where = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the access keys, without what opens."""
+    store, _ = _store(archive, option, settings)
+    rows = [_told(key, time.time_ns()) for key in store.keys()]
+    if as_json:
+        show_json(rows)
+    else:
+        columns = ("id", "name", "scope", "state", "created", "expires", "limits")
+        show_table("Access keys", columns, [tuple(str(row[name] or "") for name in columns) for row in rows])
+
+
+@keys_app.command("revoke")
+def revoke(
+    which: Annotated[str, typer.Argument(metavar="KEY", help="Name or id of the key.")],
+    archive: ArchivePlace = None,
+    *,
+    option: ArchivePlaceOption = None,
+    settings: Where = None,
+) -> None:
+    """Have an access key open nothing any more, from the next request on."""
+    store, audit = _store(archive, option, settings)
+    now_ns = time.time_ns() // SECOND_NS * SECOND_NS
+    key = store.revoke(which, now_ns=now_ns)
+    audit.note(now_ns=now_ns, who="command line", what="keys revoke", about=f"{key.name} ({key.id})")
+    say(f"key {key.name!r} ({key.id}) opens nothing any more")
+
+
+def _told(key: Key, now_ns: int) -> dict[str, object]:
+    return {
+        "id": key.id, "name": key.name, "scope": key.scope, "state": key.state(now_ns),
+        "created": format_instant(key.created_ns),
+        "expires": None if key.expires_ns is None else format_instant(key.expires_ns), "limits": dict(key.limits),
+    }  # fmt: skip
+
+
+def _until(key: Key) -> str:
+    return "" if key.expires_ns is None else f", until {format_instant(key.expires_ns)}"
+
+
+def _end(text: str | None, now_ns: int) -> int | None:
+    if text is None:
+        return None
+    try:
+        return now_ns + parse_duration(text)
+    except ValueError:
+        return parse_instant(text)
+
+
+def _limit(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError as error:
+        message = f"--limit needs NAME=NUMBER, such as cells=1000000; got {text!r}"
+        raise InvalidQuery(message) from error

@@ -1,0 +1,250 @@
+"""Access keys: made, listed and revoked in one SQLite file; only the SHA-256 of a key is kept."""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
+
+Scope = Literal["read", "query", "write", "admin"]
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+"""What a key may, each with all before it: look; ask queries of one's own; change standing queries; everything."""
+
+FOLDER: Final = "server"
+"""Folder of an archive where its server keeps keys, jobs and the audit log."""
+FILE: Final = "keys.sqlite"
+
+LIMITS: Final[Mapping[str, str]] = {
+    "requests_per_s": "requests a second",
+    "streams": "requests that are open at a time",
+    "queries": "queries that wait or run",
+    "cells": "cells of one query",
+    "bytes": "memory of one query, in bytes",
+    "seconds": "projected time of one query, in seconds",
+}
+"""Limits that a key may have of its own, in words."""
+
+_SECRET_BYTES: Final = 32
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_FORM: Final = re.compile(r"hg_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE keys (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, digest BLOB NOT NULL, created_ns INTEGER NOT NULL,
+    expires_ns INTEGER, revoked_ns INTEGER, limits TEXT NOT NULL
+) STRICT
+"""
+_COLUMNS: Final = "id, name, scope, created_ns, expires_ns, revoked_ns, limits"
+
+
+class KeysDamaged(HyperGridError, RuntimeError):
+    """The file of keys cannot be read; the message names it."""
+
+
+class BadKey(HyperGridError, PermissionError):
+    """A key that opens nothing: unknown, expired or revoked. The message never holds the key."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key without its secret."""
+
+    id: str
+    name: str
+    scope: Scope
+    created_ns: int
+    """[ns since 1970 UTC]"""
+    expires_ns: int | None = None
+    """From when on it opens nothing [ns since 1970 UTC]; None: never."""
+    revoked_ns: int | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Of `LIMITS`, in place of what the server's settings say."""
+
+    def state(self, now_ns: int) -> Literal["valid", "expired", "revoked"]:
+        """Return how it stands."""
+        if self.revoked_ns is not None:
+            return "revoked"
+        return "expired" if self.expires_ns is not None and now_ns >= self.expires_ns else "valid"
+
+
+class KeyStore:
+    """The keys in a file; all methods may be called from any thread, and several processes may share the file.
+
+    Parameters
+    ----------
+    path
+        The file. Where it is not there, there are no keys; `create` makes it, for its owner alone to read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    @property
+    def exist(self) -> bool:
+        """Whether any key was ever made, be it expired or revoked since."""
+        with self._open() as db:
+            return db is not None and db.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+
+    def keys(self) -> list[Key]:
+        """Return all keys, oldest first, revoked ones too."""
+        with self._open() as db:
+            rows = [] if db is None else db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY rowid").fetchall()
+        return [_key(row) for row in rows]
+
+    def get(self, key_id: str) -> Key | None:
+        """Return the key of an id; None where there is none."""
+        found = self._row(key_id)
+        return None if found is None else found[0]
+
+    def check(self, text: str, now_ns: int) -> Key:
+        """Return the key of which somebody shows the text.
+
+        Raises
+        ------
+        BadKey
+            It is none, or it expired or was revoked.
+        """
+        form = _FORM.fullmatch(text)
+        found = None if form is None else self._row(form[1])
+        # The comparison takes the same time wherever the two differ.
+        if found is None or not hmac.compare_digest(found[1], _digest(text)):
+            message = "the access key is not known here; check that it is complete, or ask for a new one"
+            raise BadKey(message)
+        state = found[0].state(now_ns)
+        if state != "valid":
+            happened = "has expired" if state == "expired" else "was revoked"
+            message = f"the access key {found[0].name!r} {happened}; ask for a new one"
+            raise BadKey(message)
+        return found[0]
+
+    def create(
+        self,
+        name: str,
+        scope: Scope,
+        *,
+        now_ns: int,
+        expires_ns: int | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> tuple[Key, str]:
+        """Make a key; return it with its text, which is kept nowhere.
+
+        Raises
+        ------
+        InvalidQuery, NotFound
+            The name or a limit does not fit, the name is taken by a key that opens something, it would have expired
+            already; no such scope.
+        """
+        if not _NAME.fullmatch(name):
+            message = f"the name of a key needs 1 to 63 letters, digits, '.', '_', '@' or '-'; got {name!r}"
+            raise InvalidQuery(message)
+        if scope not in SCOPES:
+            raise NotFound.among(kind="scope", given=scope, existing=SCOPES)
+        if expires_ns is not None and expires_ns <= now_ns:
+            message = f"the key {name!r} would have expired already; give a later end"
+            raise InvalidQuery(message)
+        for limit, value in (limits or {}).items():
+            if limit not in LIMITS:
+                raise NotFound.among(kind="limit of a key", given=limit, existing=LIMITS)
+            if not 0 < value < float("inf"):
+                message = f"the limit {limit!r} of the key {name!r} needs a number above zero; got {value!r}"
+                raise InvalidQuery(message)
+        if any(key.name == name and key.state(now_ns) == "valid" for key in self.keys()):
+            message = f"a key {name!r} is there already; revoke it first, or choose another name"
+            raise InvalidQuery(message)
+        key = Key(secrets.token_hex(6), name, scope, now_ns, expires_ns, None, dict(limits or {}))
+        secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii").rstrip("=")
+        text = f"hg_{key.id}_{secret}"
+        self._make()
+        with self._open() as db:
+            assert db is not None
+            db.execute(
+                f"INSERT INTO keys ({_COLUMNS}, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (key.id, name, scope, now_ns, expires_ns, None, json.dumps(dict(key.limits)), _digest(text)),
+            )
+        return key, text
+
+    def revoke(self, which: str, *, now_ns: int) -> Key:
+        """Have a key, by id or name, open nothing from now on; return it.
+
+        Raises
+        ------
+        NotFound
+            No key that opens something has this id or name.
+        """
+        valid = [key for key in self.keys() if key.revoked_ns is None]
+        found = next((key for key in reversed(valid) if which in (key.id, key.name)), None)
+        if found is None:
+            raise NotFound.among(kind="key", given=which, existing=[key.name for key in valid])
+        with self._open() as db:
+            assert db is not None
+            db.execute("UPDATE keys SET revoked_ns = ? WHERE id = ?", (now_ns, found.id))
+        return found
+
+    def _row(self, key_id: str) -> tuple[Key, bytes] | None:
+        with self._open() as db:
+            if db is None:
+                return None
+            row = db.execute(f"SELECT {_COLUMNS}, digest FROM keys WHERE id = ?", (key_id,)).fetchone()
+        return None if row is None else (_key(row[:-1]), row[-1])
+
+    def _make(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Made before SQLite opens it, so that nobody else can read it for a moment.
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection | None]:
+        with self._lock:
+            try:
+                if self._db is None and self.path.exists():
+                    self._db = _connect(self.path)
+                yield self._db
+            except sqlite3.DatabaseError as error:
+                message = f"{self.path} cannot be read as a file of access keys: {error}; restore it"
+                raise KeysDamaged(message) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("BEGIN IMMEDIATE")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version == 0:
+        db.execute(_SCHEMA)
+        db.execute(f"PRAGMA user_version = {_VERSION}")
+    db.execute("COMMIT")
+    if version not in (0, _VERSION):
+        message = f"{path} is a file of access keys of version {version}; this program reads {_VERSION}"
+        raise KeysDamaged(message)
+    return db
+
+
+def _key(row: tuple[Any, ...]) -> Key:
+    key_id, name, scope, created_ns, expires_ns, revoked_ns, limits = row
+    return Key(key_id, name, scope, created_ns, expires_ns, revoked_ns, json.loads(limits))
+
+
+def _digest(text: str) -> bytes:
+    # 256 random bits need no slow hash: nobody can try them out.
+    return hashlib.sha256(text.encode()).digest()

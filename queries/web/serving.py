@@ -1,0 +1,68 @@
+"""Everything that serves one archive, put together from its settings."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from hypergrid.query import open_archive
+from hypergrid.settings import Settings
+from queries.catalogue import Catalogue
+from queries.scheduling.journal import FILE as JOURNAL
+from queries.scheduling.journal import Journal
+from queries.scheduling.runner import Runner
+from queries.standing.service import StandingQueries
+from queries.web.app import create_app
+from queries.web.commands import access_of, audit_of, state_folder
+from queries.web.logs import RequestLog
+from queries.web.server import is_loopback, serve
+
+
+def serve_archive(
+    archive: Path,
+    settings: Settings,
+    *,
+    pages: ASGIApp,
+    saved: Path | None = None,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the web API of an archive and its pages, and run its standing queries, until Ctrl-C (or SIGTERM).
+
+    Parameters
+    ----------
+    archive
+        Its folder.
+    settings
+        Where to listen, who may ask, and limits.
+    pages
+        What answers at "/".
+    saved
+        Folder of saved queries.
+    on_ready
+        Called with the address of the page once it can be opened.
+
+    Raises
+    ------
+    CannotListen
+        The host is not loopback and there are no keys, or the port is in use.
+    HyperGridError
+        What cannot be read: archive, settings, keys.
+    """
+    opened = open_archive(archive)
+    access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
+    folder = state_folder(opened.path, settings)
+    journal = Journal(folder / JOURNAL, now_ns=time.time_ns())
+    runner = Runner(
+        opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
+        journal=journal,
+    )  # fmt: skip
+    with StandingQueries(opened, settings, clock=time.time_ns) as standing:
+        web = create_app(
+            runner, Catalogue(opened, saved=saved), standing=standing, access=access,
+            audit=audit_of(opened.path, settings), folders={"archive": opened.path, "state": folder},
+            tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
+        )  # fmt: skip
+        web.mount("/", pages)
+        standing.start()
+        serve(web, settings.host, settings.port, on_ready=on_ready)

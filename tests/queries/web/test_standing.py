@@ -1,0 +1,176 @@
+"""Standing queries over HTTP: made, looked at, paused, muted, tested, removed; alerts as they come, and resumed."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import hypergrid as hg
+from hypergrid.times import parse_instant
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
+from queries.standing.service import StandingQueries
+from queries.web.app import create_app
+from queries.web.server import Server, listen
+
+Document = dict[str, Any]
+FROST: Document = {
+    "name": "frost",
+    "query": {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "10min"}]},
+    "condition": {"kind": "threshold", "below": "0 degC", "clear": "1 degC"},
+}
+HERE = "/api/v1/standing"
+NOW_NS = parse_instant("2024-01-01")
+
+
+@pytest.fixture
+def standing(archive: hg.OpenArchive, tmp_path: Path) -> Iterator[StandingQueries]:
+    with StandingQueries(archive, clock=lambda: NOW_NS, folder=tmp_path / "standing") as made:
+        yield made
+
+
+@pytest.fixture
+def client(
+    archive: hg.OpenArchive, make_runner: Callable[..., Runner], standing: StandingQueries
+) -> Iterator[httpx.Client]:
+    app = create_app(make_runner(archive), Catalogue(archive), standing=standing)
+    listening = listen("127.0.0.1", 0)
+    ready = threading.Event()
+    server = Server(app, listening, lambda _address: ready.set())
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    assert ready.wait(20)
+    with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=20) as made:
+        yield made
+    server.should_exit = True
+    thread.join(20)
+    listening.close()
+    assert not thread.is_alive()
+
+
+def test_the_life_of_a_standing_query(client: httpx.Client) -> None:
+    made = client.post(HERE, json=FROST)
+    assert (made.status_code, made.headers["location"]) == (201, f"{HERE}/frost")
+    assert made.json()["class"] == "alert"
+    assert client.get(f"{HERE}/frost").json() == made.json()
+    assert [one["name"] for one in client.get(HERE).json()] == ["frost"]
+    assert client.post(f"{HERE}/frost/pause").json()["paused"] is True
+    assert client.post(f"{HERE}/frost/resume").json()["paused"] is False
+    muted = client.post(f"{HERE}/frost/mute", json={"until": "2150-01-01T00:00Z"})
+    assert muted.json()["muted_until"] == "2150-01-01T00:00Z"
+    assert client.post(f"{HERE}/frost/mute", json={"until": None}).json()["muted_until"] is None
+    assert client.post(f"{HERE}/frost/mute", json={"for": "200day"}).status_code == 200
+    told = client.post(f"{HERE}/frost/test").json()
+    assert told == {"number": 1, "to": ["events"]}
+    (alert,) = client.get(f"{HERE}/alerts").json()
+    assert (alert["happening"], alert["query"]) == ("test", "frost")
+    assert client.get(f"{HERE}/alerts", params={"name": "other"}).json() == []
+    assert client.delete(f"{HERE}/frost").status_code == 204
+    assert client.get(HERE).json() == []
+
+
+# What is posted, and the status and words of the answer.
+BAD: list[tuple[Document | None, int, str]] = [
+    ({}, 422, "name"),
+    ({**FROST, "name": "../x"}, 422, "lower-case"),
+    ({**FROST, "name": "a\r\nX-Evil: 1"}, 422, "lower-case"),
+    ({**FROST, "colour": 1}, 422, "colour"),
+    ({**FROST, "query": {"variable": "air_temprature"}}, 422, "air_temperature"),
+    ({**FROST, "query": {"variable": "air_temperature", "steps": 5}}, 422, "steps"),
+    ({**FROST, "condition": {"kind": "treshold"}}, 422, "threshold"),
+    ({**FROST, "condition": {"kind": "threshold", "below": "0 m"}}, 422, "m"),
+    ({**FROST, "weight": -1}, 422, "weight"),
+    ({**FROST, "weight": 1e308 * 10}, 400, ""),
+    ({**FROST, "to": ["webhook:http://169.254.169.254/"]}, 422, "not allowed"),
+    ({**FROST, "to": ["email:a@b.org\r\nBcc: c@d.org"]}, 422, "mail address"),
+    ({**FROST, "validity": "-5min"}, 422, "validity"),
+    (None, 400, "JSON"),
+]
+
+
+@pytest.mark.parametrize(("document", "status", "words"), BAD)
+def test_a_document_that_does_not_fit(client: httpx.Client, document: Document | None, status: int, words: str) -> None:
+    content = b"{" if document is None else json.dumps(document).encode()
+    answer = client.post(HERE, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert words in answer.json()["detail"]
+    assert client.get(HERE).json() == []
+
+
+def test_a_name_is_taken_once(client: httpx.Client) -> None:
+    client.post(HERE, json=FROST)
+    answer = client.post(HERE, json=FROST)
+    assert answer.status_code == 409
+    assert "remove it first" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["none", "..%2f..%2fetc", "%00", "frost%0d%0aX:1", "a" * 5000])
+def test_a_name_that_is_not_there(client: httpx.Client, path: str) -> None:
+    for method, more in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("POST", "/test")):
+        answer = client.request(method, f"{HERE}/{path}{more}")
+        assert answer.status_code in (404, 405), (method, answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"until": 5}, {"for": "2parsecs"}, {"for": "2h", "until": None}, {"for": "400000day"},
+             {"for": "182000day"}, {"until": "1500-01-01"}, {"until": "yesterday"}],
+)  # fmt: skip
+def test_a_mute_that_does_not_fit(client: httpx.Client, body: Document) -> None:
+    client.post(HERE, json=FROST)
+    answer = client.post(f"{HERE}/frost/mute", json=body)
+    assert answer.status_code == 422, answer.text
+    assert client.get(f"{HERE}/frost").json()["muted_until"] is None
+
+
+def alerts_in(response: httpx.Response) -> Iterator[Document]:
+    event: Document = {}
+    for line in response.iter_lines():
+        name, _, value = line.partition(": ")
+        if not line and event:
+            yield {**event, "data": json.loads(event["data"])}
+            event = {}
+        elif name:
+            event[name] = value
+
+
+def test_alerts_come_as_events_and_go_on_after_the_last_one_seen(
+    client: httpx.Client, standing: StandingQueries
+) -> None:
+    client.post(HERE, json=FROST)
+    client.post(f"{HERE}/frost/test")
+    with client.stream("GET", f"{HERE}/alerts/events") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        events = alerts_in(response)
+        first = next(events)
+        assert (first["id"], first["event"], first["data"]["query"]) == ("1", "test", "frost")
+        standing.test("frost")  # as another process would
+        second = next(events)
+        assert second["id"] == "2"
+        del events
+    standing.test("frost")
+    with client.stream("GET", f"{HERE}/alerts/events", headers={"Last-Event-ID": "2"}) as response:
+        events = alerts_in(response)
+        assert next(events)["id"] == "3"
+        del events
+    with client.stream("GET", f"{HERE}/alerts/events", params={"after": 1}) as response:
+        events = alerts_in(response)
+        assert next(events)["id"] == "2"
+
+
+def test_a_reader_of_alerts_that_left_is_forgotten(
+    client: httpx.Client, standing: StandingQueries, wait_until: Callable[..., None]
+) -> None:
+    client.post(HERE, json=FROST)
+    client.post(f"{HERE}/frost/test")
+    before = len(standing.runner._listeners)
+    with client.stream("GET", f"{HERE}/alerts/events") as response:
+        events = alerts_in(response)
+        next(events)
+        assert len(standing.runner._listeners) == before + 1
+    wait_until(lambda: len(standing.runner._listeners) == before)
