@@ -11,7 +11,7 @@
     ├── InvalidDeployment   (ValueError)      a deployment file that cannot be used
     ├── InvalidLayer        (ValueError)      a raster or an array that cannot be a layer
     ├── NotAnArchive        (ValueError)      a folder that is no archive (left untouched)
-    ├── ArchiveConflict     (FileExistsError) an archive is in the way, or was made for another network
+    ├── ArchiveConflict     (FileExistsError) an archive is in the way, is another network's, or is held
     ├── StoreUnavailable    (ConnectionError) the S3-compatible store of an archive does not answer, or refuses
     ├── TooLarge            (MemoryError)     a plan above its limit: both numbers
     ├── SingularSystem      (ArithmeticError) stations that a kriging system cannot tell apart
@@ -71,7 +71,7 @@ class NotAnArchive(HyperGridError, ValueError):
 
 
 class ArchiveConflict(HyperGridError, FileExistsError):
-    """Something is where an archive should be made, or the archive was made for another network."""
+    """Something is where an archive should be made, it was made for another network, or another process is at it."""
 
 
 class StoreUnavailable(HyperGridError, ConnectionError):

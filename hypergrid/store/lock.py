@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hypergrid.errors import HyperGridError
+from hypergrid.errors import ArchiveConflict, HyperGridError
 
 if sys.platform != "win32":
     import fcntl
@@ -43,6 +43,36 @@ def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iter
             os.close(descriptor)
             descriptor = renewed
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def alone(path: Path, holder: str) -> Iterator[None]:
+    """Hold the lock of a file (made where it is missing) inside the context; refuse at once where somebody else does.
+
+    What `holder` says of this process is written into the file, for those who are refused.
+
+    Raises
+    ------
+    ArchiveConflict
+        Somebody holds it; the message is what that one's `holder` says.
+    HyperGridError
+        This system has no `flock`.
+    """
+    if sys.platform == "win32":
+        message = f"holding {path} needs flock, which this system lacks; use Linux or macOS"
+        raise HyperGridError(message)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            told = os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+            raise ArchiveConflict(told or "another process") from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder.encode(), 0)
         yield
     finally:
         os.close(descriptor)

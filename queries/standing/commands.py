@@ -99,25 +99,39 @@ def show(
     if as_json:
         show_json(told)
         return
-    print(json.dumps({key: value for key, value in told.items() if key != "alerts"}, indent=1))
+    tables = ("alerts", "undelivered")
+    print(json.dumps({key: value for key, value in told.items() if key not in tables}, indent=1))
     rows = [(one["id"], one["at"], one["happening"], one["place"], one["text"]) for one in told["alerts"]]
     show_table(f"Alerts of {name}", ("id", "at", "what", "where", "in words"), rows)
+    if told["undelivered"]:
+        columns = ("number", "to", "state", "attempts", "error")
+        rows = [tuple(one[column] for column in columns) for one in told["undelivered"]]
+        show_table(f"Alerts of {name} that have not arrived", columns, rows)
+
+
+def _told(standing: StandingQueries, name: str, text: str, *, as_json: bool) -> None:
+    """Say what was done to a standing query, or show machines how it stands now."""
+    if as_json:
+        show_json(standing.show(name))
+    else:
+        say(text)
 
 
 @standing_app.command("pause")
-def pause(place: Place, name: Name) -> None:
+def pause(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
     """Evaluate a standing query no more, until it is resumed."""
     with _opened(place) as standing:
         standing.pause(name)
-    say(f"{name} is paused; `hypergrid standing resume` goes on, with what has come meanwhile")
+        text = f"{name} is paused; `hypergrid standing resume` goes on, with what has come meanwhile"
+        _told(standing, name, text, as_json=as_json)
 
 
 @standing_app.command("resume")
-def resume(place: Place, name: Name) -> None:
+def resume(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
     """Evaluate a paused standing query again, from what has come meanwhile on."""
     with _opened(place) as standing:
         standing.resume(name)
-    say(f"{name} runs again")
+        _told(standing, name, f"{name} runs again", as_json=as_json)
 
 
 @standing_app.command("mute")
@@ -128,6 +142,7 @@ def mute(
     until: Annotated[str | None, typer.Option(help="Until this instant, such as 2025-10-01T12:00Z.")] = None,
     span: Annotated[str | None, typer.Option("--for", help="For so long from now, such as 2h.")] = None,
     off: Annotated[bool, typer.Option("--off", help="Tell again from now on.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Keep the alerts of a standing query, but tell nobody, while its stations are maintained."""
     if (until is not None) + (span is not None) + off != 1:
@@ -140,7 +155,8 @@ def mute(
         until_ns = time.time_ns() + parse_duration(span)
     with _opened(place) as standing:
         standing.mute(name, until_ns)
-    say(f"{name} tells again" if until_ns is None else f"{name} is muted until {format_instant(until_ns)}")
+        text = f"{name} tells again" if until_ns is None else f"{name} is muted until {format_instant(until_ns)}"
+        _told(standing, name, text, as_json=as_json)
 
 
 @standing_app.command("test")
@@ -156,8 +172,12 @@ def send_test(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
 
 
 @standing_app.command("remove")
-def remove(place: Place, name: Name) -> None:
+def remove(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
     """Forget a standing query; its results and alerts stay."""
     with _opened(place) as standing:
+        told = standing.show(name)
         standing.remove(name)
-    say(f"{name} stands no more; its results and alerts stay")
+    if as_json:
+        show_json(told)
+    else:
+        say(f"{name} stands no more; its results and alerts stay")

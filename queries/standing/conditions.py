@@ -250,7 +250,7 @@ def condition_from_json(document: object, *, who: str = "a condition") -> Condit
     if not isinstance(document, Mapping) or "kind" not in document:
         message = f"the condition of {who} is a JSON object with a 'kind': {', '.join(KINDS)}; got {document!r}"
         raise InvalidQuery(message)
-    if document["kind"] not in KINDS:
+    if document["kind"] not in tuple(KINDS):
         raise NotFound.among(kind=f"kind of condition of {who}", given=document["kind"], existing=KINDS)
     kind = KINDS[document["kind"]]
     known = {item.name.removesuffix("_ns"): item.name for item in fields(kind)}

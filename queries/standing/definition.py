@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
-from hypergrid.errors import InvalidQuery, NotFound
-from hypergrid.times import format_duration, parse_duration
+import httpx
+
+from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.times import DAY_NS, format_duration, parse_duration
 from queries.standing.conditions import Condition, condition_from_json
 
 Kind = Literal["alert", "user", "archive"]
@@ -20,8 +21,14 @@ DEFAULT_VALIDITY: Final = "10min"
 Channel = Literal["events", "archive", "email", "webhook"]
 CHANNELS: Final = ("events", "archive", "email", "webhook")
 
+RESERVED: Final = ("alerts", "statistics")
+"""Names that no standing query may have: in the addresses of the web API they are pages."""
+LONGEST_NS: Final = 36_525 * DAY_NS
+"""Longest validity and window: a hundred years [ns]."""
+
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ADDRESS: Final = re.compile(r"[^@\s,;<>]{1,64}@[A-Za-z0-9.-]{1,255}")
+_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _KEYS: Final = ("name", "query", "class", "weight", "validity", "window", "condition", "to")
 
 
@@ -88,7 +95,8 @@ def definition_from_json(document: object, *, allowed_hosts: tuple[str, ...] | N
         hour, which ends with the newest slice), "condition", and "to": a list of "events", "archive",
         "email:ADDRESS", "webhook:URL".
     allowed_hosts
-        Hosts that a webhook may go to, each "name" or "name:port"; None: hosts are not looked at.
+        Hosts that a webhook may go to, each "name" or "name:port", in whatever case; None: the document is one that
+        was made before, and whether it may be made is not looked at.
 
     Raises
     ------
@@ -113,25 +121,44 @@ def definition_from_json(document: object, *, allowed_hosts: tuple[str, ...] | N
         raise InvalidQuery(message)
     condition = None if given.get("condition") is None else condition_from_json(given["condition"], who=who)
     kind = given.get("class", "user" if condition is None else "alert")
-    if kind not in WEIGHTS:
+    if kind not in tuple(WEIGHTS):
         raise NotFound.among(kind=f"class of {who}", given=kind, existing=WEIGHTS)
     if kind == "alert" and condition is None:
         message = f"{who} is an alert and has no 'condition'; give one, or the class user or archive"
         raise InvalidQuery(message)
-    window = given.get("window")
-    if window is not None and "time" in query.get("clip", {}):
+    window, clip = given.get("window"), query.get("clip")
+    if window is not None and isinstance(clip, Mapping) and "time" in clip:
         message = f"{who} has a window of {window}, and a clip in time; keep one of the two"
         raise InvalidQuery(message)
-    return Definition(
+    definition = Definition(
         name=name,
-        query={key: value for key, value in query.items() if key != "snapshot"},
+        query={key: value for key, value in query.items() if key != "snapshot" and (key, value) != ("clip", None)},
         kind=kind,
         weight=_positive(given.get("weight", WEIGHTS[kind]), f"the weight of {who}"),
         validity_ns=_duration(given.get("validity", DEFAULT_VALIDITY), f"the validity of {who}"),
         window_ns=None if window is None else _duration(window, f"the window of {who}"),
         condition=condition,
-        to=_targets(given.get("to", ["events"]), who, allowed_hosts),
+        to=_targets(given.get("to", ["events"]), who),
     )
+    if allowed_hosts is not None:
+        _check_new(definition, allowed_hosts, who)
+    return definition
+
+
+def _check_new(definition: Definition, allowed_hosts: tuple[str, ...], who: str) -> None:
+    """Refuse what may not be made; one that an earlier program made stands."""
+    if definition.name in RESERVED:
+        message = f"a standing query cannot have the name {definition.name!r}, which pages have; choose another"
+        raise InvalidQuery(message)
+    for what, length_ns in (("validity", definition.validity_ns), ("window", definition.window_ns or 0)):
+        if length_ns > LONGEST_NS:
+            message = (
+                f"the {what} of {who} needs at most {format_duration(LONGEST_NS)}; got {format_duration(length_ns)}"
+            )
+            raise InvalidTime(message)
+    for target in definition.to:
+        if target.channel == "webhook":
+            check_webhook(target.address, allowed_hosts, who)
 
 
 def _mapping(document: object) -> Mapping[str, Any]:
@@ -149,9 +176,13 @@ def _mapping(document: object) -> Mapping[str, Any]:
 
 
 def _positive(value: object, what: str) -> float:
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+    except OverflowError:
+        number = float("inf")
     if not 0 < number < float("inf"):
-        message = f"{what} needs a number above zero; got {value!r}; alerts have 10, users 2 to 5, archives 1"
+        came = repr(value) if number != float("inf") else "one beyond all numbers"
+        message = f"{what} needs a number above zero; got {came}; alerts have 10, users 2 to 5, archives 1"
         raise InvalidQuery(message)
     return number
 
@@ -168,14 +199,14 @@ def _explained(parse: Callable[[], int], what: str) -> int:
         raise type(error)(message) from error
 
 
-def _targets(value: object, who: str, allowed_hosts: tuple[str, ...] | None) -> tuple[Target, ...]:
+def _targets(value: object, who: str) -> tuple[Target, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         message = f"'to' of {who} needs a list such as ['events', 'webhook:https://…']; got {value!r}"
         raise InvalidQuery(message)
-    return tuple(dict.fromkeys(_target(one, who, allowed_hosts) for one in value))
+    return tuple(dict.fromkeys(_target(one, who) for one in value))
 
 
-def _target(text: str, who: str, allowed_hosts: tuple[str, ...] | None) -> Target:
+def _target(text: str, who: str) -> Target:
     channel, _, address = text.partition(":")
     if channel not in CHANNELS:
         raise NotFound.among(kind=f"place that results of {who} go to", given=channel, existing=CHANNELS)
@@ -184,31 +215,43 @@ def _target(text: str, who: str, allowed_hosts: tuple[str, ...] | None) -> Targe
             message = f"{who}: {channel!r} takes no address; got {text!r}"
             raise InvalidQuery(message)
     elif channel == "email":
-        if not _ADDRESS.fullmatch(address):
+        if not (_ADDRESS.fullmatch(address) and address.isprintable()):
             message = f"{who} needs one mail address, 'email:warden@example.org'; got {text!r}"
             raise InvalidQuery(message)
-    else:
-        check_webhook(address, allowed_hosts, who)
     return Target(channel, address)  # type: ignore[arg-type]
 
 
-def check_webhook(url: str, allowed_hosts: tuple[str, ...] | None, who: str) -> None:
+def _host_of(allowed: str) -> tuple[str, int | None]:
+    """Return the host and the port of what the settings allow; no port: any."""
+    try:
+        # An IPv6 address is written with or without its brackets.
+        is_bare = allowed.count(":") > 1 and "[" not in allowed
+        site = httpx.URL(f"any://[{allowed}]" if is_bare else f"any://{allowed}")
+    except httpx.InvalidURL:
+        return "", None
+    return site.host, site.port
+
+
+def check_webhook(url: str, allowed_hosts: tuple[str, ...], who: str) -> None:
     """Refuse a webhook whose host is not allowed.
 
     Raises
     ------
     InvalidQuery
-        It is no http or https address, carries a user or password, or its host is not in the list.
+        It is no http or https address that can be sent to, carries a user or password, or its host is not in the list.
     """
+    # Read by the library that sends: two readers could differ on where an address leads.
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        parts, host, port = urlsplit(""), None, None
-    if parts.scheme not in ("http", "https") or not host or parts.username is not None or parts.password is not None:
+        parts = httpx.URL(url)
+    except (httpx.InvalidURL, UnicodeError):
+        parts = httpx.URL("")
+    port = parts.port or _PORTS.get(parts.scheme, 0)
+    if parts.scheme not in _PORTS or not parts.host or not 0 < port < 2**16 or parts.userinfo or not url.isprintable():
         message = f"{who} needs a webhook such as https://host/path, without user or password; got {url!r}"
         raise InvalidQuery(message)
-    if allowed_hosts is not None and not {host, f"{host}:{port}"} & set(allowed_hosts):
+    allowed = [_host_of(one) for one in allowed_hosts]
+    if (parts.host, None) not in allowed and (parts.host, port) not in allowed:
+        host = parts.host
         listed = ", ".join(allowed_hosts) if allowed_hosts else "none"
         message = (
             f"{who}: the webhook goes to {host!r}, which is not allowed; allowed hosts are: {listed}; add it to the "

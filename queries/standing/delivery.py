@@ -5,24 +5,30 @@ have arrived. It is sent again under the same id, marked as a possible repeat.
 """
 
 import json
+import logging
 import smtplib
+import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from hypergrid.errors import HyperGridError
 from hypergrid.settings import Settings
 from queries.standing.definition import check_webhook
-from queries.standing.store import Letter, StandingStore
+from queries.standing.store import Letter, LetterState, StandingStore
 
 TIMEOUT_S: Final = 10.0
-"""Longest that a connection, a word to it or an answer may take [s]."""
+"""Longest that an attempt may take, from looking up the host's name to its answer [s]."""
+TRIED_AGAIN: Final = (408, 425, 429)
+"""Of the statuses 4xx those that ask for another attempt; the others refuse the alert for good."""
 FIRST_PAUSE_S: Final = 2.0
 """After a failure a target is left alone for so long, twice as long after each more [s],"""
 LONGEST_PAUSE_S: Final = 900.0
@@ -30,6 +36,7 @@ LONGEST_PAUSE_S: Final = 900.0
 CARRIERS: Final = 4
 """Letters on their way at a time; of one target one at a time, so that one that hangs holds up itself alone."""
 IDLE_S: Final = 0.5
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Undelivered(HyperGridError, RuntimeError):
@@ -42,6 +49,9 @@ class Undelivered(HyperGridError, RuntimeError):
 
 Send = Callable[[Letter, Mapping[str, Any]], None]
 """Sends what a letter says; raises Undelivered."""
+Answer = TypeVar("Answer")
+Note = Callable[[socket.socket], None]
+"""Called with each connection that an attempt opens."""
 
 
 @dataclass
@@ -79,6 +89,7 @@ class Carriers:
         self._lock = threading.Lock()
         self._busy: set[str] = set()
         self._rests: dict[str, _Rest] = {}
+        self._owed: dict[int, tuple[LetterState, str]] = {}
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -108,8 +119,8 @@ class Carriers:
         while not self._stop.is_set():
             try:
                 is_busy = self.carry()
-            except sqlite3.Error:
-                # As on a full disk. A letter that was under way then goes again, marked, after the next start.
+            except (sqlite3.Error, HyperGridError):
+                # As on a full disk.
                 is_busy = False
             if not is_busy:
                 self._wake.wait(IDLE_S)
@@ -118,6 +129,7 @@ class Carriers:
     def carry(self) -> bool:
         """Take one letter to its target; return whether there was one that could go."""
         with self._lock:
+            self._write_down()
             now_s = self._monotonic()
             resting = [target for target, rest in self._rests.items() if rest.until_s > now_s]
             waiting = self._store.letters(excluded=[*self._busy, *resting], limit=1)
@@ -137,23 +149,36 @@ class Carriers:
     def _carry(self, letter: Letter) -> None:
         target = str(letter.target)
         body = {**letter.alert.to_json(self._catalogue), "possible_repeat": letter.repeat, "attempt": letter.attempts}
+        state: LetterState = "sent"
+        said = ""
         try:
             self._send[letter.target.channel](letter, body)
         except Exception as error:  # noqa: BLE001 - a letter must not end the thread of all others
-            known = isinstance(error, Undelivered)
-            state = "refused" if known and error.for_good else "waiting"  # type: ignore[attr-defined]
-            with self._lock:
+            is_known = isinstance(error, Undelivered)
+            said = str(error) if is_known else f"{type(error).__name__}: {error}"
+            state = "refused" if isinstance(error, Undelivered) and error.for_good else "waiting"
+        with self._lock:
+            if state == "waiting":
                 rest = self._rests.setdefault(target, _Rest())
                 rest.failures += 1
                 pause_s = min(FIRST_PAUSE_S * 2 ** min(rest.failures - 1, 20), LONGEST_PAUSE_S)
-                rest.until_s = self._monotonic() + (0.0 if state == "refused" else pause_s)
-                self.failures += 1
-            self._store.sent(letter.id, state, str(error) if known else f"{type(error).__name__}: {error}")  # type: ignore[arg-type]
-        else:
-            self._store.sent(letter.id, "sent")
-            with self._lock:
+                rest.until_s = self._monotonic() + pause_s
+            else:
                 self._rests.pop(target, None)
+            if state == "sent":
                 self.delivered += 1
+            else:
+                self.failures += 1
+            self._owed[letter.id] = (state, said)
+            self._write_down()
+        if state == "refused":
+            _LOG.warning("alert %s of %s is not sent: %s", body["id"], letter.alert.name, said)
+
+    def _write_down(self) -> None:
+        """Note what became of letters, under the lock; what cannot be noted now is noted before another letter goes."""
+        for letter, (state, said) in list(self._owed.items()):
+            self._store.sent(letter, state, said)
+            del self._owed[letter]
 
 
 def senders(settings: Settings) -> dict[str, Send]:
@@ -180,19 +205,32 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
         "Content-Type": "application/json", "Idempotency-Key": str(body["id"]),
         "X-HyperGrid-Possible-Repeat": "yes" if body["possible_repeat"] else "no",
     }  # fmt: skip
-    try:
+
+    def post(note: Note) -> int:
+        def trace(event: str, info: Mapping[str, Any]) -> None:
+            if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+                note(info["return_value"].get_extra_info("socket"))
+
         with (
             httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
-            client.stream("POST", url, content=json.dumps(body), headers=headers) as answer,
+            client.stream(
+                "POST", url, content=json.dumps(body), headers=headers, extensions={"trace": trace}
+            ) as answer,
         ):
-            status = answer.status_code
+            return answer.status_code
+
+    try:
+        status = _in_time(post)
     except httpx.HTTPError as error:
         message = f"{url} did not take the alert: {type(error).__name__}: {error}"
+        raise Undelivered(message) from error
+    except TimeoutError as error:
+        message = f"{url} did not take the alert: it was given {TIMEOUT_S:g} s in all"
         raise Undelivered(message) from error
     if not 200 <= status < 300:
         redirected = "; redirects are not followed" if 300 <= status < 400 else ""
         message = f"{url} answered {status}, 2xx was needed{redirected}"
-        raise Undelivered(message)
+        raise Undelivered(message, for_good=400 <= status < 500 and status not in TRIED_AGAIN)
 
 
 def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None:
@@ -213,9 +251,62 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     mail["Message-ID"] = f"<{body['id']}@hypergrid>"
     mail.set_content(f"{body['text']}\n\n{json.dumps(body, indent=1)}\n")
     host, _, port = settings.mail_server.partition(":")
-    try:
-        with smtplib.SMTP(host, int(port or 25), timeout=TIMEOUT_S) as server:
+
+    def post(note: Note) -> None:
+        with (
+            socket.create_connection((host, int(port or 25)), TIMEOUT_S) as connection,
+            smtplib.SMTP() as server,
+        ):
+            note(connection)
+            server.sock = connection
+            code, words = server.getreply()
+            if code != 220:
+                raise smtplib.SMTPConnectError(code, words)
             server.send_message(mail)
+
+    try:
+        _in_time(post)
+    except TimeoutError as error:
+        message = f"the mail server {settings.mail_server} did not take the alert: it was given {TIMEOUT_S:g} s in all"
+        raise Undelivered(message) from error
     except (OSError, smtplib.SMTPException, ValueError) as error:
         message = f"the mail server {settings.mail_server} did not take the alert: {error}"
         raise Undelivered(message) from error
+
+
+def _in_time(attempt: Callable[[Note], Answer]) -> Answer:
+    """Return what an attempt returns, or raise what it raises; TimeoutError where it takes longer than TIMEOUT_S.
+
+    A limit of each wait would not do: a host that sends a byte now and then outlasts all of them, and so do names that
+    are looked up slowly. The attempt has a thread of its own, which is left behind; its connections are shut, so that
+    it ends.
+    """
+    opened: list[socket.socket] = []
+    ended: Future[Answer] = Future()
+    is_late = threading.Event()
+
+    def note(connection: socket.socket) -> None:
+        opened.append(connection)
+        if is_late.is_set():
+            _shut(connection)
+
+    def run() -> None:
+        try:
+            ended.set_result(attempt(note))
+        except BaseException as error:  # noqa: BLE001 - told to the one who waits
+            ended.set_exception(error)
+
+    threading.Thread(target=run, name="letter", daemon=True).start()
+    wait([ended], TIMEOUT_S)
+    if ended.done():
+        return ended.result()
+    is_late.set()
+    for connection in list(opened):
+        _shut(connection)
+    raise TimeoutError
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        # Of the connection itself, also where it is encrypted: another thread reads from it.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -38,7 +38,7 @@ from queries.standing.memory import refuse_large
 from queries.standing.planning import FIRST_PAUSE_S, Planner, Standing
 from queries.standing.sharing import Computed, Round, datasets, latest
 from queries.standing.statistics import Listeners, Statistics, Status, Update
-from queries.standing.store import Alert, Found, Progress, StandingStore
+from queries.standing.store import Alert, Found, StandingStore
 from queries.standing.turns import Turn, interrupted, whole
 
 MOST_CREDIT_S: Final = 0.5
@@ -108,7 +108,7 @@ class StandingRunner:
         self._taken: str | None = None
         self._trouble = ""
         self._behind: set[str] = set()
-        self._dirty: dict[str, Progress] = {}
+        self._dirty: dict[str, Found] = {}
         self._kept_at_s = self._polled_at_s = monotonic()
         self._listeners = Listeners()
         self._books = Books()
@@ -398,7 +398,7 @@ class StandingRunner:
             str(entry.definition.query["variable"])
         ):
             one.entry = replace(entry, progress=replace(progress, snapshot=self._archive.snapshot))
-            self._dirty[entry.name] = one.entry.progress
+            self._dirty[entry.name] = Found(entry.name, one.entry.progress, created_ns=entry.created_ns)
 
     def _end_round(self, before: Round) -> None:
         self._books.round_ended(before, overloaded=bool(before.tasks or self._unplanned))
@@ -566,12 +566,13 @@ class StandingRunner:
     def _found(self, one: Standing, found: Found, *, cells: int, stale_since_s: float) -> None:
         """Keep what an evaluation found: at once where there are alerts, else with the next lot."""
         alerts: list[Alert] = []
-        progress = found.progress
+        # Another query may have its name meanwhile.
+        found, progress = replace(found, created_ns=one.entry.created_ns), found.progress
         if found.alerts:
             ((progress, alerts),) = self._store.keep([found])
             self._dirty.pop(found.name, None)
         else:
-            self._dirty[found.name] = progress
+            self._dirty[found.name] = found
         now_s = self._monotonic()
         with self._lock:
             one.succeeded(progress)
@@ -595,4 +596,4 @@ class StandingRunner:
         with self._lock:
             dirty, self._dirty = self._dirty, {}
         if dirty:
-            self._store.keep([Found(name, progress) for name, progress in dirty.items()])
+            self._store.keep(list(dirty.values()))

@@ -1,19 +1,31 @@
 """Standing queries of one archive, as Python, the command line and the server hold them."""
 
+import logging
+import os
+import socket
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from hypergrid.errors import ArchiveConflict, InvalidTime
 from hypergrid.query import OpenArchive
 from hypergrid.settings import Settings
+from hypergrid.store.lock import alone
 from hypergrid.times import format_instant
 from queries.standing import following
 from queries.standing.definition import definition_from_json
 from queries.standing.delivery import Carriers, senders
 from queries.standing.runner import StandingRunner
 from queries.standing.statistics import Statistics, Update
-from queries.standing.store import FILE, FOLDER, Alert, Entry, Progress, StandingStore
+from queries.standing.store import FILE, FOLDER, Alert, CatalogueUnavailable, Entry, Progress, StandingStore
+
+LOCK: Final = "lock"
+"""File beside the catalogue that is held by the process that keeps its standing queries up to date."""
+UNDELIVERED: Final = 20
+"""Alerts that have not arrived which are shown with a standing query."""
+_LOG: Final = logging.getLogger(__name__)
 
 
 class StandingQueries:
@@ -55,6 +67,7 @@ class StandingQueries:
         folder: Path | None = None,
     ) -> None:
         self._archive, self._settings, self._clock = archive, settings or Settings(), clock
+        self._held = ExitStack()
         self.store = StandingStore((folder or archive.path / FOLDER) / FILE)
         self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
         self.carriers = Carriers(self.store, archive.name, senders(self._settings))
@@ -101,7 +114,19 @@ class StandingQueries:
         """Keep its alerts, but tell nobody, until an instant [ns since 1970 UTC]; None: tell again.
 
         Of an alert that still stands when the mute ends those who are to be told are told then.
+
+        Raises
+        ------
+        InvalidTime
+            The instant is past, or lies after 2261.
         """
+        if until_ns is not None and not (now_ns := self._clock()) < until_ns < 2**63:
+            came = format_instant(until_ns) if until_ns < 2**63 else "a time after 2261"
+            message = (
+                f"a mute of {name!r} needs an end between now, {format_instant(now_ns)}, and 2261; got {came}; to tell "
+                "again, end the mute instead"
+            )
+            raise InvalidTime(message)
         self.store.mute(name, until_ns)
 
     def test(self, name: str) -> Alert:
@@ -117,11 +142,12 @@ class StandingQueries:
         return alert
 
     def show(self, name: str) -> dict[str, Any]:
-        """Return all that is known of a standing query, as JSON values."""
-        return entry_json(self.store.entry(name), self._clock())
+        """Return all that is known of a standing query, as JSON values, with alerts that have not arrived lately."""
+        told = entry_json(self.store.entry(name), self._clock())
+        return {**told, "undelivered": self.store.undelivered(name, limit=UNDELIVERED)}
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return all standing queries as `show` does, oldest first."""
+        """Return all standing queries as `show` does, but for what has not arrived, oldest first."""
         return [entry_json(entry, self._clock()) for entry in self.store.entries()]
 
     def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
@@ -136,7 +162,26 @@ class StandingQueries:
         return self.runner.statistics()
 
     def start(self) -> None:
-        """Keep all standing queries up to date, and send alerts, until `stop`."""
+        """Keep all standing queries up to date, and send alerts, until `stop`.
+
+        Raises
+        ------
+        ArchiveConflict
+            Another process does; the message names it. Two would tell every alert twice.
+        """
+        since = format_instant(self._clock())
+        try:
+            self._held.enter_context(
+                alone(
+                    self.store.path.with_name(LOCK), f"process {os.getpid()} on {socket.gethostname()}, since {since}"
+                )
+            )
+        except ArchiveConflict as held:
+            message = (
+                f"the standing queries of {self._archive.path} are kept up to date by {held}; two would tell every "
+                "alert twice: end that process first, or serve another archive"
+            )
+            raise ArchiveConflict(message) from held
 
         def wake(update: Update) -> None:
             if update.alerts:
@@ -147,10 +192,15 @@ class StandingQueries:
         self.runner.start()
 
     def stop(self) -> None:
-        """End; what was being computed is computed again after the next start."""
-        self.runner.stop()
-        self.carriers.stop()
-        self.store.close()
+        """End; what was being computed, or could not be written down, is computed again after the next start."""
+        try:
+            self.runner.stop()
+        except CatalogueUnavailable as error:
+            _LOG.warning("how far standing queries came was not kept: %s", error)
+        finally:
+            self.carriers.stop()
+            self.store.close()
+            self._held.close()
 
 
 def entry_json(entry: Entry, now_ns: int) -> dict[str, Any]:

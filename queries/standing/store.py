@@ -5,6 +5,8 @@ found in. So after a kill the evaluation either is in the file with its alerts, 
 """
 
 import json
+import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.errors import HyperGridError, NotFound, StoreUnavailable
 from queries.standing.definition import Conflict, Definition, Target, definition_from_json
 from queries.standing.episodes import Episode, Happening
 
@@ -22,6 +24,7 @@ FOLDER: Final = "standing"
 FILE: Final = "standing.sqlite"
 _VERSION: Final = 1
 _BUSY_S: Final = 30.0
+_LOG: Final = logging.getLogger(__name__)
 
 _SCHEMA: Final = """
 CREATE TABLE queries (
@@ -45,6 +48,10 @@ LetterState = Literal["waiting", "sending", "sent", "refused"]
 
 class CatalogueDamaged(HyperGridError, RuntimeError):
     """The file of standing queries cannot be read; the message names it."""
+
+
+class CatalogueUnavailable(StoreUnavailable):
+    """The file of standing queries cannot be used now: it is held or gone, or its disk is full; the message says."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,8 @@ class Found:
     progress: Progress
     alerts: tuple[tuple[Alert, int | None], ...] = ()
     """With which of the progress's episodes each belongs to, None: to none; the episode gets the alert's number."""
+    created_ns: int | None = None
+    """When the query that it was found for was made [ns since 1970 UTC]; None: it is the one that has the name now."""
 
 
 class StandingStore:
@@ -153,6 +162,8 @@ class StandingStore:
     ------
     CatalogueDamaged
         It is no such catalogue.
+    CatalogueUnavailable
+        It cannot be used now; so may all methods.
     """
 
     def __init__(self, path: Path) -> None:
@@ -160,23 +171,35 @@ class StandingStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         self._changes = 0
-        try:
+        self._removed: dict[str, int] = {}
+        self._file: os.stat_result | None = None
+        self._is_gone = False
+        with self._explained():
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            version = self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+        if version not in (0, _VERSION):
+            self._db.close()
+            message = f"{path} is a catalogue of version {version}; this program reads {_VERSION}; use a newer program"
+            raise CatalogueDamaged(message)
+        self._file = path.stat()
+
+    def _prepare(self) -> int:
+        """Make the file ready, and return its version before; 0: it was new."""
+        with self._explained():
             self._db.execute("PRAGMA journal_mode = WAL")
             # An acknowledged change outlives a power cut, not only a kill.
             self._db.execute("PRAGMA synchronous = FULL")
             with self._transaction():
-                version = self._db.execute("PRAGMA user_version").fetchone()[0]
+                version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
                 if version == 0:
                     for statement in filter(str.strip, _SCHEMA.split(";")):
                         self._db.execute(statement)
                     self._db.execute(f"PRAGMA user_version = {_VERSION}")
-        except sqlite3.DatabaseError as error:
-            message = f"{path} cannot be read as a catalogue of standing queries: {error}; restore it, or remove it"
-            raise CatalogueDamaged(message) from error
-        if version not in (0, _VERSION):
-            message = f"{path} is a catalogue of version {version}; this program reads {_VERSION}; use a newer program"
-            raise CatalogueDamaged(message)
+        return version
 
     def close(self) -> None:
         """Let go of the file."""
@@ -186,7 +209,8 @@ class StandingStore:
     @property
     def version(self) -> tuple[int, int]:
         """Another value whenever a standing query was added, removed, paused, resumed or muted, by whomever."""
-        with self._lock:
+        with self._reading():
+            self._check_place()
             return self._changes, self._db.execute("PRAGMA data_version").fetchone()[0]
 
     # Standing queries
@@ -199,21 +223,27 @@ class StandingStore:
         Conflict
             There is one of this name.
         """
+        # Also where the clock stands or steps back, a query of the same name is told from the one before it.
+        created_ns = max(now_ns, self._removed.get(definition.name, now_ns - 1) + 1)
         with self._transaction():
             if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (definition.name,)).fetchone():
                 message = f"a standing query {definition.name!r} is there already; remove it first, or choose a name"
                 raise Conflict(message)
             self._db.execute(
                 "INSERT INTO queries (name, document, created_ns, progress) VALUES (?, ?, ?, ?)",
-                (definition.name, json.dumps(definition.to_json()), now_ns, progress.to_text()),
+                (definition.name, json.dumps(definition.to_json()), created_ns, progress.to_text()),
             )
             self._changes += 1
-        return Entry(definition, now_ns, paused=False, muted_until_ns=None, progress=progress)
+        return Entry(definition, created_ns, paused=False, muted_until_ns=None, progress=progress)
 
     def remove(self, name: str) -> None:
         """Forget a standing query; its alerts stay, and those on their way are not sent any more."""
         with self._transaction():
-            self._change("DELETE FROM queries WHERE name = ?", (name,), name)
+            row = self._db.execute("DELETE FROM queries WHERE name = ? RETURNING created_ns", (name,)).fetchone()
+            if row is None:
+                raise self._unknown(name)
+            self._removed[name] = row[0]
+            self._changes += 1
             self._db.execute(
                 "UPDATE letters SET state = 'refused', error = 'the standing query was removed' "
                 "WHERE state = 'waiting' AND alert IN (SELECT number FROM alerts WHERE name = ?)",
@@ -238,7 +268,7 @@ class StandingStore:
         NotFound
             There is none of this name.
         """
-        with self._lock:
+        with self._reading():
             row = self._db.execute(f"{_ENTRIES} WHERE name = ?", (name,)).fetchone()
             if row is None:
                 raise self._unknown(name)
@@ -246,7 +276,7 @@ class StandingStore:
 
     def entries(self) -> list[Entry]:
         """Return the standing queries, oldest first."""
-        with self._lock:
+        with self._reading():
             return [_entry(row) for row in self._db.execute(f"{_ENTRIES} ORDER BY rowid")]
 
     # What evaluations find
@@ -255,12 +285,15 @@ class StandingStore:
         """Keep what evaluations found, with a letter to each target of each alert that is not muted, or nothing of it.
 
         Returns of each the progress and the alerts with their numbers. What was found for a query that was removed
-        meanwhile is dropped.
+        meanwhile is dropped, also where another has its name now.
         """
         kept: list[tuple[Progress, list[Alert]]] = []
         with self._transaction():
             for one in found:
-                row = self._db.execute("SELECT document FROM queries WHERE name = ?", (one.name,)).fetchone()
+                row = self._db.execute(
+                    "SELECT document FROM queries WHERE name = ? AND created_ns = ifnull(?, created_ns)",
+                    (one.name, one.created_ns),
+                ).fetchone()
                 kept.append((one.progress, []) if row is None else self._keep(one, _definition(row[0])))
         return kept
 
@@ -297,7 +330,7 @@ class StandingStore:
     def alerts(self, *, name: str | None = None, after: int = 0, limit: int = 1000) -> list[Alert]:
         """Return alerts with numbers above `after`, oldest first, at most so many; of one standing query, or of all."""
         where, values = ("number > ?", [after]) if name is None else ("name = ? AND number > ?", [name, after])
-        with self._lock:
+        with self._reading():
             rows = self._db.execute(f"{_ALERTS} WHERE {where} ORDER BY number LIMIT ?", (*values, limit))
             return [_alert(*row) for row in rows]
 
@@ -314,7 +347,7 @@ class StandingStore:
     def letters(self, *, excluded: Sequence[str] = (), limit: int = 50) -> list[tuple[int, Target]]:
         """Return letters that wait, oldest first: their ids and targets; none to excluded targets."""
         marks = ", ".join("?" * len(excluded))
-        with self._lock:
+        with self._reading():
             statement = f"SELECT id, target FROM letters WHERE state = 'waiting' AND target NOT IN ({marks})"
             rows = self._db.execute(f"{statement} ORDER BY id LIMIT ?", (*excluded, limit))
             return [(int(id_), _target(text)) for id_, text in rows]
@@ -339,8 +372,22 @@ class StandingStore:
 
     def post(self) -> dict[str, int]:
         """Return how many letters are in each state."""
-        with self._lock:
+        with self._reading():
             return dict(self._db.execute("SELECT state, count(*) FROM letters GROUP BY state").fetchall())
+
+    def undelivered(self, name: str, *, limit: int) -> list[dict[str, Any]]:
+        """Return the latest letters with alerts of a standing query that have not arrived, oldest first.
+
+        Of each the number of the alert, to whom it goes, its state, how often it was tried, and what went wrong last.
+        """
+        columns = ("number", "to", "state", "attempts", "error")
+        with self._reading():
+            rows = self._db.execute(
+                "SELECT alert, target, state, attempts, error FROM letters WHERE state <> 'sent' "
+                "AND alert IN (SELECT number FROM alerts WHERE name = ?) ORDER BY id DESC LIMIT ?",
+                (name, limit),
+            ).fetchall()
+        return [dict(zip(columns, row, strict=True)) for row in reversed(rows)]
 
     # Inside
 
@@ -354,15 +401,61 @@ class StandingStore:
         return NotFound.among(kind="standing query", given=name, existing=existing)
 
     @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock, self._explained():
+            yield
+
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock:
+        with self._reading():
+            self._check_place()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _check_place(self) -> None:
+        """Refuse where the file is not the one that was opened: nobody would ever read what was written into it."""
+        if self._file is None:
+            return
+        try:
+            if os.path.samestat(self._file, self.path.stat()):
+                return
+        except FileNotFoundError:
+            pass
+        message = (
+            f"{self.path} was removed or replaced while it was open, perhaps with its archive: its standing queries "
+            "are evaluated no more, and nothing is kept; start this program again"
+        )
+        if not self._is_gone:
+            self._is_gone = True
+            _LOG.error(message)
+        raise CatalogueUnavailable(message)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say in words what the file refuses."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            # The lower byte tells the kind.
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                message = (
+                    f"{self.path} cannot be read as a catalogue of standing queries: {error}; restore it, or remove it"
+                )
+                raise CatalogueDamaged(message) from error
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                message = (
+                    f"{self.path} has been held by another program for {_BUSY_S:g} s; nothing is wrong with it: end "
+                    "what holds it, and try again"
+                )
+                raise CatalogueUnavailable(message) from error
+            message = f"{self.path} cannot be used now: {error}; see to its disk and its permissions, and try again"
+            raise CatalogueUnavailable(message) from error
 
 
 _ENTRIES: Final = "SELECT document, created_ns, paused, muted_until_ns, progress FROM queries"

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
-from queries.standing.definition import Conflict, definition_from_json
+from queries.standing.definition import RESERVED, Conflict, definition_from_json
 from queries.standing.service import StandingQueries
-from queries.standing.store import CatalogueDamaged, StandingStore
+from queries.standing.store import CatalogueDamaged, Progress, StandingStore
+from queries.web.standing import router
+from tests.queries.standing.live import Clock, Live
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"kind": "threshold", "above": 20}
@@ -27,6 +29,12 @@ HOT = {"kind": "threshold", "above": 20}
         ({"name": "x", "query": AIR, "weight": -1}, InvalidQuery, "above zero; got -1"),
         ({"name": "x", "query": AIR, "weight": "3"}, InvalidQuery, "above zero; got '3'"),
         ({"name": "x", "query": AIR, "weight": float("nan")}, InvalidQuery, "above zero; got nan"),
+        ({"name": "x", "query": AIR, "weight": 10**400}, InvalidQuery, "above zero; got one beyond all numbers"),
+        ({"name": "x", "query": AIR, "validity": "36526day"}, InvalidTime, "validity of standing query 'x' .*36525day"),
+        ({"name": "x", "query": AIR, "window": "180000day"}, InvalidTime, "window of .* at most 36525day; got 180"),
+        ({"name": "x", "query": AIR, "class": []}, NotFound, r"class of standing query 'x' '\[\]'"),
+        ({"name": "x", "query": AIR, "condition": {"kind": []}}, NotFound, r"kind of condition .* '\[\]'"),
+        ({"name": "alerts", "query": AIR}, InvalidQuery, "cannot have the name 'alerts', which pages have"),
         ({"name": "x", "query": AIR, "validity": "0s"}, InvalidTime, "validity of standing query 'x': .*above zero"),
         ({"name": "x", "query": AIR, "validity": "-5min"}, InvalidTime, "validity of .*above zero"),
         ({"name": "x", "query": AIR, "validity": 5}, InvalidTime, "validity of .*a number and a unit"),
@@ -45,7 +53,12 @@ HOT = {"kind": "threshold", "above": 20}
         ({"name": "x", "query": AIR, "to": ["webhook:https://evil.org/x"]}, InvalidQuery, "'evil.org', which is not"),
         ({"name": "x", "query": AIR, "to": ["webhook:https://good.org@evil.org/x"]}, InvalidQuery, "without user"),
         ({"name": "x", "query": AIR, "to": ["webhook:file:///etc/passwd"]}, InvalidQuery, "such as https"),
+        ({"name": "x", "query": AIR, "to": ["email:a\0@b.org"]}, InvalidQuery, "one mail address"),
         ({"name": "x", "query": AIR, "to": ["webhook:https://good.org:99/x"]}, InvalidQuery, "not allowed"),
+        ({"name": "x", "query": AIR, "to": ["webhook:https://good.org/x"]}, InvalidQuery, "not allowed"),
+        ({"name": "x", "query": AIR, "to": ["webhook:https://good.org:8443/a\nb"]}, InvalidQuery, "such as https"),
+        ({"name": "x", "query": AIR, "to": ["webhook:https://good.org:84430/x"]}, InvalidQuery, "such as https"),
+        ({"name": "x", "query": AIR, "to": ["webhook:ftp://good.org:8443/x"]}, InvalidQuery, "such as https"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(document: Any, error: type[HyperGridError], words: str) -> None:  # noqa: ANN401
@@ -61,6 +74,60 @@ def test_defaults_are_those_of_the_class() -> None:
     hooked = {"name": "x", "query": AIR, "to": ["webhook:https://good.org:8443/x", "email:a@b.org"]}
     known = definition_from_json(hooked, allowed_hosts=("good.org:8443",))
     assert definition_from_json(known.to_json(), allowed_hosts=None) == known
+
+
+@pytest.mark.parametrize(
+    ("allowed", "url"),
+    [
+        ("good.org", "https://good.org/x"), ("good.org", "http://GOOD.org:8080/x"), ("Good.ORG", "https://good.org/x"),
+        ("good.org:443", "https://good.org/x"), ("good.org:80", "http://Good.org:80/x"),
+        ("münchen.de", "https://xn--mnchen-3ya.de/x"), ("::1", "http://[::1]:90/"), ("[::1]:90", "http://[::1]:90/"),
+    ],
+)  # fmt: skip
+def test_a_host_is_the_same_in_whatever_case_and_with_its_usual_port(allowed: str, url: str) -> None:
+    document = {"name": "x", "query": AIR, "to": [f"webhook:{url}"]}
+    assert definition_from_json(document, allowed_hosts=(allowed,)).to_json()["to"] == [f"webhook:{url}"]
+    for other in ("good.org:81", "better.org", "x y", ""):
+        with pytest.raises(InvalidQuery, match="not allowed"):
+            definition_from_json(document, allowed_hosts=(other,))
+
+
+def test_names_that_are_pages_are_reserved() -> None:
+    paths = [route.path.split("/") for route in router(None).routes]  # type: ignore[arg-type, attr-defined]
+    pages = {path[2] for path in paths if len(path) > 2 and not path[2].startswith("{")}
+    assert pages == set(RESERVED)
+
+
+def test_what_an_earlier_program_took_stands_and_can_be_removed(standing: StandingQueries) -> None:
+    """One that may not be made now does not take the others with it."""
+    document = {"name": "alerts", "query": AIR, "validity": "400day", "to": ["webhook:https://a.org/a\nb"]}
+    made = definition_from_json(document, allowed_hosts=None)
+    standing.store.add(made, Progress("unknown"), now_ns=0)
+    standing.add({"name": "calm", "query": AIR})
+    standing.runner.settle()
+    assert [one["name"] for one in standing.listing()] == ["alerts", "calm"]
+    assert standing.test("alerts").number == 1
+    assert standing.carriers.carry()
+    assert standing.store.post() == {"refused": 1}
+    standing.remove("alerts")
+    assert [one["name"] for one in standing.listing()] == ["calm"]
+
+
+def test_a_mute_ends_after_now_and_within_the_calendar(standing: StandingQueries, clock: Clock) -> None:
+    standing.add({"name": "hot", "query": AIR, "condition": HOT})
+    for until_ns in (0, clock.ns, 2**63, 10**30):
+        with pytest.raises(InvalidTime, match="needs an end between now, 2007-10-01T00:00Z, and 2261; got"):
+            standing.mute("hot", until_ns)
+    assert standing.show("hot")["muted_until"] is None
+    standing.mute("hot", clock.ns + 1)
+    assert standing.show("hot")["muted_until"] == "2007-10-01T00:00:00.000000001Z"
+
+
+def test_an_empty_clip_is_none(standing: StandingQueries, live: Live) -> None:
+    standing.add({"name": "hot", "query": {**AIR, "clip": None}, "condition": HOT, "window": "1h"})
+    live.everywhere(10, 30.0)
+    standing.runner.settle()
+    assert len(standing.alerts()) == 4
 
 
 @pytest.mark.parametrize(

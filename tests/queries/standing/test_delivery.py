@@ -5,6 +5,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from hypergrid.settings import Settings
 from queries.standing import delivery
 from queries.standing.delivery import Carriers, Undelivered
 from queries.standing.service import StandingQueries
+from queries.standing.store import CatalogueUnavailable
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import Live
 
@@ -96,6 +99,116 @@ def test_a_webhook_that_hangs_or_redirects_holds_up_nobody(
     wait_until(lambda: standing.carriers.failures >= 2, seconds=30)
     assert not any(path == "/elsewhere" for path, _ in hook.got)
     assert standing.store.post() == {"sent": 1, "waiting": 2}
+
+
+def test_hosts_that_drip_hold_up_nobody(
+    make_standing: Callable[..., StandingQueries],
+    hook: Hook,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., None],
+) -> None:
+    """Each byte comes long before a read gives up; only the whole takes too long."""
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 1.0)
+    dripping = [Hook() for _ in range(delivery.CARRIERS)]
+    standing = make_standing(webhook_hosts=("127.0.0.1",))
+    for number, one in enumerate(dripping):
+        standing.add({"name": f"drip{number}", "query": AIR, "condition": HOT, "to": [one.url("/drip")]})
+        standing.test(f"drip{number}")
+    standing.add({"name": "good", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
+    standing.test("good")
+    standing.carriers.start()
+    wait_until(lambda: len(hook.got) == 1, seconds=20)
+    wait_until(lambda: standing.carriers.failures >= len(dripping), seconds=20)
+    assert standing.store.post()["sent"] == 1
+    for one in dripping:
+        # The line is shut, so that nothing goes on behind our back.
+        assert one.hung_up.wait(20)
+        one.gate.set()
+        one.server.shutdown()
+
+
+def test_a_mail_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.5)
+    listening = socket.create_server(("127.0.0.1", 0))
+    hung_up = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"220-")
+            while True:
+                time.sleep(0.1)
+                connection.sendall(b"a")
+        hung_up.set()
+
+    threading.Thread(target=serve, daemon=True).start()
+    settings = Settings(mail_server=f"127.0.0.1:{listening.getsockname()[1]}")
+    body = {"id": "live-1", "possible_repeat": False, "query": "hot", "happening": "test", "place": "2", "text": ""}
+    began = time.monotonic()
+    with pytest.raises(Undelivered, match="was given 0.5 s in all"):
+        delivery.send_mail("warden@example.org", body, settings)
+    assert time.monotonic() - began < 5
+    assert hung_up.wait(20)
+    listening.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "post"),
+    [
+        (400, {"refused": 1, "sent": 3}), (404, {"refused": 1, "sent": 3}), (422, {"refused": 1, "sent": 3}),
+        # What says that it is no moment for it, or that the server fails, is tried again, and the others wait for it.
+        (408, {"waiting": 4}), (429, {"waiting": 4}), (500, {"waiting": 4}), (302, {"waiting": 4}),
+    ],
+)  # fmt: skip
+def test_what_is_refused_for_itself_holds_up_no_other(
+    make_standing: Callable[..., StandingQueries], hook: Hook, answer: int, post: dict[str, int]
+) -> None:
+    standing = make_standing(webhook_hosts=(hook.host,))
+    standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url(f"/answers/{answer}")]})
+    for _ in range(4):
+        standing.test("hot")
+    while standing.carriers.carry():
+        pass
+    assert standing.store.post() == post
+    first, *others = [body["number"] for _, body in hook.got]
+    assert first == 1
+    assert others == ([2, 3, 4] if "sent" in post else [])
+
+
+def test_how_a_letter_ended_is_written_down_once_it_can_be(
+    make_standing: Callable[..., StandingQueries], hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing = make_standing(webhook_hosts=(hook.host,))
+    standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
+    now = [0.0]
+    send = {"webhook": lambda letter, body: delivery.send_webhook(letter.target.address, body, (hook.host,))}
+    carriers = Carriers(standing.store, "live", send, monotonic=lambda: now[0])
+    sent, tried = standing.store.sent, []
+
+    def failing(*ended: Any) -> None:  # noqa: ANN401
+        tried.append(ended)
+        if len(tried) in (1, 2, 4):
+            message = "the disk is full"
+            raise CatalogueUnavailable(message)
+        sent(*ended)
+
+    monkeypatch.setattr(standing.store, "sent", failing)
+    # It did not arrive, which cannot be noted twice; then it goes again, without a new start.
+    standing.test("hot")
+    hook.failures = 1
+    for _ in range(2):
+        with pytest.raises(CatalogueUnavailable):
+            carriers.carry()
+        assert standing.store.post() == {"sending": 1}
+    assert not carriers.carry()
+    assert standing.store.post() == {"waiting": 1}
+    # It arrived, which cannot be noted; it does not go again.
+    now[0] = 10.0
+    with pytest.raises(CatalogueUnavailable):
+        carriers.carry()
+    assert not carriers.carry()
+    assert standing.store.post() == {"sent": 1}
+    assert [body["possible_repeat"] for _, body in hook.got] == [False, True]
 
 
 def test_a_failure_is_tried_again_later_marked_as_a_possible_repeat(
