@@ -1,6 +1,6 @@
 """From computed rows to alerts: what a condition finds, compared with what was told, in the words of an alert."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,10 +18,13 @@ from queries.standing.silence import Learned, Silence
 from queries.standing.store import Alert, Entry, Found, Progress
 
 MOST_EPISODES: Final = 1000
-"""Episodes of one query that are remembered; alerts themselves stay in the catalogue."""
+"""Episodes of one query that are over and are remembered; alerts themselves stay in the catalogue."""
 
 NETWORK: Final = "network"
 """The place of an alert about all stations together."""
+
+OWED: Final = "owed"
+"""Where a query's memory holds what became of episodes that were told, while it was muted; by their alert."""
 
 Alerts = list[tuple[Alert, int | None]]
 
@@ -76,9 +79,9 @@ def judged(entry: Entry, task: Task, kept: Kept, *, snapshot: str, now_ns: int) 
         is_late = late_ns is not None and _when(change) <= late_ns
         return {**body, "readings": [reading(change)], "late": is_late}
 
-    alerts = _alerts(entry, episodes, changes, told, now_ns)
+    alerts, memory = _alerts(entry, episodes, changes, told, now_ns)
     judged_ns = max(int(rows.starts_ns[-1]), before.judged_ns or 0)
-    progress = Progress(snapshot, before.since_ns, judged_ns, _remembered(episodes, judged_ns), before.memory)
+    progress = Progress(snapshot, before.since_ns, judged_ns, _remembered(episodes, judged_ns), memory)
     return Found(entry.name, progress, _renumbered(alerts, episodes, progress.episodes))
 
 
@@ -119,9 +122,9 @@ def _dead(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None,
         body = {"rule": words, "condition": {"kind": "dead"}, "snapshot": archive.snapshot}
         return {**body, "readings": [], "late": change.episode.cleared_ns is not None, **_learned(learned)}
 
-    alerts = _alerts(entry, episodes, happened, told, now_ns)
+    alerts, owed = _alerts(entry, episodes, happened, told, now_ns)
     remembered = _remembered(episodes, newest_ns)
-    progress = Progress(archive.snapshot, before.since_ns, None, remembered, silence.to_json())
+    progress = Progress(archive.snapshot, before.since_ns, None, remembered, {**silence.to_json(), **owed})
     return Found(entry.name, progress, _renumbered(alerts, episodes, remembered))
 
 
@@ -148,7 +151,8 @@ def _hushed(entry: Entry, condition: Silent, snapshot: str, *, came: bool, now_n
     elif standing is None and now_ns - heard_ns > condition.after_ns:
         episodes.append(Episode(NETWORK, heard_ns + condition.after_ns))
         changes = [Change("raised", episodes[-1])]
-    is_untold = standing is not None and standing.number is None and not entry.is_muted(now_ns)
+    is_untold = (standing is not None and standing.number is None) or before.memory.get(OWED)
+    is_untold = is_untold and not entry.is_muted(now_ns)
     if not changes and not is_untold and heard_ns == known_ns and snapshot == before.snapshot:
         return None
 
@@ -156,9 +160,9 @@ def _hushed(entry: Entry, condition: Silent, snapshot: str, *, came: bool, now_n
         body = {"rule": condition.words(""), "condition": condition.to_json(), "snapshot": snapshot}
         return {**body, "readings": [], "late": False, "last_heard": format_instant(heard_ns)}
 
-    alerts = _alerts(entry, episodes, changes, told, now_ns)
+    alerts, owed = _alerts(entry, episodes, changes, told, now_ns)
     remembered = _remembered(episodes, now_ns)
-    progress = Progress(snapshot, before.since_ns, None, remembered, {"heard_ns": heard_ns})
+    progress = Progress(snapshot, before.since_ns, None, remembered, {"heard_ns": heard_ns, **owed})
     return Found(entry.name, progress, _renumbered(alerts, episodes, remembered))
 
 
@@ -175,26 +179,35 @@ def _alerts(
     entry: Entry,
     episodes: Sequence[Episode],
     changes: Sequence[Change],
-    told: Any,  # noqa: ANN401 - a function of a change
+    told: Callable[[Change], Mapping[str, Any]],
     now_ns: int,
-) -> Alerts:
-    """Return the alerts of changes, and of episodes that were muted and still stand."""
+) -> tuple[Alerts, dict[str, Any]]:
+    """Return the alerts of changes, at the end of a mute of what stands and what ended; and what is owed then."""
     muted = entry.is_muted(now_ns)
     alerts: Alerts = []
     raised: set[int] = set()
+    owed: dict[str, Any] = dict(entry.progress.memory.get(OWED, {}))
     for change in changes:
+        number = change.episode.number
         place = next((n for n, one in enumerate(episodes) if one is change.episode or one == change.episode), None)
         if change.happening == "raised" and place is not None:
             raised.add(place)
         # Of what nobody was told the end is told to nobody.
-        silent = muted or (change.happening != "raised" and change.episode.number is None and place not in raised)
-        alerts.append((_alert(entry, change, told(change), now_ns, muted=silent), place))
-    if not muted:
-        for place, episode in enumerate(episodes):
-            if episode.cleared_ns is None and episode.number is None and place not in raised:
-                change = Change("raised", episode)
-                alerts.append((_alert(entry, change, told(change), now_ns, muted=False), place))
-    return alerts
+        silent = muted or (change.happening != "raised" and number is None and place not in raised)
+        alert = _alert(entry, change, told(change), now_ns, muted=silent)
+        alerts.append((alert, place))
+        before, _ = owed.pop(str(number), ("", None))
+        # What ended and goes on again is as it was told.
+        if muted and number is not None and {before, change.happening} != {"raised", "cleared"}:
+            owed[str(number)] = [change.happening, alert.body]
+    if muted:
+        return alerts, {OWED: owed} if owed else {}
+    ended: Alerts = [(Alert(entry.name, happening, body, now_ns), None) for happening, body in owed.values()]
+    for place, episode in enumerate(episodes):
+        if episode.cleared_ns is None and episode.number is None and place not in raised:
+            change = Change("raised", episode)
+            alerts.append((_alert(entry, change, told(change), now_ns, muted=False), place))
+    return ended + alerts, {}
 
 
 def _alert(entry: Entry, change: Change, told: Mapping[str, Any], now_ns: int, *, muted: bool) -> Alert:
@@ -258,8 +271,10 @@ def _extreme(measure: NDArray[np.float64], *, rises: bool) -> tuple[NDArray[np.f
 
 def _remembered(episodes: Sequence[Episode], newest_ns: int) -> tuple[Episode, ...]:
     """Return the episodes that stand, and those that an amendment may still change."""
-    recent = [one for one in episodes if one.cleared_ns is None or one.cleared_ns >= newest_ns - LOOK_BACK_NS - DAY_NS]
-    return tuple(recent[-MOST_EPISODES:])
+    over = sorted((one.cleared_ns, place) for place, one in enumerate(episodes) if one.cleared_ns is not None)
+    recent = {place for cleared_ns, place in over[-MOST_EPISODES:] if cleared_ns >= newest_ns - LOOK_BACK_NS - DAY_NS}
+    # Those that stand are all remembered: what is forgotten is raised again.
+    return tuple(one for place, one in enumerate(episodes) if one.cleared_ns is None or place in recent)
 
 
 def _renumbered(
