@@ -1,6 +1,6 @@
 """From computed rows to alerts: what a condition finds, compared with what was told, in the words of an alert."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -8,17 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.query import OpenArchive
+from hypergrid.store import Archive
 from hypergrid.store import Change as Written
 from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.topology import Grid, Space
 from queries.standing.conditions import Dead, Listening, OnRows, Rows, Silent
 from queries.standing.episodes import Change, Episode, episodes_in, reconcile, standing_at
-from queries.standing.following import LOOK_BACK_NS, Kept, Task, places_of
-from queries.standing.silence import Learned, Silence
+from queries.standing.following import LOOK_BACK_NS, Kept, Task, newest_ns, places_of
+from queries.standing.silence import MOST, Learned, Silence
 from queries.standing.store import Alert, Entry, Found, Progress
 
 MOST_EPISODES: Final = 1000
 """Episodes of one query that are over and are remembered; alerts themselves stay in the catalogue."""
+
+RECENT_NS: Final = 30 * DAY_NS
+"""How far back a new query for dead stations learns from the archive [ns]."""
 
 NETWORK: Final = "network"
 """The place of an alert about all stations together."""
@@ -91,30 +95,22 @@ def _dead(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None,
     Parameters
     ----------
     changes
-        What was committed since; None: not known, the last day is read again, of which what was heard counts once.
+        What was committed since; None: not known, the last month is read again, of which what was heard counts once.
     """
     before, store = entry.progress, archive.store
     variable = str(entry.definition.query["variable"])
     silence = Silence.from_json(before.memory, resolution_ns=round(store.slice_s * SECOND_NS) // 2)
-    extent = store.extent(variable)
-    heard: dict[str, list[NDArray[np.int64]]] = {}
-    if extent is not None:
-        windows = [Window(max(extent.start_ns, extent.stop_ns - 30 * DAY_NS), extent.stop_ns)]
-        if changes is not None:
-            windows = [run for one in changes if one.variable == variable and one.kind != "flags" for run in one.runs]
-        for window in windows:
-            readings = store.read(variable, window=window)
-            for number in np.unique(readings.index).tolist():
-                station = readings.series[number].station
-                heard.setdefault(station, []).append(readings.arrival_ns[readings.index == number])
     select = dict(entry.definition.query.get("select", {})).get("station")
     wanted = {select} if isinstance(select, str) else set(select or ())
-    arrivals = {name: np.concatenate(parts) for name, parts in heard.items()}
-    newest_ns = max([silence.newest_ns, *(int(times.max()) for times in arrivals.values())])
-    if wanted:
-        arrivals = {name: times for name, times in arrivals.items() if name in wanted}
-    silence.newest_ns = newest_ns
-    episodes, happened = silence.hear(arrivals, before.episodes)
+    if "stations" not in before.memory:
+        silence.learn(_recent(store, variable), wanted)
+        arrivals = {}
+    elif changes is None:
+        arrivals = _recent(store, variable)
+    else:
+        mine = [one for one in changes if one.variable == variable and one.kind != "flags"]
+        arrivals = _joined(_arrivals(store, variable, run) for one in mine for run in one.runs)
+    episodes, happened = silence.hear(arrivals, before.episodes, wanted)
 
     def told(change: Change) -> dict[str, Any]:
         learned = silence.stations[change.episode.place]
@@ -123,9 +119,39 @@ def _dead(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None,
         return {**body, "readings": [], "late": change.episode.cleared_ns is not None, **_learned(learned)}
 
     alerts, owed = _alerts(entry, episodes, happened, told, now_ns)
-    remembered = _remembered(episodes, newest_ns)
+    remembered = _remembered(episodes, silence.newest_ns)
     progress = Progress(archive.snapshot, before.since_ns, None, remembered, {**silence.to_json(), **owed})
     return Found(entry.name, progress, _renumbered(alerts, episodes, remembered))
+
+
+def _recent(store: Archive, variable: str) -> dict[str, NDArray[np.int64]]:
+    """Return the arrivals of the last month by station, or as many days of it as every station's interval needs."""
+    if store.extent(variable) is None:
+        return {}
+    from_ns = newest_ns(store, variable) - RECENT_NS
+    stations = {one.station for one in store.series(variable)}
+    found: dict[str, NDArray[np.int64]] = {}
+    for span in reversed(list(store.spans(variable, 1))):
+        if span.stop_ns <= from_ns or (len(found) == len(stations) and all(len(one) > MOST for one in found.values())):
+            break
+        found = _joined([found, _arrivals(store, variable, Window(max(span.start_ns, from_ns), span.stop_ns))])
+    return found
+
+
+def _arrivals(store: Archive, variable: str, window: Window) -> dict[str, NDArray[np.int64]]:
+    """Return when the readings of a window arrived, by station."""
+    readings = store.read(variable, window=window)
+    numbers = np.unique(readings.index).tolist()
+    return _joined({readings.series[one].station: readings.arrival_ns[readings.index == one]} for one in numbers)
+
+
+def _joined(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
+    """Return the arrivals of each station in any of the parts, each instant once, ascending."""
+    found: dict[str, list[NDArray[np.int64]]] = {}
+    for part in parts:
+        for station, times_ns in part.items():
+            found.setdefault(station, []).append(times_ns)
+    return {station: np.unique(np.concatenate(listed)) for station, listed in found.items()}
 
 
 def heard(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int) -> Found | None:

@@ -10,7 +10,7 @@ from hypergrid.query import OpenArchive
 from hypergrid.store import Change, told
 from hypergrid.tokens import token
 from queries.scheduling.steps import Step
-from queries.standing.conditions import Listening
+from queries.standing.conditions import Dead, Listening
 from queries.standing.following import (
     LONGEST_NS,
     NEVER_NS,
@@ -126,6 +126,8 @@ class Planner:
         if self._archive.store.extent(str(definition.query["variable"])) is None:
             return False
         begins = definition.window_ns is not None and not self._kept.setdefault(one.surface, Kept()).content
+        # Of dead stations it learns from what the archive holds.
+        begins = begins or (isinstance(definition.condition, Dead) and not one.entry.progress.memory)
         return begins or may_touch(definition.query, self.changes(since))
 
     def task(self, one: Standing) -> Task | None:
