@@ -157,7 +157,7 @@ def task_of(
     anchor_ns: int,
     known: Known | None = None,
 ) -> Task | None:
-    """Return what a surface needs computed at the snapshot of an archive; None: nothing that it reads changed.
+    """Return what a surface needs computed at the snapshot of an archive; None: nothing changed, or ended.
 
     Parameters
     ----------

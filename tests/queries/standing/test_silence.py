@@ -248,6 +248,21 @@ def test_a_station_that_dies_with_the_network_is_told_after_it_comes_back() -> N
     assert abs((changes[0].episode.onset_ns - START_NS) / STEP_NS - 400 - bound) <= 1
 
 
+def test_of_two_stations_the_death_of_one_is_told_by_the_other() -> None:
+    silence = Silence(60 * SECOND_NS)
+    every = START_NS + np.arange(80) * STEP_NS
+    silence.learn(dict.fromkeys("ab", every[:40]))
+    _, changes = silence.hear({"a": every[40:]}, [])
+    assert [(one.happening, one.episode.place) for one in changes] == [("raised", "b")]
+    # All that is left of the network falls silent and comes back: it is believed when b is heard, too.
+    far = every[-1] + 400 * STEP_NS + np.arange(3) * STEP_NS
+    episodes, changes = silence.hear({"a": far}, [one.episode for one in changes])
+    assert (changes, silence.newest_ns) == ([], every[-1])
+    _, changes = silence.hear({"b": far[2:]}, episodes)
+    assert [(one.happening, one.episode.place) for one in changes] == [("cleared", "b")]
+    assert silence.newest_ns == far[-1]
+
+
 @pytest.mark.parametrize("with_others", [False, True])
 def test_an_arrival_far_ahead_moves_nobody(*, with_others: bool) -> None:
     silence = Silence(60 * SECOND_NS)
