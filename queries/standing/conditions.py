@@ -117,13 +117,13 @@ class Rate:
 
     def measure(self, rows: Rows) -> Floats:
         """Return the rates, NaN where one of the two values is missing or was not known; shape (times, places)."""
-        if len(rows.starts_ns) < 2:
-            return np.full(rows.value.shape, np.nan)
-        over_ns = self.over_ns or int(np.diff(rows.starts_ns).min())
-        before = np.searchsorted(rows.starts_ns, rows.starts_ns - over_ns)
-        known = rows.starts_ns[before] == rows.starts_ns - over_ns
+        numbers = np.arange(len(rows.starts_ns))
+        before = numbers - 1 if self.over_ns is None else np.searchsorted(rows.starts_ns, rows.starts_ns - self.over_ns)
+        before = np.maximum(before, 0)
+        over_ns = rows.starts_ns - rows.starts_ns[before]
+        known = (over_ns > 0) & (over_ns == (self.over_ns or over_ns))
         change = rows.value - rows.value[before]
-        return np.where(known[:, np.newaxis], change * (self.per_ns / over_ns), np.nan)
+        return np.where(known[:, np.newaxis], change * (self.per_ns / np.maximum(over_ns, 1))[:, np.newaxis], np.nan)
 
     def judge(self, measure: Floats, _rows: Rows, raised: Marks) -> Marks:
         """As `Threshold.judge`, of rates."""

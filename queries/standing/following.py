@@ -5,7 +5,7 @@ slices are followed through its chain (`hypergrid/execution/touched.py`) to the 
 that were computed before are kept, so that what was not touched is not computed again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,14 +20,22 @@ from hypergrid.perspective.known import Known
 from hypergrid.perspective.restrict import restrict
 from hypergrid.query import OpenArchive, Query
 from hypergrid.store import Archive, Change
-from hypergrid.times import DAY_NS, SECOND_NS, Window, format_instant
+from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.tokens import token
-from hypergrid.topology import Bands, Grid, Instants, Periodic, SeriesAxis, Space, ZoneCells, blocks_of
-from queries.standing.conditions import Listening, OnRows, Rows
+from hypergrid.topology import Bands, Grid, Instants, Periodic, Regular, SeriesAxis, Space, ZoneCells, blocks_of
+from queries.standing.conditions import Listening, OnRows, Rate, Rows, Silent
 from queries.standing.definition import Definition
 
 LOOK_BACK_NS: Final = DAY_NS
 """How far before the newest slice an amendment is judged by a condition [ns]; older ones raise no alert."""
+AHEAD_NS: Final = DAY_NS
+"""How far beyond the newest slice a station's own are judged [ns]; what lies further ahead waits for the others."""
+LONGEST_NS: Final = 366 * DAY_NS
+"""Longest time that a condition looks back, and that a surface is followed beyond the newest slice [ns]."""
+NEVER_NS: Final = int(np.iinfo(np.int64).min)
+"""Before all instants."""
+LONGEST_WINDOW_NS: Final = 36_525 * DAY_NS
+"""Longest window that is followed [ns]."""
 
 
 @dataclass(eq=False)
@@ -68,7 +76,8 @@ class Judged:
     since_ns: int
     """Where the first slice lies that one of them judges [ns since 1970 UTC]."""
     behind_ns: int | None = None
-    """Where the last time cell begins that one of them judged which waits for cells to end; None: there is none."""
+    """Where the last time cell begins that one of them judged which waits for cells to end, `NEVER_NS` where it judged
+    none; None: there is none of that kind."""
 
     def from_ns(self, anchor_ns: int) -> int:
         """Return before which instant nothing is judged."""
@@ -120,11 +129,11 @@ class Task:
             Where the last time cell begins that it judged before [ns since 1970 UTC]; None: it judged none.
         """
         starts_ns, ends_ns = _blocks(self.here)
-        stop, first = len(starts_ns), self.changed
+        stop, first = _ahead(starts_ns, self.anchor_ns), self.changed
         if condition.kind == "missing":
             # Of a time cell that has not ended nothing is missing yet.
-            stop = int(np.searchsorted(ends_ns, self.anchor_ns, side="right"))
-            first = min(first, _after(starts_ns, judged_ns))
+            stop = _ended(ends_ns, self.anchor_ns)
+            first = min(first, _after(starts_ns, NEVER_NS if judged_ns is None else judged_ns))
         from_ns = Judged(condition.memory_ns, since_ns).from_ns(self.anchor_ns)
         first = max(int(np.searchsorted(ends_ns, from_ns, side="right")), first)
         if first >= stop:
@@ -148,7 +157,7 @@ def task_of(
     anchor_ns: int,
     known: Known | None = None,
 ) -> Task | None:
-    """Return what a surface needs computed at the snapshot of an archive; None: nothing that it reads changed.
+    """Return what a surface needs computed at the snapshot of an archive; None: nothing changed, or ended.
 
     Parameters
     ----------
@@ -190,17 +199,21 @@ def task_of(
     wanted, keep_from_ns = reached, int(np.iinfo(np.int64).max)
     if window_ns is not None:
         wanted, keep_from_ns = reached | ~held, int(starts_ns[0])
+    if judged is not None and judged.behind_ns is not None:
+        # Where nothing came time cells end by what others bring.
+        wanted = wanted.copy()
+        wanted[_after(starts_ns, judged.behind_ns) : _ended(ends_ns, anchor_ns)] = True
     changed = int(np.argmax(wanted)) if wanted.any() else 0
     if judged is not None and wanted.any():
-        from_ = int(np.searchsorted(ends_ns, judged.from_ns(anchor_ns), side="right"))
+        from_, ahead = _ended(ends_ns, judged.from_ns(anchor_ns)), _ahead(starts_ns, anchor_ns)
         changed = max(changed, from_)
+        back = slice(_looked_back(starts_ns, changed, judged.memory_ns), ahead)
         if window_ns is None:
-            keep_from_ns = anchor_ns - LOOK_BACK_NS - judged.memory_ns
-            # What lies before all that is judged is nobody's business.
-            wanted = wanted & (np.arange(len(wanted)) >= changed)
+            keep_from_ns = int(starts_ns[min(_looked_back(starts_ns, from_, judged.memory_ns), len(starts_ns) - 1)])
+            # What lies before all that is judged is nobody's business, nor what lies far ahead of it.
+            numbers = np.arange(len(wanted))
+            wanted = wanted & (numbers >= changed) & (numbers < ahead)
         if wanted.any():
-            first = max(min(changed, _after(starts_ns, judged.behind_ns)), from_)
-            back = slice(_looked_back(starts_ns, first, judged.memory_ns), None)
             wanted = wanted.copy()
             wanted[back] |= ~held[back]
     if not wanted.any():
@@ -209,16 +222,29 @@ def task_of(
     return Task(query, here, content, parts, changed, keep_from_ns, anchor_ns)
 
 
-def _after(starts_ns: NDArray[np.int64], judged_ns: int | None) -> int:
-    """Return the first time cell after the one that was judged last; none is before where none was."""
-    return len(starts_ns) if judged_ns is None else int(np.searchsorted(starts_ns, judged_ns, side="right"))
+def _after(starts_ns: NDArray[np.int64], judged_ns: int) -> int:
+    """Return the first time cell after the one that was judged last."""
+    return int(np.searchsorted(starts_ns, judged_ns, side="right"))
+
+
+def _ended(ends_ns: NDArray[np.int64], anchor_ns: int) -> int:
+    """Return the first time cell that has not ended at an instant."""
+    return int(np.searchsorted(ends_ns, anchor_ns, side="right"))
+
+
+def _ahead(starts_ns: NDArray[np.int64], anchor_ns: int) -> int:
+    """Return the first time cell that lies too far beyond the newest slice to be judged yet."""
+    return int(np.searchsorted(starts_ns, anchor_ns + AHEAD_NS))
 
 
 def _looked_back(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> int:
-    """Return the first time cell that judging another one needs: where it looks back, one before it at least."""
+    """Return the first time cell that judging another one needs: all where it looks back, and the one before these.
+
+    Cells that do not touch, as instants, need that one: from it on the time that a condition looks back is exceeded.
+    """
     if first >= len(starts_ns) or not memory_ns:
         return min(first, len(starts_ns))
-    return min(int(np.searchsorted(starts_ns, starts_ns[first] - memory_ns)), max(first - 1, 0))
+    return max(int(np.searchsorted(starts_ns, starts_ns[first] - memory_ns)) - 1, 0)
 
 
 def check(definition: Definition, archive: OpenArchive) -> None:
@@ -232,8 +258,13 @@ def check(definition: Definition, archive: OpenArchive) -> None:
         The query or the condition does not fit the surface.
     """
     who = f"standing query {definition.name!r}"
+    check_condition(definition)
     archive.query(definition.query)
     condition = definition.condition
+    if definition.window_ns is not None and definition.window_ns > LONGEST_WINDOW_NS:
+        longest = format_duration(LONGEST_WINDOW_NS)
+        message = f"{who} needs a window of at most {longest}; got {format_duration(definition.window_ns)}"
+        raise InvalidQuery(message)
     if isinstance(condition, Listening) and definition.query.get("steps"):
         message = f"{who}: the condition {condition.kind!r} listens to what arrives; leave the steps of the query away"
         raise InvalidQuery(message)
@@ -251,27 +282,81 @@ def check(definition: Definition, archive: OpenArchive) -> None:
         )
         raise InvalidQuery(message)
     condition.settled(here.unit)
+    check_condition(definition, here)
+
+
+def check_condition(definition: Definition, here: Perspective | None = None) -> None:
+    """Refuse a condition that looks back too far or, where its surface is known, that never finds what it compares.
+
+    Raises
+    ------
+    InvalidQuery
+        The message names the standing query, and what would fit.
+    """
+    condition = definition.condition
+    who = f"standing query {definition.name!r}: the condition"
+    if condition is None:
+        return
+    longest_ns = condition.after_ns if isinstance(condition, Silent) else condition.memory_ns
+    if longest_ns > LONGEST_NS:
+        longest, came = format_duration(LONGEST_NS), format_duration(longest_ns)
+        message = f"{who} {condition.kind!r} looks back {came}; at most {longest} are looked back"
+        raise InvalidQuery(message)
+    if here is None or not isinstance(condition, Rate) or condition.over_ns is None:
+        return
+    over_ns, time = condition.over_ns, here.topology.time
+    if isinstance(time, Regular) and over_ns % time.step:
+        up = format_duration((over_ns // time.step + 1) * time.step)
+        step, over = format_duration(time.step), format_duration(over_ns)
+        message = (
+            f"{who} 'rate' compares values {over} apart, which is no multiple of the surface's step of {step}, so that "
+            f"no two are; set 'over' to {up}, or leave it away: {step}"
+        )
+        raise InvalidQuery(message)
 
 
 def newest_ns(archive: Archive, variable: str) -> int:
     """Return where the newest slice of a variable ends that more than one station reached [ns since 1970 UTC].
 
-    One station whose clock runs ahead must not move the window of all; of a single station the newest slice counts.
+    One station whose clock runs ahead must not move the window of all, however far ahead; of a single station the
+    newest slice counts. A station that is alone for more than a day, the others being dead, counts as far as it has
+    readings each day from the others' last on.
     """
     extent = archive.extent(variable)
     if extent is None:
         message = f"variable {variable!r} has no readings yet"
         raise InvalidQuery(message)
-    start_ns = max(extent.start_ns, extent.stop_ns - DAY_NS)
-    readings = archive.read(variable, window=Window(start_ns, extent.stop_ns))
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(one.station for one in readings.series))}
-    station = np.array([numbers[one.station] for one in readings.series], np.intp)[readings.index]
-    last_ns = np.full(len(numbers), np.iinfo(np.int64).min)
-    np.maximum.at(last_ns, station, readings.time_ns)
-    heard = np.sort(last_ns[last_ns >= start_ns])
+    last_ns: dict[str, int] = {}
+    # Of the newest station; only where it is alone there is more than one window of them.
+    alone: list[NDArray[np.int64]] = []
+    seen_ns = 0
+    for window in _backwards(archive, variable, extent):
+        readings = archive.read(variable, window=window)
+        for number in np.unique(readings.index).tolist():
+            station, times_ns = readings.series[number].station, readings.time_ns[readings.index == number]
+            last_ns[station] = max(last_ns.get(station, int(times_ns[-1])), int(times_ns[-1]))
+            alone.append(times_ns)
+        seen_ns += window.stop_ns - window.start_ns
+        if len(last_ns) > 1 or seen_ns > LONGEST_NS:
+            break
+    newest, *others = sorted(last_ns, key=lambda station: -last_ns[station])
+    reached_ns = last_ns[others[0] if others else newest]
+    if others and last_ns[newest] - reached_ns > DAY_NS:
+        mine = np.concatenate([times_ns for times_ns in alone if times_ns[-1] > reached_ns])
+        chain = np.concatenate([[reached_ns], np.sort(mine[mine > reached_ns])])
+        followed_ns = int(chain[np.append(np.diff(chain) > DAY_NS, [True]).argmax()])
+        reached_ns = followed_ns if followed_ns - reached_ns > DAY_NS else reached_ns
     slice_ns = round(archive.slice_s * SECOND_NS)
-    reached_ns = int(heard[-2] if len(heard) > 1 else heard[-1])
     return (reached_ns // slice_ns + 1) * slice_ns
+
+
+def _backwards(archive: Archive, variable: str, extent: Window) -> Iterator[Window]:
+    """Yield the last day of a variable, and then what lies before it as far as there are readings, newest first."""
+    start_ns = max(extent.start_ns, extent.stop_ns - DAY_NS)
+    yield Window(start_ns, extent.stop_ns)
+    for span in reversed(list(archive.spans(variable, 1))):
+        if span.start_ns < start_ns:
+            yield Window(span.start_ns, min(span.stop_ns, start_ns))
 
 
 def places_of(space: Space) -> tuple[str, ...]:
@@ -306,7 +391,7 @@ def _clipped(
     elif judged is not None and "time" not in clip:
         # Time cells that hold an instant begin before it, months at most; nothing ends before the last slice.
         start_ns = judged.from_ns(anchor_ns) - judged.memory_ns - 32 * DAY_NS
-        clip["time"] = [format_instant(start_ns), format_instant(anchor_ns + 366 * DAY_NS)]
+        clip["time"] = [format_instant(start_ns), format_instant(anchor_ns + LONGEST_NS)]
     return {**document, "clip": clip} if clip else dict(document)
 
 

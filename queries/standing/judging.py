@@ -1,6 +1,6 @@
 """From computed rows to alerts: what a condition finds, compared with what was told, in the words of an alert."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -8,20 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.query import OpenArchive
+from hypergrid.store import Archive
 from hypergrid.store import Change as Written
 from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.topology import Grid, Space
 from queries.standing.conditions import Dead, Listening, OnRows, Rows, Silent
 from queries.standing.episodes import Change, Episode, episodes_in, reconcile, standing_at
-from queries.standing.following import LOOK_BACK_NS, Kept, Task, places_of
-from queries.standing.silence import Learned, Silence
+from queries.standing.following import LOOK_BACK_NS, Kept, Task, newest_ns, places_of
+from queries.standing.silence import MOST, Learned, Silence
 from queries.standing.store import Alert, Entry, Found, Progress
 
 MOST_EPISODES: Final = 1000
-"""Episodes of one query that are remembered; alerts themselves stay in the catalogue."""
+"""Episodes of one query that are over and are remembered; alerts themselves stay in the catalogue."""
+
+RECENT_NS: Final = 30 * DAY_NS
+"""How far back a new query for dead stations learns from the archive [ns]."""
 
 NETWORK: Final = "network"
 """The place of an alert about all stations together."""
+
+OWED: Final = "owed"
+"""Where a query's memory holds what became of episodes that were told, while it was muted; by their alert."""
 
 Alerts = list[tuple[Alert, int | None]]
 
@@ -76,9 +83,9 @@ def judged(entry: Entry, task: Task, kept: Kept, *, snapshot: str, now_ns: int) 
         is_late = late_ns is not None and _when(change) <= late_ns
         return {**body, "readings": [reading(change)], "late": is_late}
 
-    alerts = _alerts(entry, episodes, changes, told, now_ns)
+    alerts, memory = _alerts(entry, episodes, changes, told, now_ns)
     judged_ns = max(int(rows.starts_ns[-1]), before.judged_ns or 0)
-    progress = Progress(snapshot, before.since_ns, judged_ns, _remembered(episodes, judged_ns), before.memory)
+    progress = Progress(snapshot, before.since_ns, judged_ns, _remembered(episodes, judged_ns), memory)
     return Found(entry.name, progress, _renumbered(alerts, episodes, progress.episodes))
 
 
@@ -88,30 +95,22 @@ def _dead(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None,
     Parameters
     ----------
     changes
-        What was committed since; None: not known, the last day is read again, of which what was heard counts once.
+        What was committed since; None: not known, the last month is read again, of which what was heard counts once.
     """
     before, store = entry.progress, archive.store
     variable = str(entry.definition.query["variable"])
     silence = Silence.from_json(before.memory, resolution_ns=round(store.slice_s * SECOND_NS) // 2)
-    extent = store.extent(variable)
-    heard: dict[str, list[NDArray[np.int64]]] = {}
-    if extent is not None:
-        windows = [Window(max(extent.start_ns, extent.stop_ns - 30 * DAY_NS), extent.stop_ns)]
-        if changes is not None:
-            windows = [run for one in changes if one.variable == variable and one.kind != "flags" for run in one.runs]
-        for window in windows:
-            readings = store.read(variable, window=window)
-            for number in np.unique(readings.index).tolist():
-                station = readings.series[number].station
-                heard.setdefault(station, []).append(readings.arrival_ns[readings.index == number])
     select = dict(entry.definition.query.get("select", {})).get("station")
     wanted = {select} if isinstance(select, str) else set(select or ())
-    arrivals = {name: np.concatenate(parts) for name, parts in heard.items()}
-    newest_ns = max([silence.newest_ns, *(int(times.max()) for times in arrivals.values())])
-    if wanted:
-        arrivals = {name: times for name, times in arrivals.items() if name in wanted}
-    silence.newest_ns = newest_ns
-    episodes, happened = silence.hear(arrivals, before.episodes)
+    if "stations" not in before.memory:
+        silence.learn(_recent(store, variable), wanted)
+        arrivals = {}
+    elif changes is None:
+        arrivals = _recent(store, variable)
+    else:
+        mine = [one for one in changes if one.variable == variable and one.kind != "flags"]
+        arrivals = _joined(_arrivals(store, variable, run) for one in mine for run in one.runs)
+    episodes, happened = silence.hear(arrivals, before.episodes, wanted)
 
     def told(change: Change) -> dict[str, Any]:
         learned = silence.stations[change.episode.place]
@@ -119,10 +118,40 @@ def _dead(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None,
         body = {"rule": words, "condition": {"kind": "dead"}, "snapshot": archive.snapshot}
         return {**body, "readings": [], "late": change.episode.cleared_ns is not None, **_learned(learned)}
 
-    alerts = _alerts(entry, episodes, happened, told, now_ns)
-    remembered = _remembered(episodes, newest_ns)
-    progress = Progress(archive.snapshot, before.since_ns, None, remembered, silence.to_json())
+    alerts, owed = _alerts(entry, episodes, happened, told, now_ns)
+    remembered = _remembered(episodes, silence.newest_ns)
+    progress = Progress(archive.snapshot, before.since_ns, None, remembered, {**silence.to_json(), **owed})
     return Found(entry.name, progress, _renumbered(alerts, episodes, remembered))
+
+
+def _recent(store: Archive, variable: str) -> dict[str, NDArray[np.int64]]:
+    """Return the arrivals of the last month by station, or as many days of it as every station's interval needs."""
+    if store.extent(variable) is None:
+        return {}
+    from_ns = newest_ns(store, variable) - RECENT_NS
+    stations = {one.station for one in store.series(variable)}
+    found: dict[str, NDArray[np.int64]] = {}
+    for span in reversed(list(store.spans(variable, 1))):
+        if span.stop_ns <= from_ns or (len(found) == len(stations) and all(len(one) > MOST for one in found.values())):
+            break
+        found = _joined([found, _arrivals(store, variable, Window(max(span.start_ns, from_ns), span.stop_ns))])
+    return found
+
+
+def _arrivals(store: Archive, variable: str, window: Window) -> dict[str, NDArray[np.int64]]:
+    """Return when the readings of a window arrived, by station."""
+    readings = store.read(variable, window=window)
+    numbers = np.unique(readings.index).tolist()
+    return _joined({readings.series[one].station: readings.arrival_ns[readings.index == one]} for one in numbers)
+
+
+def _joined(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
+    """Return the arrivals of each station in any of the parts, each instant once, ascending."""
+    found: dict[str, list[NDArray[np.int64]]] = {}
+    for part in parts:
+        for station, times_ns in part.items():
+            found.setdefault(station, []).append(times_ns)
+    return {station: np.unique(np.concatenate(listed)) for station, listed in found.items()}
 
 
 def heard(entry: Entry, archive: OpenArchive, changes: Sequence[Written] | None, *, now_ns: int) -> Found | None:
@@ -148,7 +177,8 @@ def _hushed(entry: Entry, condition: Silent, snapshot: str, *, came: bool, now_n
     elif standing is None and now_ns - heard_ns > condition.after_ns:
         episodes.append(Episode(NETWORK, heard_ns + condition.after_ns))
         changes = [Change("raised", episodes[-1])]
-    is_untold = standing is not None and standing.number is None and not entry.is_muted(now_ns)
+    is_untold = (standing is not None and standing.number is None) or before.memory.get(OWED)
+    is_untold = is_untold and not entry.is_muted(now_ns)
     if not changes and not is_untold and heard_ns == known_ns and snapshot == before.snapshot:
         return None
 
@@ -156,9 +186,9 @@ def _hushed(entry: Entry, condition: Silent, snapshot: str, *, came: bool, now_n
         body = {"rule": condition.words(""), "condition": condition.to_json(), "snapshot": snapshot}
         return {**body, "readings": [], "late": False, "last_heard": format_instant(heard_ns)}
 
-    alerts = _alerts(entry, episodes, changes, told, now_ns)
+    alerts, owed = _alerts(entry, episodes, changes, told, now_ns)
     remembered = _remembered(episodes, now_ns)
-    progress = Progress(snapshot, before.since_ns, None, remembered, {"heard_ns": heard_ns})
+    progress = Progress(snapshot, before.since_ns, None, remembered, {"heard_ns": heard_ns, **owed})
     return Found(entry.name, progress, _renumbered(alerts, episodes, remembered))
 
 
@@ -175,26 +205,35 @@ def _alerts(
     entry: Entry,
     episodes: Sequence[Episode],
     changes: Sequence[Change],
-    told: Any,  # noqa: ANN401 - a function of a change
+    told: Callable[[Change], Mapping[str, Any]],
     now_ns: int,
-) -> Alerts:
-    """Return the alerts of changes, and of episodes that were muted and still stand."""
+) -> tuple[Alerts, dict[str, Any]]:
+    """Return the alerts of changes, at the end of a mute of what stands and what ended; and what is owed then."""
     muted = entry.is_muted(now_ns)
     alerts: Alerts = []
     raised: set[int] = set()
+    owed: dict[str, Any] = dict(entry.progress.memory.get(OWED, {}))
     for change in changes:
+        number = change.episode.number
         place = next((n for n, one in enumerate(episodes) if one is change.episode or one == change.episode), None)
         if change.happening == "raised" and place is not None:
             raised.add(place)
         # Of what nobody was told the end is told to nobody.
-        silent = muted or (change.happening != "raised" and change.episode.number is None and place not in raised)
-        alerts.append((_alert(entry, change, told(change), now_ns, muted=silent), place))
-    if not muted:
-        for place, episode in enumerate(episodes):
-            if episode.cleared_ns is None and episode.number is None and place not in raised:
-                change = Change("raised", episode)
-                alerts.append((_alert(entry, change, told(change), now_ns, muted=False), place))
-    return alerts
+        silent = muted or (change.happening != "raised" and number is None and place not in raised)
+        alert = _alert(entry, change, told(change), now_ns, muted=silent)
+        alerts.append((alert, place))
+        before, _ = owed.pop(str(number), ("", None))
+        # What ended and goes on again is as it was told.
+        if muted and number is not None and {before, change.happening} != {"raised", "cleared"}:
+            owed[str(number)] = [change.happening, alert.body]
+    if muted:
+        return alerts, {OWED: owed} if owed else {}
+    ended: Alerts = [(Alert(entry.name, happening, body, now_ns), None) for happening, body in owed.values()]
+    for place, episode in enumerate(episodes):
+        if episode.cleared_ns is None and episode.number is None and place not in raised:
+            change = Change("raised", episode)
+            alerts.append((_alert(entry, change, told(change), now_ns, muted=False), place))
+    return ended + alerts, {}
 
 
 def _alert(entry: Entry, change: Change, told: Mapping[str, Any], now_ns: int, *, muted: bool) -> Alert:
@@ -258,8 +297,10 @@ def _extreme(measure: NDArray[np.float64], *, rises: bool) -> tuple[NDArray[np.f
 
 def _remembered(episodes: Sequence[Episode], newest_ns: int) -> tuple[Episode, ...]:
     """Return the episodes that stand, and those that an amendment may still change."""
-    recent = [one for one in episodes if one.cleared_ns is None or one.cleared_ns >= newest_ns - LOOK_BACK_NS - DAY_NS]
-    return tuple(recent[-MOST_EPISODES:])
+    over = sorted((one.cleared_ns, place) for place, one in enumerate(episodes) if one.cleared_ns is not None)
+    recent = {place for cleared_ns, place in over[-MOST_EPISODES:] if cleared_ns >= newest_ns - LOOK_BACK_NS - DAY_NS}
+    # Those that stand are all remembered: what is forgotten is raised again.
+    return tuple(one for place, one in enumerate(episodes) if one.cleared_ns is None or place in recent)
 
 
 def _renumbered(

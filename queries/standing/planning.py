@@ -12,8 +12,18 @@ from hypergrid.query import OpenArchive
 from hypergrid.store import Change, told
 from hypergrid.tokens import token
 from queries.scheduling.steps import Step
-from queries.standing.conditions import Listening
-from queries.standing.following import Judged, Kept, Task, may_touch, newest_ns, task_of
+from queries.standing.conditions import Dead, Listening
+from queries.standing.following import (
+    LONGEST_NS,
+    NEVER_NS,
+    Judged,
+    Kept,
+    Task,
+    check_condition,
+    may_touch,
+    newest_ns,
+    task_of,
+)
 from queries.standing.sharing import Latest
 from queries.standing.statistics import Status
 from queries.standing.store import Entry, Progress
@@ -136,6 +146,8 @@ class Planner:
         if self._archive.store.extent(str(definition.query["variable"])) is None:
             return False
         begins = definition.window_ns is not None and not self._kept.setdefault(one.surface, Kept()).content
+        # Of dead stations it learns from what the archive holds.
+        begins = begins or (isinstance(definition.condition, Dead) and not one.entry.progress.memory)
         return begins or may_touch(definition.query, self.changes(since))
 
     def task(self, one: Standing) -> Task | None:
@@ -147,6 +159,7 @@ class Planner:
             The query cannot be answered any more.
         """
         definition, since = one.entry.definition, one.entry.progress.snapshot
+        check_condition(definition)
         key = (one.surface, since)
         if key not in self._tasks:
             variable = str(definition.query["variable"])
@@ -157,18 +170,22 @@ class Planner:
                 window_ns=definition.window_ns, judged=self._judged.get(one.surface),
                 anchor_ns=self._anchors[variable], known=self._known,
             )  # fmt: skip
-        return self._tasks[key]
+        task = self._tasks[key]
+        if task is not None:
+            check_condition(definition, task.here)
+        return task
 
 
 def _judged(standing: Mapping[str, Standing]) -> dict[str, Judged]:
     """Return what the conditions of all queries on a surface need of it together, by surface."""
     found: dict[str, Judged] = {}
     for one in standing.values():
-        condition = one.entry.definition.condition
-        if condition is None or isinstance(condition, Listening):
+        condition, progress = one.entry.definition.condition, one.entry.progress
+        # What looks back too far fails alone: others on its surface have nothing to do with it.
+        if condition is None or isinstance(condition, Listening) or condition.memory_ns > LONGEST_NS:
             continue
-        progress = one.entry.progress
-        behind_ns = progress.judged_ns if condition.kind == "missing" else None
+        judged_ns = NEVER_NS if progress.judged_ns is None else progress.judged_ns
+        behind_ns = judged_ns if condition.kind == "missing" else None
         own = Judged(condition.memory_ns, progress.since_ns or 0, behind_ns)
         others = found.get(one.surface, own)
         behind = [each.behind_ns for each in (own, others) if each.behind_ns is not None]

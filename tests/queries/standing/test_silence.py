@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import hypergrid as hg
+from hypergrid.flags import NOT_EVALUATED
+from hypergrid.store import Archive
+from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS
-from queries.standing.episodes import Episode
+from hypergrid.units import KNOWN_VARIABLES
 from queries.standing.service import StandingQueries
 from queries.standing.silence import FACTOR, Silence, learned_interval_ns
 from queries.standing.statistics import Update
 from station_data.generate import generate
 from tests.queries.standing.live import START_NS, STEP_NS, Clock, Live
 
+AIR = {"variable": "air_temperature", "steps": []}
 TICK_S = 120
 """How often it is looked who was heard: once a slice."""
 MARGIN_S = 10_800
@@ -70,36 +75,86 @@ def heard(network: Network, tick_s: int) -> tuple[list[tuple[str, float, float, 
     return told, {station: one.bound_ns / 1e9 for station, one in silence.stations.items() if one.bound_ns}
 
 
-def prove(folder: Path, seed: int, *, days: int) -> None:
-    tick_s, network = TICK_S, sample(folder, seed, days)
-    told, bounds = heard(network, tick_s)
+def expected(network: Network, bounds: dict[str, float]) -> list[tuple[str, float]]:
+    """Return the planted silences that exceed a station's bound: who, and when it was heard last."""
     begins = min(float(times[0]) for times in network.arrivals.values())
-    expected = []
+    found = []
     for station, start, stop in network.silences:
         times = network.arrivals[station]
         before, after = times[times < start + 1], times[times >= stop]
         silent_s = (after[0] if len(after) else everything_ends(network)) - before[-1]
         if before[-1] - begins > WARMED_S and silent_s > 1.02 * bounds[station]:
-            expected.append((station, float(before[-1])))
-    found = [(station, last) for station, _, last, _ in told]
-    for station, last in expected:
-        assert any(one == station and abs(at - last) < 7200 for one, at in found), (station, last, told)
+            found.append((station, float(before[-1])))
+    return found
+
+
+def compare(network: Network, told: list[tuple[str, float, float, float]], bounds: dict[str, float]) -> None:
+    """Each planted silence beyond its bound was told, the dead station's among them, and nothing else."""
+    for station, last in expected(network, bounds):
+        assert any(one == station and abs(at - last) < 7200 for one, _, at, _ in told), (station, last, told)
     # Nowhere else: each is a planted silence of this station.
-    for station, now, last, bound_s in told:
+    for station, now, last, _ in told:
         assert any(one == station and start - 7 * 3600 < last < stop for one, start, stop in network.silences), (
             station,
             now,
         )
-        # In time: at the first looks after the bound, and within twice the learned interval.
-        assert 0 <= now - (last + bound_s) <= 2 * tick_s
-        assert now - last <= 2 * bound_s / FACTOR
     station, died_s = network.dead
     assert any(one == station and last <= died_s + 7200 for one, _, last, _ in told)
     assert len(told) >= 3
 
 
+def prove(folder: Path, seed: int, *, days: int) -> None:
+    tick_s, network = TICK_S, sample(folder, seed, days)
+    told, bounds = heard(network, tick_s)
+    compare(network, told, bounds)
+    for _, now, last, bound_s in told:
+        # In time: at the first looks after the bound, and within twice the learned interval.
+        assert 0 <= now - (last + bound_s) <= 2 * tick_s
+        assert now - last <= 2 * bound_s / FACTOR
+
+
 def everything_ends(network: Network) -> float:
     return max(float(times[-1]) for times in network.arrivals.values()) - MARGIN_S
+
+
+def prove_in_archive(folder: Path, seed: int, *, days: int, hours: int) -> None:
+    """The same by a standing query, over an archive to which the readings come in lots of some hours of arrivals."""
+    network = sample(folder / "sample", seed, days)
+    table = np.loadtxt(folder / "sample" / "arrivals.csv", delimiter=",", skiprows=1)
+    table = table[np.argsort(table[:, 2], kind="stable")]
+    names = sorted(network.arrivals, key=int)
+    variable = KNOWN_VARIABLES["air_temperature"]
+    archive = Archive.create(folder / "archive", name="replay", slice_s=TICK_S, variables=[variable], now_ns=START_NS)
+    series = tuple(Series(variable.name, name, 2.0, interval_s=TICK_S, source="replay") for name in names)
+    clock, bounds = Clock(), dict[str, float]()
+    with StandingQueries(hg.open(folder / "archive"), clock=clock.time_ns) as standing:
+        standing.add({"name": "dead", "query": AIR, "condition": {"kind": "dead"}})
+        for start in np.arange(table[0, 2], everything_ends(network), hours * 3600).tolist():
+            stop = min(start + hours * 3600, everything_ends(network))
+            came = table[(table[:, 2] >= start) & (table[:, 2] < stop)]
+            index = np.array([names.index(str(int(one))) for one in came[:, 0]], np.int32)
+            stamps, arrivals = (np.round(came[:, column] * 1e9).astype(np.int64) for column in (1, 2))
+            clock.ns = round(stop * SECOND_NS)
+            with archive.commit(batch=str(start), message="more", now_ns=clock.ns) as writer:
+                # Of what was sent twice the first counts.
+                _, first = np.unique(np.stack([index, stamps]), axis=1, return_index=True)
+                value, flags = np.full(len(first), 5.0), np.full(len(first), NOT_EVALUATED, np.uint8)
+                writer.readings(Readings(series, index[first], stamps[first], value, flags, arrivals[first]))
+            archive = archive.latest()
+            standing.runner.settle()
+        memory = standing.store.entry("dead").progress.memory
+        bounds = {name: FACTOR * interval / 1e9 for name, (_, _, interval, _) in memory["stations"].items() if interval}
+        told = []
+        for alert in standing.alerts(limit=10_000):
+            if alert["happening"] != "raised":
+                continue
+            now_s, onset_s, last_s = (_seconds(alert[key]) for key in ("at", "since", "last_heard"))
+            # With the lot that goes beyond the bound, which is within twice the learned interval.
+            assert 0 <= now_s - onset_s <= hours * 3600
+            told.append((alert["place"], now_s, onset_s - alert["bound_s"], alert["bound_s"]))
+            assert alert["late"] or abs(last_s + alert["bound_s"] - onset_s) < 1
+            assert alert["bound_s"] < 2 * alert["learned_interval_s"]
+    compare(network, told, bounds)
 
 
 def test_the_sample_networks_deaths_and_nothing_else(tmp_path: Path) -> None:
@@ -110,6 +165,17 @@ def test_the_sample_networks_deaths_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [2007, *range(1, 8)])
 def test_deaths_of_other_seeds(tmp_path: Path, seed: int) -> None:
     prove(tmp_path / "sample", seed, days=28)
+
+
+def test_a_standing_query_tells_the_sample_networks_deaths(tmp_path: Path) -> None:
+    prove_in_archive(tmp_path, 2007, days=17, hours=6)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(1, 8))
+@pytest.mark.parametrize("hours", [1, 5])
+def test_a_standing_query_tells_deaths_of_other_seeds(tmp_path: Path, seed: int, hours: int) -> None:
+    prove_in_archive(tmp_path, seed, days=28, hours=hours)
 
 
 def test_an_interval_is_at_least_three_usual_gaps_and_grows_with_what_is_lost() -> None:
@@ -126,8 +192,7 @@ def test_an_interval_is_at_least_three_usual_gaps_and_grows_with_what_is_lost() 
 def test_a_dead_station_is_told_with_its_interval_and_a_sensor_that_fails_is_not(
     standing: StandingQueries, live: Live, evaluate: Callable[[], dict[str, Update]]
 ) -> None:
-    air = {"variable": "air_temperature", "steps": []}
-    standing.add({"name": "dead", "query": air, "condition": {"kind": "dead"}})
+    standing.add({"name": "dead", "query": AIR, "condition": {"kind": "dead"}})
     for slice_ in range(10, 40):
         live.add(slice_, dict.fromkeys("123", 5.0) | {"4": np.nan})
         if slice_ % 7 == 0:
@@ -148,22 +213,99 @@ def test_a_dead_station_is_told_with_its_interval_and_a_sensor_that_fails_is_not
     assert [one["happening"] for one in standing.alerts()] == ["raised", "cleared"]
 
 
-def test_when_nobody_is_heard_no_station_is_dead() -> None:
+def test_an_outage_of_the_whole_network_is_nobodys_death() -> None:
     silence = Silence(60 * SECOND_NS)
     arrivals = START_NS + np.arange(40) * STEP_NS
-    episodes: list[Episode] = []
-    episodes, changes = silence.hear(dict.fromkeys("ab", arrivals), episodes)
-    assert changes == []
-    episodes, changes = silence.hear({}, episodes)
-    assert changes == []
-    # A night without a network: both come back, and both were silent.
-    late = START_NS + np.arange(400, 410) * STEP_NS
-    episodes, changes = silence.hear(dict.fromkeys("ab", late), episodes)
-    assert [change.happening for change in changes] == ["raised", "cleared"] * 2
+    episodes, changes = silence.hear(dict.fromkeys("abc", arrivals), [])
+    assert silence.hear({}, episodes)[1] == changes == []
+    # A night without a network: all come back, one after the other, each in a commit of its own.
+    for station, slice_ in zip("abc", (400, 401, 402), strict=True):
+        episodes, changes = silence.hear({station: START_NS + np.array([slice_]) * STEP_NS}, episodes)
+        assert changes == []
+    assert silence.outages == [(START_NS + 39 * STEP_NS, START_NS + 400 * STEP_NS)]
+    interval_ns = silence.stations["a"].interval_ns
     # What was heard before changes nothing.
     again = Silence.from_json(silence.to_json(), resolution_ns=60 * SECOND_NS)
-    assert again.hear(dict.fromkeys("ab", arrivals), episodes)[1] == []
+    assert again.hear(dict.fromkeys("abc", arrivals), episodes)[1] == []
     assert again.to_json() == silence.to_json()
+    # One that stays away after the outage is dead by what it was silent before and after it.
+    more = START_NS + np.arange(403, 420) * STEP_NS
+    _, changes = silence.hear(dict.fromkeys("bc", more), episodes)
+    assert [(one.happening, one.episode.place) for one in changes] == [("raised", "a")]
+    assert changes[0].episode.onset_ns == START_NS + 400 * STEP_NS + round(FACTOR * interval_ns)
+    # One that died just before the outage, too, though nobody was heard meanwhile.
+    _, changes = again.hear({"a": more, "b": more, "c": more[:1]}, episodes)
+    assert [(one.happening, one.episode.place) for one in changes] == [("raised", "c")]
+
+
+def test_a_station_that_dies_with_the_network_is_told_after_it_comes_back() -> None:
+    silence = Silence(60 * SECOND_NS)
+    silence.learn(dict.fromkeys("abc", START_NS + np.arange(40) * STEP_NS))
+    bound = round(FACTOR * silence.stations["c"].interval_ns / STEP_NS)
+    back = START_NS + np.arange(400, 420) * STEP_NS
+    _, changes = silence.hear(dict.fromkeys("ab", back), [])
+    assert [(one.happening, one.episode.place) for one in changes] == [("raised", "c")]
+    assert abs((changes[0].episode.onset_ns - START_NS) / STEP_NS - 400 - bound) <= 1
+
+
+def test_of_two_stations_the_death_of_one_is_told_by_the_other() -> None:
+    silence = Silence(60 * SECOND_NS)
+    every = START_NS + np.arange(80) * STEP_NS
+    silence.learn(dict.fromkeys("ab", every[:40]))
+    _, changes = silence.hear({"a": every[40:]}, [])
+    assert [(one.happening, one.episode.place) for one in changes] == [("raised", "b")]
+    # All that is left of the network falls silent and comes back: it is believed when b is heard, too.
+    far = every[-1] + 400 * STEP_NS + np.arange(3) * STEP_NS
+    episodes, changes = silence.hear({"a": far}, [one.episode for one in changes])
+    assert (changes, silence.newest_ns) == ([], every[-1])
+    _, changes = silence.hear({"b": far[2:]}, episodes)
+    assert [(one.happening, one.episode.place) for one in changes] == [("cleared", "b")]
+    assert silence.newest_ns == far[-1]
+
+
+@pytest.mark.parametrize("with_others", [False, True])
+def test_an_arrival_far_ahead_moves_nobody(*, with_others: bool) -> None:
+    silence = Silence(60 * SECOND_NS)
+    every = START_NS + np.arange(200) * STEP_NS
+    silence.learn(dict.fromkeys("abc", every[:40]))
+    far = {"a": np.append(every[40], START_NS + 365 * 86_400 * SECOND_NS)}
+    episodes, changes = silence.hear(far | (dict.fromkeys("bc", every[40:41]) if with_others else {}), [])
+    assert changes == []
+    for slice_ in range(41, 60):
+        episodes, changes = silence.hear(dict.fromkeys("abc", every[slice_ : slice_ + 1]), episodes)
+        assert changes == []
+    assert silence.newest_ns == every[59]
+    assert silence.ahead == {}
+    # It is heard as before, itself: and so is its death.
+    episodes, changes = silence.hear(dict.fromkeys("bc", every[60:80]), episodes)
+    assert [(one.happening, one.episode.place) for one in changes] == [("raised", "a")]
+
+
+def test_a_query_tells_who_is_dead_already_and_nothing_of_long_ago(
+    standing: StandingQueries, live: Live, evaluate: Callable[[], dict[str, Update]]
+) -> None:
+    # 3 was silent for an hour and came back; 2 is dead; 4 was heard too seldom.
+    slices = [
+        (slice_, dict.fromkeys("1" + "2" * (slice_ < 100) + "3" * (not 30 <= slice_ < 60) + "4" * (slice_ > 148), 5.0))
+        for slice_ in range(10, 150)
+    ]
+    live.add_all(slices)
+    standing.add({"name": "dead", "query": AIR, "condition": {"kind": "dead"}})
+    one = {**AIR, "select": {"station": "3"}}
+    standing.add({"name": "one", "query": one, "condition": {"kind": "dead"}})
+    evaluate()
+    assert [(alert["query"], alert["happening"], alert["place"], alert["late"]) for alert in standing.alerts()] == [
+        ("dead", "raised", "2", False)
+    ]
+    assert standing.alerts()[0]["last_heard"] == "2007-10-01T03:18Z"
+    live.add(150, dict.fromkeys("123", 5.0))
+    evaluate()
+    assert [(alert["happening"], alert["place"]) for alert in standing.alerts()[1:]] == [("cleared", "2")]
+    live.add_all([(slice_, dict.fromkeys("12", 5.0)) for slice_ in range(151, 190)])
+    evaluate()
+    assert {(alert["query"], alert["happening"], alert["place"]) for alert in standing.alerts()[2:]} == {
+        ("dead", "raised", "3"), ("one", "raised", "3")
+    }  # fmt: skip
 
 
 MINUTE_NS = 60 * SECOND_NS
