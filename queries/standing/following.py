@@ -247,7 +247,7 @@ def _looked_back(starts_ns: NDArray[np.int64], first: int, memory_ns: int) -> in
     return max(int(np.searchsorted(starts_ns, starts_ns[first] - memory_ns)) - 1, 0)
 
 
-def check(definition: Definition, archive: OpenArchive) -> None:
+def check(definition: Definition, archive: OpenArchive) -> Perspective | None:
     """Refuse a standing query that the archive could not answer.
 
     Raises
@@ -270,11 +270,11 @@ def check(definition: Definition, archive: OpenArchive) -> None:
         raise InvalidQuery(message)
     variable = str(definition.query["variable"])
     if archive.store.extent(variable) is None:
-        return
+        return None
     anchor_ns = newest_ns(archive.store, variable)
     here = clipped(archive.query(_clipped(definition.query, definition.window_ns, None, anchor_ns)))
     if condition is None or isinstance(condition, Listening):
-        return
+        return here
     if isinstance(here.topology.time, Periodic):
         message = (
             f"{who}: a condition needs time cells that follow one another; the surface is by "
@@ -283,6 +283,7 @@ def check(definition: Definition, archive: OpenArchive) -> None:
         raise InvalidQuery(message)
     condition.settled(here.unit)
     check_condition(definition, here)
+    return here
 
 
 def check_condition(definition: Definition, here: Perspective | None = None) -> None:

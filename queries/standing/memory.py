@@ -1,11 +1,11 @@
 """What a standing query may take: one that would need more memory than there is fails by itself, and is told."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from hypergrid.errors import TooLarge
 from hypergrid.execution.plan import free_bytes
 from hypergrid.perspective import Perspective
-from queries.standing.following import Task
 
 SMALL_BYTES: Final = 1 << 26
 """Below it nobody looks what is free [bytes]."""
@@ -14,15 +14,15 @@ CELL_BYTES: Final = 16
 REMEDY: Final = "give it a window or a clip in time, a coarser step or a smaller grid"
 
 
-def refuse_large(name: str, task: Task) -> None:
-    """Refuse what needs more than half of the memory that is free.
+def refuse_large(name: str, parts: Iterable[Perspective]) -> None:
+    """Refuse surfaces, computed at once, that need more than half of the memory that is free.
 
     Raises
     ------
     TooLarge
-        The steps of the time cells that are to be computed, all held at once, project more; both numbers are told.
+        Their steps, all held at once, project more; both numbers are told.
     """
-    projected = sum(projected_bytes(part) for _, part in task.parts)
+    projected = sum(projected_bytes(part) for part in parts)
     if projected <= SMALL_BYTES:
         return
     allowed = free_bytes() // 2

@@ -11,6 +11,7 @@ from hypergrid.perspective.known import Known
 from hypergrid.query import OpenArchive
 from hypergrid.store import Change, told
 from hypergrid.tokens import token
+from queries.scheduling.jobs import NotReady
 from queries.scheduling.steps import Step
 from queries.standing.conditions import Dead, Listening
 from queries.standing.following import (
@@ -81,14 +82,14 @@ class Standing:
 
         Raises
         ------
-        NotFound
+        NotReady
             There is none since the process began.
         """
         if self.latest is None:
             message = (
                 f"nothing of standing query {self.entry.name!r} was computed since the start; a new slice brings it"
             )
-            raise NotFound(message)
+            raise NotReady(message)
         return self.latest.dataset()
 
     def status(self, now_s: float) -> Status:

@@ -150,7 +150,9 @@ class StandingRunner:
         Raises
         ------
         NotFound
-            There is no standing query of this name, or nothing of it was computed since the start.
+            There is no standing query of this name that is evaluated.
+        NotReady
+            Nothing of it was computed since the start.
         """
         with self._lock:
             return self._known_as(name).newest()
@@ -379,7 +381,7 @@ class StandingRunner:
         try:
             task = planner.task(one)
             if task is not None:
-                refuse_large(name, task)
+                refuse_large(name, (part for _, part in task.parts))
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(name, error, now_s)
             return False

@@ -9,14 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Self
 
-from hypergrid.errors import ArchiveConflict, InvalidTime
+import xarray as xr
+
+from hypergrid.errors import ArchiveConflict, InvalidTime, NotFound
 from hypergrid.query import OpenArchive
 from hypergrid.settings import Settings
 from hypergrid.store.lock import alone
 from hypergrid.times import format_instant
+from queries.scheduling.jobs import NotReady
 from queries.standing import following
 from queries.standing.definition import definition_from_json
 from queries.standing.delivery import Carriers, senders
+from queries.standing.memory import refuse_large
 from queries.standing.runner import StandingRunner
 from queries.standing.statistics import Statistics, Update
 from queries.standing.store import FILE, FOLDER, Alert, CatalogueUnavailable, Entry, Progress, StandingStore
@@ -93,7 +97,9 @@ class StandingQueries:
         """
         definition = definition_from_json(document, allowed_hosts=self._settings.webhook_hosts)
         archive = self._archive.latest()
-        following.check(definition, archive)
+        surface = following.check(definition, archive)
+        if surface is not None:
+            refuse_large(definition.name, [surface])
         variable = str(definition.query["variable"])
         since_ns = None if archive.store.extent(variable) is None else following.newest_ns(archive.store, variable)
         return self.store.add(definition, Progress(archive.snapshot, since_ns), now_ns=self._clock())
@@ -156,6 +162,23 @@ class StandingQueries:
         return [
             {**one.to_json(self._archive.name), "at": format_instant(one.at_ns), "muted": one.muted} for one in found
         ]
+
+    def latest(self, name: str) -> xr.Dataset:
+        """Return the newest time cell of a standing query that was computed, as `Query.compute` returns results.
+
+        Raises
+        ------
+        NotFound
+            There is no standing query of this name.
+        NotReady
+            Nothing of it was computed since the process began, as of one that is paused.
+        """
+        self.store.entry(name)
+        try:
+            return self.runner.latest(name)
+        except NotFound as error:
+            message = f"standing query {name!r} is paused, or has not been evaluated yet"
+            raise NotReady(message) from error
 
     def statistics(self) -> Statistics:
         """Return what the runner holds and did."""

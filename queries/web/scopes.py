@@ -48,6 +48,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/standing/alerts/events", "read"),
     ("GET", f"{API}/standing/statistics", "read"),
     ("GET", f"{API}/standing/*", "read"),
+    ("GET", f"{API}/standing/*/result", "read"),
     # Queries of one's own, which cost memory and time.
     ("POST", f"{API}/queries/explain", "query"),
     ("POST", f"{API}/queries", "query"),

@@ -14,9 +14,12 @@ from fastapi.concurrency import run_in_threadpool
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.export import FORMATS, to_bytes
+from hypergrid.pictures import picture_bytes
 from hypergrid.times import parse_duration, parse_instant
 from queries.standing.service import StandingQueries
 from queries.web.bodies import read_document
+from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.events import FAREWELL_S, PING_S
 from queries.web.jobs import root_of
 from queries.web.problems import NoSuchPage
@@ -99,6 +102,20 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
     def one(request: Request, name: str) -> dict[str, Any]:
         """Return a standing query."""
         return shown(request, standing.show(name))
+
+    @routes.get("/standing/{name}/result", response_class=Response)
+    def newest(
+        request: Request, name: str, f: Annotated[str, Query(description=", ".join(FORMATS))] = "netcdf"
+    ) -> Response:
+        """Return the newest time cell of a standing query that was computed."""
+        row, dataset = FORMATS[f], standing.latest(known(request, name))
+        tag = entity_tag(str(dataset.attrs["hypergrid_token"]), str(dataset.attrs["hypergrid_snapshot"]), f)
+        same = unchanged(request, tag)
+        if same is not None:
+            return same
+        disposition = f'attachment; filename="{name}{row.suffix}"'
+        content = picture_bytes(dataset) if f == "png" else to_bytes(dataset, f)
+        return Response(content, media_type=row.media_type, headers={"Content-Disposition": disposition, **tagged(tag)})
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from hypergrid.errors import TooLarge
 from queries.scheduling.steps import Step, StepGraph
 from queries.standing import memory, sharing
 from queries.standing.books import FAIR
@@ -223,3 +224,10 @@ def test_adding_a_query_looks_only_at_what_it_reads() -> None:
         graph.add(f"q{number}", steps, weight=1.0, validity_s=1.0)
     assert len(looked) <= 3 * 300
     assert len(graph.tree(now_s=0.0).shape.names) == 601
+
+
+def test_a_surface_that_no_memory_holds_is_refused_when_it_is_made(standing: StandingQueries) -> None:
+    grid = {**MAP["grid"], "step": "0.001arcsec", "shape": [40000, 40000]}
+    with pytest.raises(TooLarge, match="standing query 'big'.*bytes of memory.*give it a window or a clip"):
+        standing.add(query("big", MEAN, {**MAP, "grid": grid}, window="4min"))
+    assert standing.listing() == []

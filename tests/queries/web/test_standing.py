@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+import xarray as xr
 
 import hypergrid as hg
 from hypergrid.times import parse_instant
@@ -174,3 +175,24 @@ def test_a_reader_of_alerts_that_left_is_forgotten(
         next(events)
         assert len(standing.runner._listeners._called) == before + 1
     wait_until(lambda: len(standing.runner._listeners._called) == before)
+
+
+def test_the_newest_result_is_downloaded(client: httpx.Client, standing: StandingQueries, tmp_path: Path) -> None:
+    client.post(HERE, json={"name": "hours", "query": FROST["query"], "window": "1h"})
+    early = client.get(f"{HERE}/hours/result")
+    assert (early.status_code, early.headers["content-type"]) == (409, "application/problem+json")
+    assert "not been evaluated yet" in early.json()["detail"]
+    standing.runner.settle()
+    made = client.get(f"{HERE}/hours/result")
+    (tmp_path / "newest.nc").write_bytes(made.content)
+    with xr.open_dataset(tmp_path / "newest.nc") as found:
+        assert dict(found.sizes)["time"] == 1
+        assert found["value"].notnull().all()
+    again = client.get(f"{HERE}/hours/result", headers={"If-None-Match": made.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get(f"{HERE}/hours/result", params={"f": "covjson"}).json()["type"] in (
+        "Coverage",
+        "CoverageCollection",
+    )
+    assert client.get(f"{HERE}/hours/result", params={"f": "doc"}).status_code == 404
+    assert client.get(f"{HERE}/never/result").status_code == 404
