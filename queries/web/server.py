@@ -83,7 +83,9 @@ def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
     if not address.is_loopback:
         check_keys(host, access)
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, for asyncio sends at once (TCP_NODELAY) only where it sees it: else the body of each answer
+    # waits 40 ms for the acknowledgement of its head.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     # Without this a server that just ended would hold its port for a minute; it does not let two share one.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Connections inherit these: one whose other end is gone, or takes nothing, is closed by the system.

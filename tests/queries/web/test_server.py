@@ -26,6 +26,14 @@ def test_a_name_is_refused() -> None:
         listen("example.org", 0)
 
 
+def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    """Connections inherit the protocol, by which asyncio knows that they are to send at once."""
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
+
+
 def test_a_port_in_use_is_told() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
