@@ -163,7 +163,9 @@ def query(
     archive: ArchiveOption,
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The query as JSON.")] = None,
     *,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Result: .nc, .csv, .png or .zarr.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Result: .nc, .csv, .parquet, .covjson, .tif, .png or .zarr.")
+    ] = None,
     again: Annotated[
         Path | None, typer.Option(help="Instead of FILE: a result, .nc or .zarr, to compute once more and compare.")
     ] = None,

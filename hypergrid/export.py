@@ -1,19 +1,24 @@
 """Results to files: one row a format; a file is there whole or not at all."""
 
 import io
+import json
 import os
 import shutil
-import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import xarray as xr
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
 
+from hypergrid import covjson
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution.zarr_sink import accepted_zarr
+from hypergrid.geotiff import geotiff_bytes
 from hypergrid.registry import Registry
 
 
@@ -29,30 +34,55 @@ class Format:
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
+GEOTIFF = "image/tiff; application=geotiff; profile=cloud-optimized"
+
 FORMATS: Registry[Format] = Registry("result format")
 """Formats by name."""
 
 
 def _netcdf(dataset: xr.Dataset) -> bytes:
     buffer = io.BytesIO()
-    compressed = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
-    dataset.to_netcdf(buffer, engine="h5netcdf", encoding=compressed)
+    encoding: dict[Hashable, dict[str, Any]] = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars}
+    for name, coordinate in dataset.coords.items():
+        # CF 2.5.1: none of these is ever missing.
+        if coordinate.dtype.kind == "f" and (name in dataset.dims or str(name).endswith("_bounds")):
+            encoding[name] = {"_FillValue": None}
+    dataset.to_netcdf(buffer, engine="h5netcdf", encoding=encoding)
     return buffer.getvalue()
 
 
-def _csv(dataset: xr.Dataset) -> bytes:
+def _rows(dataset: xr.Dataset) -> pd.DataFrame:
     """Return long rows: time, place, value, count, unit."""
     kept = dataset.drop_vars([name for name in dataset.variables if str(name).endswith("_bounds")])
     frame = kept.to_dataframe().reset_index()
     frame["unit"] = dataset["value"].attrs.get("units", "")
+    return frame
+
+
+def _parquet(dataset: xr.Dataset) -> bytes:
+    """Return the same rows, times as instants in UTC; what made them is kept as the frame's attributes."""
+    frame = _rows(dataset)
+    frame["time"] = frame["time"].dt.tz_localize("UTC")
+    frame.attrs = {str(name): str(text) for name, text in dataset.attrs.items()}
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, compression="zstd")
+    return buffer.getvalue()
+
+
+def _coverage(dataset: xr.Dataset) -> bytes:
+    return json.dumps(covjson.result_json(dataset), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _csv(dataset: xr.Dataset) -> bytes:
+    frame = _rows(dataset)
     written = {time: _instant(time) for time in frame["time"].unique()}
     frame["time"] = frame["time"].map(written)
     for name in frame.select_dtypes(["object", "string"]):
-        frame[name] = frame[name].map(_harmless)
+        frame[name] = frame[name].map(harmless)
     return str(frame.to_csv(index=False)).encode()
 
 
-def _harmless(cell: object) -> object:
+def harmless(cell: object) -> object:
     """Return a cell that no spreadsheet takes for a formula: stations may be called anything."""
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
@@ -72,20 +102,25 @@ def _zarr_folder(dataset: xr.Dataset, folder: Path) -> None:
         dataset.to_zarr(folder, mode="w", consolidated=True)
 
 
+def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
+    """Return the files of a result's Zarr store by their paths; metadata are consolidated, so that none is listed."""
+    held: dict[str, Buffer] = {}
+    with accepted_zarr():
+        dataset.to_zarr(MemoryStore(held), mode="w", consolidated=True)
+    return {path: held[path].to_bytes() for path in sorted(held)}
+
+
 def _zarr(dataset: xr.Dataset) -> bytes:
     """Return a zipped Zarr store."""
     buffer = io.BytesIO()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "result.zarr"
-        _zarr_folder(dataset, folder)
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-            for path in sorted(folder.rglob("*")):
-                if path.is_file():
-                    archive.write(path, path.relative_to(folder).as_posix())
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for path, content in zarr_files(dataset).items():
+            archive.writestr(path, content)
     return buffer.getvalue()
 
 
 def _png(dataset: xr.Dataset) -> bytes:
+    """Return the picture of the first time cell, on the lowest level; `picture_bytes` draws others."""
     from hypergrid.pictures import picture_bytes  # noqa: PLC0415 - matplotlib takes half a second to load
 
     return picture_bytes(dataset)
@@ -93,6 +128,9 @@ def _png(dataset: xr.Dataset) -> bytes:
 
 FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
 FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
+FORMATS.add("parquet", Format("parquet", "application/vnd.apache.parquet", ".parquet", _parquet))
+FORMATS.add("covjson", Format("covjson", covjson.MEDIA_TYPE, ".covjson", _coverage))
+FORMATS.add("geotiff", Format("geotiff", GEOTIFF, ".tif", geotiff_bytes))
 FORMATS.add("png", Format("png", "image/png", ".png", _png))
 FORMATS.add("zarr", Format("zarr", "application/zip", ".zarr.zip", _zarr))
 
@@ -150,7 +188,7 @@ def _is_zarr(path: Path) -> bool:
 
 
 def write(dataset: xr.Dataset, path: str | Path) -> None:
-    """Write a result to a path; the ending says in which format (.nc, .csv, .png, .zarr).
+    """Write a result to a path; the ending says in which format (.nc, .csv, .parquet, .covjson, .tif, .png, .zarr).
 
     The file is made beside its place and renamed, so that an interrupted run leaves the old one or none.
 

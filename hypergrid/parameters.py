@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.units import check_unit, parse_number
@@ -80,3 +80,55 @@ def _parse(who: str, parameter: Parameter, value: object, variable_unit: str) ->
             raise InvalidQuery(message)
         return tuple(listed)
     return value
+
+
+_KINDS: Final[dict[Kind, dict[str, Any]]] = {
+    "number": {"type": ["number", "string"]},
+    "count": {"type": "integer", "minimum": 1, "exclusiveMaximum": 2**31},
+    "unit": {"type": "string", "maxLength": 80},
+    "text": {"type": "string"},
+    "names": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
+    "variogram": {
+        "anyOf": [
+            {"enum": ["fit", "fit_by_slice"]},
+            {"type": "object", "required": ["model"], "properties": {"model": {"type": "string"}}},
+        ]
+    },
+    "trend": {
+        "anyOf": [
+            {"enum": ["profile", "lapse_rate", "none"]},
+            {
+                "type": "object",
+                "required": ["lapse_rate"],
+                "properties": {"lapse_rate": {"type": ["number", "string"]}},
+            },
+        ]
+    },
+}
+
+
+def schema(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+    """Return the JSON schema (2020-12) of what a step's `params` may be.
+
+    A number may be text with a unit of its own; `x-unit` tells the unit of a plain number, "variable" that of the
+    source's values.
+    """
+    properties: dict[str, Any] = {}
+    for one in parameters:
+        told = {**_KINDS[one.kind], "description": one.summary}
+        if one.kind == "number":
+            told["x-unit"] = one.unit or "1"
+        if one.default is not None:
+            told["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
+        if not one.required:
+            # A parameter that is null is one that is not given.
+            told = {"anyOf": [{key: told[key] for key in _KINDS[one.kind]}, {"type": "null"}]} | {
+                key: value for key, value in told.items() if key not in _KINDS[one.kind]
+            }
+        properties[one.name] = told
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [one.name for one in parameters if one.required],
+        "additionalProperties": False,
+    }

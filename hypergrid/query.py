@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import xarray as xr
 
@@ -25,24 +25,22 @@ from hypergrid.execution import (
     to_dataset,
 )
 from hypergrid.execution.kept import KEPT
-from hypergrid.perspective import Question, Step, Surface, build, question_from_json
+from hypergrid.perspective import Question, Surface, build, question_from_json
 from hypergrid.perspective.array_source import array_source
+from hypergrid.perspective.fluent import Fluent
 from hypergrid.perspective.known import Known
 from hypergrid.perspective.sources import ARRAY, Sources, pinned
-from hypergrid.perspective.steps import items, where_to_interpolate
 from hypergrid.refinement import Refinement
 from hypergrid.store import Archive, Layers, Snapshot
 from hypergrid.streams.elements import Station
 from hypergrid.times import format_instant, parse_instant
 from hypergrid.tokens import token
-from hypergrid.topology import Grid, levels_json
-from hypergrid.topology import zones as read_zones
 from hypergrid.topology.zones import read_into
 from hypergrid.units import Variable
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
+class Query(Fluent):
     """A question with the data that it is about. Every method returns a new query.
 
     Examples
@@ -61,137 +59,6 @@ class Query:
     def __repr__(self) -> str:
         """Return the variable and the steps in a line; `explain()` says more."""
         return f"Query({self.question.in_words})"
-
-    def convert(self, function: str, **params: object) -> "Query":
-        """Apply an element-wise function (`valid_range`, `scale`, …) to the values."""
-        return self._then(Step("convert", function, items(params)))
-
-    def aggregate(
-        self,
-        function: str,
-        *,
-        time: object = None,
-        lon: object = None,
-        lat: object = None,
-        x: object = None,
-        y: object = None,
-        z: object = None,
-        zones: object = None,
-        **params: object,
-    ) -> "Query":
-        """Take one value (`mean`, `max`, `sum`, …) for the cells that each new cell covers.
-
-        Parameters
-        ----------
-        function
-            Name of an aggregate.
-        time
-            "10min", {"length": "15min", "step": "5min"}, or "all"; "month", "season", "year", "hydrological_year" (from
-            October on, {"hydrological_year": 9} from September on), {"edges": [instants…]}; a duration or a name with
-            an offset or a zone, {"step": "1day", "offset": "6h"}, {"step": "month", "zone": "Europe/Zurich"}. Cells
-            that come again: "hour_of_day", "day_of_week" (Monday is 1), "day_of_year" (29 February is 60, 1 March 61 in
-            every year), "month_of_year", "season_of_year" (DJF is 1); {"periodic": "hour_of_day", "zone": …} or
-            {…, "solar": True} (mean solar time of the stations' mean longitude); {"periodic": "6h", "within": "1day",
-            "phase": "3h"}. The dimension of the result has their name, and no aggregate over time can follow.
-        lon, lat, x, y
-            New cells along an axis of a grid: a length, or "all".
-        z
-            The same along the levels of a grid; of stations, or a grid on the ground with a layer "elevation", bands of
-            elevation, each of what lies in it: 500 (metres, from whole multiples of it), {"edges": [0, 800, 1500]}, or
-            {"start": 400, "stop": 2400, "step": 500}.
-        zones
-            Polygons as new cells of a grid, in place of these: `hg.zones(…)`, or what it takes.
-        params
-            The function's own (`hypergrid functions` lists them), and `min_coverage`: share of the possible readings
-            below which a cell is missing. Where absent 1 for sum and degree_days, 0 (any reading is enough) for min,
-            max, count, first, last and sample, 0.8 for all others.
-        """
-        polygons = None if zones is None else read_zones(zones).to_json()
-        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
-        return self._then(Step("aggregate", function, items(params), items(_given(cells))))
-
-    def interpolate(
-        self,
-        method: str,
-        *others: "Query",
-        grid: Grid | Mapping[str, Any] | None = None,
-        time: object = None,
-        **params: object,
-    ) -> "Query":
-        """Estimate values between the stations, or between the readings of each station.
-
-        Parameters
-        ----------
-        method
-            Name of a method: over space with a grid, over time ("nearest", "linear", "spline") with `time`. "recipe"
-            stands for what is best for the variable (`perspective/recipes.py`); `explain()` shows it.
-        others
-            For a recipe of two variables the query of the other one, aligned alike; the archive's where absent.
-        grid
-            Cells of a grid, `hg.grid(…)`.
-        time
-            Step between instants, such as "10min"; they are whole multiples of it since midnight UTC.
-        params
-            The method's. Over time `max_gap`: the longest time between two readings that is filled ("1h"), three
-            intervals of the series where absent.
-
-        Raises
-        ------
-        InvalidQuery, NotFound
-            Neither a grid nor a time, or both; no such method over it.
-        """
-        where = where_to_interpolate(None if grid is None else _grid_json(grid), time)
-        step = Step("interpolate", method, items(_given(params)), items(where), _questions(others))
-        return self._joined(self._then(step), others)
-
-    def merge(self, function: str, *others: "Query", **params: object) -> "Query":
-        """Combine with other queries of the same cells (`difference`, `anomaly`, `vapour_pressure_deficit`, …).
-
-        A function says which sources it takes, and in which order; this query is the first. One over "all", or over
-        cells that come again ("hour_of_day", "month_of_year"), is a climatology where this query has other cells: each
-        of these takes the one that it lies in. It is of all readings, whatever the surface is clipped to, or of those
-        in its own clip: `hourly.merge("anomaly", normal.clip(time=("1991", "2021")))`.
-        """
-        step = Step("merge", function, items(_given(params)), others=_questions(others))
-        return self._joined(self._then(step), others)
-
-    def clip(self, **bounds: object) -> "Query":
-        """Keep the cells whose corner is in bounds: time, lon, lat, x, y or z = (start, stop), stop not included."""
-        listed = []
-        for name, pair in bounds.items():
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                message = f"clip of {name!r} needs a start and a stop, ('2007-10-01', '2007-10-04'); got {pair!r}"
-                raise InvalidQuery(message)
-            listed.append((name, (pair[0], pair[1])))
-        twice = sorted(set(bounds) & set(dict(self.question.clip)))
-        if twice:
-            message = f"{', '.join(twice)} is clipped already; give one clip, with the narrower bounds"
-            raise InvalidQuery(message)
-        return self._with(replace(self.question, clip=(*self.question.clip, *listed)))
-
-    def select(self, **properties: object) -> "Query":
-        """Read only series with these properties: station, height_m, replicate, statistic, interval_s, source."""
-        return self._with(replace(self.question, select=items({**dict(self.question.select), **properties})))
-
-    def accept_flags(self, *flags: int) -> "Query":
-        """Read only readings with these QARTOD flags (default 1 and 2); the values of an array have none."""
-        return self._with(replace(self.question, accept_flags=flags))
-
-    def with_variance(self, *, correlation_time: str | None = None) -> "Query":
-        """Ask for the variance of the estimates, or of their means and sums, as well.
-
-        Parameters
-        ----------
-        correlation_time
-            For a mean over time: the time after which errors have lost all but 1/e of their correlation ("6h"), "0s"
-            where slices are independent, or "estimate" from what each station's neighbours do not know of it. Where
-            absent, `variance` is the greatest and `variance_low` the least over all of them.
-        """
-        return self._with(replace(self.question, variance=True, correlation_time=correlation_time))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the query's JSON form."""
-        return self.question.to_json()
 
     def surface(self) -> Surface:
         """Return the chain of perspectives; raises what is known to be wrong before anything is computed."""
@@ -362,44 +229,11 @@ class Query:
         pictures = refine(plan, order=order, walking=walking)
         return (Refinement(self.question, picture) for picture in pictures)
 
-    def _joined(self, query: "Query", others: "tuple[Query, ...]") -> "Query":
+    def _joined(self, query: Self, others: tuple[Self, ...]) -> Self:
         return replace(query, lookup=reduce(Sources.joined, (other.lookup for other in others), self.lookup))
 
-    def _then(self, step: Step) -> "Query":
-        return self._with(self.question.then(step))
-
-    def _with(self, question: Question) -> "Query":
+    def _with(self, question: Question) -> Self:
         return replace(self, question=question)
-
-
-def _questions(queries: tuple[Query, ...]) -> tuple[Question, ...]:
-    return tuple(query.question for query in queries)
-
-
-def _given(values: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _grid_json(grid: object) -> dict[str, Any]:
-    if isinstance(grid, Mapping):
-        return dict(grid)
-    if not isinstance(grid, Grid):
-        message = f"interpolate needs grid=hg.grid(…); got {grid!r}"
-        raise InvalidQuery(message)
-    if grid.system == "metres":
-        corner: dict[str, Any] = {"x": grid.x.origin / 1000, "y": grid.y.origin / 1000, "step": grid.x.step / 1000}
-    else:
-        corner = {"lon": _sexagesimal(grid.x.origin), "lat": _sexagesimal(grid.y.origin)}
-        corner["step"] = f"{grid.x.step / 1e6:.10g}arcsec"
-    corner["shape"] = [grid.y.count, grid.x.count]
-    return corner if grid.z is None else {**corner, "z": levels_json(grid.z)}
-
-
-def _sexagesimal(quanta: int) -> str:
-    seconds, micro = divmod(abs(quanta), 1_000_000)
-    text = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    fraction = f".{micro:06d}".rstrip("0").rstrip(".")
-    return ("-" if quanta < 0 else "") + text + fraction
 
 
 def base(array: object, *, layers: Mapping[str, object] | None = None) -> Query:

@@ -5,11 +5,12 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.kriging import METHODS
 from hypergrid.kriging.selection import PARAMETERS
+from hypergrid.parameters import Parameter, schema
 from hypergrid.perspective.functions import AGGREGATES, CONVERTS
 from hypergrid.perspective.merges import MERGES
 from hypergrid.query import OpenArchive
@@ -31,6 +32,11 @@ class Catalogue:
     def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
         self._archive = archive
         self._saved = saved
+
+    @property
+    def archive(self) -> OpenArchive:
+        """What it looks things up in."""
+        return self._archive
 
     def variables(self) -> list[dict[str, Any]]:
         """Return the variables with their units, by name."""
@@ -66,7 +72,7 @@ class Catalogue:
         """Return what the steps of a query can name, by kind of step."""
         return {
             "convert": _rows(CONVERTS.values()),
-            "aggregate": _rows(AGGREGATES.values()),
+            "aggregate": _rows(AGGREGATES.values(), _COVERAGE),
             "interpolate": _rows(
                 dataclasses.replace(row, parameters=(*row.parameters, *PARAMETERS)) for row in METHODS.values()
             ),
@@ -99,12 +105,18 @@ def _feature(station: Station) -> dict[str, Any]:
     }
 
 
-def _rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
+_COVERAGE: Final = Parameter(
+    "min_coverage", "number", "share of the possible readings below which a cell is missing", required=False
+)
+
+
+def _rows(rows: Iterable[Any], *more: Parameter) -> list[dict[str, Any]]:
     return [
         {
             "name": row.name,
             "summary": row.summary,
             "parameters": [dataclasses.asdict(parameter) for parameter in getattr(row, "parameters", ())],
+            "schema": schema((*getattr(row, "parameters", ()), *more)),
         }
         for row in rows
     ]

@@ -127,7 +127,7 @@ def _space_dims(space: Space) -> tuple[str, ...]:
 
 def _zone_coords(space: ZoneCells) -> dict[str, Any]:
     """Return names, representative points (inside each zone), areas, and how much of each the grid holds."""
-    area = {"standard_name": "area", "units": "m2", "long_name": "area of the zone"}
+    area = {"units": "m2", "long_name": "area of the zone"}
     if space.system == "lonlat":
         area["comment"] = f"on a sphere of radius {RADIUS_M:.1f} m, edges straight in longitude and latitude"
     held = {"units": "1", "long_name": "share of the zone's area that the grid holds"}

@@ -99,10 +99,10 @@ def plot(
     return figure
 
 
-def picture_bytes(dataset: xr.Dataset) -> bytes:
-    """Return the result's picture as PNG."""
+def picture_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> bytes:
+    """Return the result's picture as PNG: of a map one time cell, on one level, each counted from 0."""
     buffer = io.BytesIO()
-    plot(dataset).savefig(buffer, format="png")
+    plot(dataset, time=time, level=level).savefig(buffer, format="png")
     return buffer.getvalue()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import h5netcdf
 import h5py
@@ -14,7 +14,9 @@ from hypergrid.flags import MEANINGS, TESTS
 from hypergrid.reading_files.selection import Chosen, Kind, Piece
 from hypergrid.reading_files.tables import Rows
 from hypergrid.store import Archive
+from hypergrid.times import format_instant
 from hypergrid.units import DIMENSIONLESS_TEXT
+from hypergrid.version import VERSION
 
 _CHUNK: Final = 65_536
 _MICROSECOND_NS: Final = 1000
@@ -23,15 +25,18 @@ _METHODS: Final = {"sample": "point", "mean": "mean", "total": "sum", "max": "ma
 
 
 @contextmanager
-def netcdf(path: Path, chosen: Chosen, kind: Kind) -> Iterator[Rows]:
-    """Write a file of one kind of series: instants in microseconds, flags beside the values."""
-    with h5netcdf.File(path, "w") as file:
-        yield _NetCdf(file, chosen, kind)
+def netcdf(sink: Path | BinaryIO, chosen: Chosen, kind: Kind) -> Iterator[Rows]:
+    """Write a file of one kind of series: instants in microseconds, flags beside the values, attributes of ACDD 1.3."""
+    with h5netcdf.File(sink, "w") as file:
+        made = _NetCdf(file, chosen, kind)
+        yield made
+        made.finish()
 
 
 class _NetCdf:
     def __init__(self, file: h5netcdf.File, chosen: Chosen, kind: Kind) -> None:
         self._file, self._kind, self._rows = file, kind, 0
+        self._span_ns: tuple[int, int] | None = None
         bounded = kind.sample.stamp != "instant" and kind.sample.interval_s > 0
         file.dimensions = {"obs": None, "station": len(kind.stations), **({"nv": 2} if bounded else {})}
         file.attrs.update(_about(chosen.archive, kind))
@@ -77,17 +82,53 @@ class _NetCdf:
             first = time_us - length_us if self._kind.sample.stamp == "end" else time_us
             self._file["time_bounds"][start:stop] = np.stack([first, first + length_us], axis=1)
         self._rows = stop
+        begins, ends = piece.intervals_ns()
+        span = self._span_ns or (int(begins[0]), int(ends[0]))
+        self._span_ns = min(int(begins.min()), span[0]), max(int(ends.max()), span[1])
+
+    def finish(self) -> None:
+        """Tell the time that the rows cover."""
+        if self._span_ns is not None:
+            first, last = map(format_instant, self._span_ns)
+            self._file.attrs.update({"time_coverage_start": first, "time_coverage_end": last})
 
 
-def _about(archive: Archive, kind: Kind) -> dict[str, str]:
+def _about(archive: Archive, kind: Kind) -> dict[str, Any]:
+    """Return the global attributes: CF, ACDD 1.3, and those that ERDDAP reads (cdm_…)."""
+    variable, statistic = kind.variable, kind.sample.statistic
+    commit = next((one for one in archive.snapshots if one.id == archive.snapshot), None)
+    made = {} if commit is None else {"date_created": format_instant(commit.time_ns)}
     return {
-        "Conventions": "CF-1.11",
+        "Conventions": "CF-1.11, ACDD-1.3",
         "featureType": "timeSeries",
+        "cdm_data_type": "TimeSeries",
+        "cdm_timeseries_variables": "station, station_name, lon, lat, alt",
+        "id": f"{archive.name}.{kind.key}.{archive.snapshot}",
         "title": f"{kind.label}: readings of {archive.name}",
+        "summary": f"Readings ({statistic}) of {variable.long_name or variable.name} [{variable.unit}] at "
+        f"{len(kind.stations)} stations of {archive.name}, with flags after QARTOD and the tests that set them.",
+        "keywords": ", ".join(dict.fromkeys(filter(None, (variable.standard_name, variable.name, archive.name)))),
+        "standard_name_vocabulary": "CF Standard Name Table",
         "source": f"HyperGrid archive {archive.name!r}",
+        "history": f"read from snapshot {archive.snapshot} by HyperGrid {VERSION}",
+        "processing_level": "values as the stations gave them, in the archive's unit; flagged, none removed",
+        **made,
+        **_extent(archive, kind),
         "hypergrid_archive": archive.name,
         "hypergrid_snapshot": archive.snapshot,
     }
+
+
+def _extent(archive: Archive, kind: Kind) -> dict[str, float]:
+    """Return the box of the stations that have a position."""
+    positions = [archive.stations[name].position for name in kind.stations if name in archive.stations]
+    found: dict[str, float] = {}
+    for key, column in (("lon", "lon"), ("lat", "lat"), ("vertical", "elevation_m")):
+        held = np.array([getattr(one, column) for one in positions], np.float64)
+        held = held[np.isfinite(held)]
+        if len(held):
+            found |= {f"geospatial_{key}_min": float(held.min()), f"geospatial_{key}_max": float(held.max())}
+    return found
 
 
 def _places(file: h5netcdf.File, archive: Archive, kind: Kind) -> None:

@@ -49,6 +49,11 @@ class Kind:
     stations: tuple[str, ...]
     """The station of each."""
 
+    @property
+    def key(self) -> str:
+        """The label as a name without blanks; the same whichever stations are chosen."""
+        return self.label.replace(" ", "_")
+
 
 @dataclass(frozen=True, eq=False)
 class Piece:
@@ -58,6 +63,13 @@ class Piece:
     readings: Readings
     station: NDArray[np.int64]
     """Which of the kind's stations, shape (n,)."""
+
+    def intervals_ns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where what each reading is of begins and ends [ns since 1970 UTC]: of an instant at the stamp."""
+        time_ns, sample = self.readings.time_ns, self.kind.sample
+        length_ns = 0 if sample.stamp == "instant" else round(sample.interval_s * 1e9)
+        starts_ns = time_ns - length_ns if sample.stamp == "end" else time_ns
+        return starts_ns, starts_ns + length_ns
 
 
 class Chosen:
@@ -70,15 +82,16 @@ class Chosen:
     """
 
     def __init__(self, archive: Archive, selection: Selection) -> None:
+        self.archive, self.selection = archive, selection
+        # A name with the height or the statistic that tells series apart is one of their kinds, and takes more to know.
+        known = archive.variables if set(selection.variables) <= set(archive.variables) else self._known
         for kind, wanted, existing in (
-            ("variable", selection.variables, archive.variables),
-            ("station", selection.stations, archive.stations),
-        ):
+            ("variable", selection.variables, known), ("station", selection.stations, archive.stations),
+        ):  # fmt: skip
             for name in wanted:
                 if name not in existing:
                     unknown = NotFound.among(kind, name, existing)
                     raise unknown
-        self.archive, self.selection = archive, selection
         if not self.kinds:
             message = f"nothing to export: no series of {', '.join(selection.variables) or 'any variable'}" + (
                 f" at {', '.join(selection.stations)}" if selection.stations else ""
@@ -88,11 +101,23 @@ class Chosen:
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
         """Kinds of series, in the order of the archive's variables."""
-        found: list[Kind] = []
-        for name, variable in self.archive.variables.items():
-            if not self.selection.variables or name in self.selection.variables:
-                found += _kinds(variable, self.archive.series(name), set(self.selection.stations))
-        return tuple(found)
+        names = self.selection.variables
+        wanted = [
+            variable
+            for name, variable in self.archive.variables.items()
+            if not names or any(one == name or one.startswith(f"{name}_") for one in names)
+        ]
+        found = [kind for one in wanted for kind in _kinds(one, self.archive.series(one.name))]
+        if names:
+            found = [kind for kind in found if kind.variable.name in names or kind.key in names]
+        stations = set(self.selection.stations)
+        return tuple(filter(None, (_at(kind, stations) for kind in found) if stations else found))
+
+    @property
+    def _known(self) -> list[str]:
+        """Names of variables, and of kinds of their series."""
+        kinds = (kind for one in self.archive.variables.values() for kind in _kinds(one, self.archive.series(one.name)))
+        return [*self.archive.variables, *(kind.key for kind in kinds)]
 
     @property
     def stations(self) -> Mapping[str, Station]:
@@ -132,11 +157,19 @@ class Chosen:
                 yield Piece(kind, own, place[own.index])
 
 
-def _kinds(variable: Variable, series: tuple[Series, ...], stations: set[str]) -> list[Kind]:
+def _at(kind: Kind, stations: set[str]) -> Kind | None:
+    """Return a kind at some stations alone, None where none of them has it."""
+    held = [place for place, name in enumerate(kind.stations) if name in stations]
+    if not held:
+        return None
+    numbers, names = tuple(kind.numbers[place] for place in held), tuple(kind.stations[place] for place in held)
+    return replace(kind, numbers=numbers, stations=names)
+
+
+def _kinds(variable: Variable, series: tuple[Series, ...]) -> list[Kind]:
     grouped: dict[Series, list[int]] = {}
     for number, one in enumerate(series):
-        if not stations or one.station in stations:
-            grouped.setdefault(replace(one, station="", source=""), []).append(number)
+        grouped.setdefault(replace(one, station="", source=""), []).append(number)
     kinds = []
     for key, members in grouped.items():
         words = _words(key, list(grouped))

@@ -11,7 +11,7 @@ from hypergrid.topology.levels import Levels, levels, levels_json, levels_words
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
 from hypergrid.topology.periodic import CYCLES, HOUR_OF_DAY, Cycle, Periodic, periodic
 from hypergrid.topology.recurring import recurring
-from hypergrid.topology.space import Grid, SeriesAxis, grid
+from hypergrid.topology.space import Grid, SeriesAxis, grid, grid_json
 from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, per_cell, shortest_ns
 from hypergrid.topology.topology import Space, Topology, along, axes_of, changes_cells
 from hypergrid.topology.zone_cells import ZoneCells
@@ -21,6 +21,7 @@ __all__ = [
     "CYCLES", "DISTANCES", "HOUR_OF_DAY", "PER_UNIT", "Bands", "Bins", "Calendar", "Clock", "Cover", "Cycle",
     "Distance", "Grid", "Instants", "Layer", "Levels", "Metres", "Periodic", "Regular", "SeriesAxis", "Space",
     "TimeAxis", "TimeCells", "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over",
-    "blocks_of", "cells_inside", "changes_cells", "check_zone", "cover", "grid", "is_location_consistent", "levels",
-    "levels_json", "levels_words", "make_layer", "per_cell", "periodic", "quanta", "recurring", "shortest_ns", "zones",
+    "blocks_of", "cells_inside", "changes_cells", "check_zone", "cover", "grid", "grid_json", "is_location_consistent",
+    "levels", "levels_json", "levels_words", "make_layer", "per_cell", "periodic", "quanta", "recurring",
+    "shortest_ns", "zones",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from hypergrid.streams.elements import Series
 from hypergrid.tokens import token
 from hypergrid.topology.axes import PER_UNIT, Quantum, Regular
 from hypergrid.topology.coordinates import axis_of, is_count, quanta
-from hypergrid.topology.levels import Levels, levels
+from hypergrid.topology.levels import Levels, levels, levels_json
 
 System = Literal["lonlat", "metres"]
 
@@ -180,6 +180,24 @@ def grid(
     if geographic:
         _check_globe(made)
     return made
+
+
+def grid_json(cells: Grid) -> dict[str, Any]:
+    """Return a grid as a query's JSON has it, exact to the quantum; `grid(**…)` makes it again."""
+    if cells.system == "metres":
+        corner: dict[str, Any] = {"x": cells.x.origin / 1000, "y": cells.y.origin / 1000, "step": cells.x.step / 1000}
+    else:
+        corner = {"lon": _sexagesimal(cells.x.origin), "lat": _sexagesimal(cells.y.origin)}
+        corner["step"] = f"{cells.x.step / 1e6:.10g}arcsec"
+    corner["shape"] = [cells.y.count, cells.x.count]
+    return corner if cells.z is None else {**corner, "z": levels_json(cells.z)}
+
+
+def _sexagesimal(quanta: int) -> str:
+    seconds, micro = divmod(abs(quanta), 1_000_000)
+    text = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    fraction = f".{micro:06d}".rstrip("0").rstrip(".")
+    return ("-" if quanta < 0 else "") + text + fraction
 
 
 def _check_globe(made: Grid) -> None:

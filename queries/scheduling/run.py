@@ -49,6 +49,8 @@ class Run:
     """The latest refinement, while it runs: the arrays that are being filled."""
     changes: int = _FIRST_ID
     progress_id: int = _FIRST_ID
+    passing: bool = True
+    """Whether all who wait for it take its result at once, so that it need not be kept among those of others."""
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for it any more; the worker looks at it between blocks."""
 

@@ -20,6 +20,8 @@ from queries.scheduling.results import Shelf
 from queries.scheduling.run import Event, Listener, Run
 from queries.scheduling.worker import answer
 
+_PASSING_BYTES: Final = 256 << 20
+"""What results may take that are about to be taken [bytes]."""
 _STOP_S: Final = 3.0
 """How long a stopping runner waits for a worker to finish its block [s]; a worker holds nothing that must be kept."""
 
@@ -69,6 +71,7 @@ class Runner:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._shelf = Shelf(limit=results, limit_bytes=result_bytes)
+        self._passing = Shelf(limit=capacity, limit_bytes=_PASSING_BYTES)
         self._waiting: deque[Run] = deque()
         self._active: dict[tuple[str, str], Run] = {}
         self._runs: OrderedDict[str, Run] = OrderedDict()
@@ -91,8 +94,16 @@ class Runner:
         query = self._archive.latest().query(document)
         return _outline(query, query.plan(refining=True))
 
-    def submit(self, document: Mapping[str, Any]) -> Job:
+    def submit(self, document: Mapping[str, Any], *, passing: bool = False) -> Job:
         """Ask for the answer of a query; return at once.
+
+        Parameters
+        ----------
+        document
+            The query in its JSON form.
+        passing
+            Whether the result is taken as soon as it is there, and the job forgotten then (`forget`); it takes no place
+            among the results that are kept.
 
         Raises
         ------
@@ -125,6 +136,7 @@ class Runner:
                 progress=Progress(),
             )
             run.followers[job.id] = job
+            run.passing = run.passing and passing
             self._runs[job.id] = run
             self._forget()
             return run.view(job, kept=False)
@@ -203,11 +215,19 @@ class Runner:
             run = self._runs[job_id]
             if job.state != "done":
                 raise NotReady(_not_ready(job))
-            dataset = self._shelf.get(run.id)
+            dataset = self._held(run)
             if dataset is None:
                 message = f"the result of query {job_id} was dropped to make room for later ones; post the query again"
                 raise ResultGone(message)
             return dataset
+
+    def forget(self, job_id: str) -> None:
+        """Stop a job where it has not ended, and forget it, with its result where nobody else asked for it."""
+        self.cancel(job_id)
+        with self._lock:
+            run = self._runs.pop(job_id, None)
+            if run is not None:
+                self._let_go(run, job_id)
 
     def picture(self, job_id: str, time_index: int, level: int = 0) -> Picture:
         """Return one time cell of the surface, on one level where it has several, as it stands now, finished or not.
@@ -320,7 +340,7 @@ class Runner:
         else:
             with self._lock:
                 run.value_range = spread
-                self._shelf.put(run.id, dataset)
+                (self._passing if run.passing else self._shelf).put(run.id, dataset)
                 run.end("done", self._clock())
                 self._counts["done"] += _open(run)
 
@@ -340,16 +360,23 @@ class Runner:
         run = self._runs.get(job_id)
         if run is None:
             raise unknown_job(job_id)
-        return run.view(run.followers[job_id], kept=self._shelf.get(run.id) is not None)
+        return run.view(run.followers[job_id], kept=self._held(run) is not None)
+
+    def _held(self, run: Run) -> xr.Dataset | None:
+        found = self._shelf.get(run.id)
+        return self._passing.get(run.id) if found is None else found
 
     def _forget(self) -> None:
         """Forget the oldest ended jobs above the limit, and results that no remembered job can ask for."""
         surplus = len(self._runs) - self._remembered
         for job_id in [job_id for job_id in self._runs if self._view(job_id).ended][: max(surplus, 0)]:
-            run = self._runs.pop(job_id)
-            del run.followers[job_id]
-            if not run.followers:
-                self._shelf.drop(run.id)
+            self._let_go(self._runs.pop(job_id), job_id)
+
+    def _let_go(self, run: Run, job_id: str) -> None:
+        del run.followers[job_id]
+        if not run.followers:
+            self._shelf.drop(run.id)
+            self._passing.drop(run.id)
 
 
 def _outline(query: Query, plan: Plan) -> Outline:

@@ -1,13 +1,15 @@
 """`queries`: ask, list, look, stop."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from hypergrid.export import FORMATS
 from queries.scheduling.runner import Runner
 from queries.web.bodies import read_document
 from queries.web.records import PREFIX, job_body, plan_body, surface_body
+from queries.web.waiting import answered, patience_s
 
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -31,6 +33,14 @@ _BODY: Final[dict[str, Any]] = {
 }
 
 
+_IN_TIME: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The result, which was done in time",
+        "content": {row.media_type: {} for row in FORMATS.values()},
+    }
+}
+
+
 def router(runner: Runner) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["queries"])
@@ -46,10 +56,24 @@ def router(runner: Runner) -> APIRouter:
             "surface": surface_body(outline.layout),
         }
 
-    @routes.post("/queries", status_code=202, openapi_extra=_BODY)
-    async def ask(request: Request, response: Response) -> dict[str, Any]:
-        """Ask for the answer of a query; its address is in Location."""
+    @routes.post("/queries", status_code=202, response_model=None, openapi_extra=_BODY, responses=_IN_TIME)
+    async def ask(
+        request: Request,
+        response: Response,
+        wait: Annotated[str | None, Query(description="how long to wait for the result itself, such as 5s")] = None,
+        f: Annotated[str, Query(description="its format: " + ", ".join(FORMATS))] = "netcdf",
+    ) -> dict[str, Any] | Response:
+        """Ask for the answer of a query; its address is in Location.
+
+        Who says `wait=5s`, or `Prefer: wait=5` (RFC 7240), gets the result itself (200) where it is done in time.
+        """
+        seconds, form = patience_s(request, wait), FORMATS[f].name
         job = await run_in_threadpool(runner.submit, await read_document(request))
+        early = await answered(runner, job, request, seconds=seconds, form=form)
+        if early is not None:
+            early.headers["Location"] = f"{PREFIX}/queries/{job.id}"
+            return early
+        job = runner.job(job.id)
         response.headers["Location"] = f"{PREFIX}/queries/{job.id}"
         return job_body(job)
 

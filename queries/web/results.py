@@ -3,12 +3,13 @@
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.export import FORMATS, to_bytes
-from hypergrid.pictures import place_names
+from hypergrid.pictures import picture_bytes, place_names
 from queries.scheduling.runner import Runner
+from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.records import encode, picture_body, surface_body
 
 
@@ -42,12 +43,21 @@ def router(runner: Runner) -> APIRouter:
 
     @routes.get("/queries/{job_id}/result", response_class=Response)
     def result(
-        job_id: str, f: Annotated[str, Query(description="netcdf, csv, png or zarr (zipped)")] = "netcdf"
+        request: Request,
+        job_id: str,
+        f: Annotated[str, Query(description=", ".join(FORMATS))] = "netcdf",
+        time: Annotated[int, Query(description="which time cell a PNG shows of a map, from 0")] = 0,
+        level: Annotated[int, Query(description="which level it shows, from 0, the lowest")] = 0,
     ) -> Response:
-        """Download the finished surface."""
-        row = FORMATS[f]
-        content = to_bytes(runner.result(job_id), f)
+        """Download the finished surface; with If-None-Match only where it is another."""
+        row, job = FORMATS[f], runner.job(job_id)
+        tag = entity_tag(job.token, job.snapshot, f, time, level)
+        same = unchanged(request, tag) if job.state == "done" else None
+        if same is not None:
+            return same
+        dataset = runner.result(job_id)
+        content = picture_bytes(dataset, time=time, level=level) if f == "png" else to_bytes(dataset, f)
         disposition = f'attachment; filename="hypergrid-{job_id[:8]}{row.suffix}"'
-        return Response(content, media_type=row.media_type, headers={"Content-Disposition": disposition})
+        return Response(content, media_type=row.media_type, headers={"Content-Disposition": disposition, **tagged(tag)})
 
     return routes

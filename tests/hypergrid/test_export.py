@@ -180,7 +180,7 @@ def content(path: Path) -> dict[str, bytes]:
 def test_unknown_endings_are_refused_before_anything_is_written(
     results: dict[str, xr.Dataset], name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(NotFound, match=r"unknown ending of a result file .*There are: \.csv, \.nc, \.png, \.zarr"):
+    with pytest.raises(NotFound, match=r"unknown ending of a result file .*There are: \.covjson, \.csv, \.nc, "):
         write(results["map"], tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

@@ -305,3 +305,49 @@ def test_stopping_cancels_everything_and_refuses_more(
     assert not any(thread.is_alive() for thread in runner._threads)
     with pytest.raises(QueueFull, match="stopping"):
         runner.submit(map_query)
+
+
+def test_passing_queries_leave_what_is_kept_alone(
+    make_runner: Make, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    runner = make_runner(gate, results=1)
+    gate.open()
+    kept = runner.submit(map_query)
+    wait_until(lambda: runner.job(kept.id).ended)
+    for rows in (4, 5, 6):
+        job = runner.submit(other(map_query, rows), passing=True)
+        wait_until(lambda job=job: runner.job(job.id).ended)
+        assert runner.result(job.id)["value"].shape == (4, rows, 12)
+        runner.forget(job.id)
+        with pytest.raises(NotFound):
+            runner.job(job.id)
+    assert runner.result(kept.id)["value"].shape == (4, 10, 12)
+    assert [job.id for job in runner.jobs()] == [kept.id]
+
+
+def test_a_passing_query_that_others_join_is_kept_for_them(
+    make_runner: Make, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    runner = make_runner(gate)
+    passing = runner.submit(map_query, passing=True)
+    joined = runner.submit(map_query)
+    gate.open()
+    wait_until(lambda: runner.job(joined.id).ended)
+    runner.forget(passing.id)
+    assert gate.runs == 1
+    assert runner.result(joined.id)["value"].shape == (4, 10, 12)
+    assert runner.statistics().results == 1
+
+
+def test_forgetting_a_running_query_stops_it(
+    make_runner: Make, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    runner = make_runner(gate)
+    job = runner.submit(map_query, passing=True)
+    gate.let(1)
+    wait_until(lambda: runner.job(job.id).progress.fraction > 0)
+    runner.forget(job.id)
+    assert runner.jobs() == []
+    gate.open()
+    wait_until(lambda: runner.statistics().running == 0)
+    assert runner.statistics().done == 0

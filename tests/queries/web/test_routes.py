@@ -104,7 +104,7 @@ def test_health_and_description(client: httpx.Client, app: FastAPI) -> None:
         "/api/v1/queries", "/api/v1/queries/explain", "/api/v1/queries/{job_id}", "/api/v1/queries/{job_id}/events",
         "/api/v1/queries/{job_id}/frame", "/api/v1/queries/{job_id}/series", "/api/v1/queries/{job_id}/result",
     }  # fmt: skip
-    assert set(described) == expected
+    assert expected <= set(described)
 
 
 def test_explain_runs_nothing(client: httpx.Client, gate: Gate, map_query: Document) -> None:

@@ -1,0 +1,237 @@
+"""CoverageJSON (OGC Community Standard 21-069r2): grids, series of points, and collections of them, as JSON values.
+
+Missing values are null, times have the bounds of their cells, and a variance stands in a group with what it is of.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+MEDIA_TYPE: Final = "application/vnd.cov+json"
+CRS84: Final = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+UCUM: Final = "http://www.opengis.net/def/uom/UCUM/"
+STANDARD_NAMES: Final = "http://vocab.nerc.ac.uk/standard_name/"
+_CODES: Final = {
+    "degC": "Cel",
+    "(degC)2": "K2",
+    "delta_degC": "K",
+    "degree": "deg",
+    "degrees": "deg",
+    "unknown": "1",
+    "": "1",
+}
+
+_UNITS: Final[tuple[tuple[Literal["s", "ms", "us", "ns"], int], ...]] = (
+    ("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1),
+)  # fmt: skip
+
+Json = dict[str, Any]
+
+
+def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Json:
+    """Return a result as a Coverage (a map, bands of elevation) or a CoverageCollection (stations, zones).
+
+    Parameters
+    ----------
+    dataset
+        What a query computed, or cells of it; other coordinates are kept as they are.
+    wanted
+        Names of parameters, as `parameter_names` gives them; None: all.
+
+    Returns
+    -------
+    JSON values. What made the numbers (query, snapshot, token) stands under `hypergrid:provenance`.
+    """
+    keys = {name: key for name, key in parameter_names(dataset).items() if wanted is None or key in set(wanted)}
+    joint = next((name for name in ("series", "zone") if name in dataset.dims), None)
+    shared = {
+        "parameters": {key: parameter(key, dataset[name].attrs) for name, key in keys.items()},
+        **parameter_groups(keys, dataset),
+    }
+    ordered = _in_time(dataset)
+    about = {name: text for name, text in dataset.attrs.items() if str(name).startswith("hypergrid_")}
+    if joint is None:
+        return _coverage(ordered, keys) | shared | {"hypergrid:provenance": about}
+    parts = [_coverage(ordered.isel({joint: place}), keys) for place in range(dataset.sizes[joint])]
+    return collection(parts, shared) | {"hypergrid:provenance": about}
+
+
+def parameter_names(dataset: xr.Dataset) -> dict[str, str]:
+    """Return the keys of a result's parameters: of its value the variable's name, of the others that and their own."""
+    variable = str(json.loads(dataset.attrs["hypergrid_query"])["variable"])
+    return {str(name): variable if name == "value" else f"{variable}_{name}" for name in dataset.data_vars}
+
+
+def parameter_groups(keys: Mapping[str, str], dataset: xr.Dataset) -> Json:
+    """Return the group of an estimate and its variance, where both are there, as a member to add."""
+    if not {"value", "variance"} <= keys.keys():
+        return {}
+    label = f"{dataset['value'].attrs.get('long_name', keys['value'])} and the variance of its error"
+    members = [keys[name] for name in ("value", "variance", "variance_low") if name in keys]
+    return {"parameterGroups": [{"type": "ParameterGroup", "label": {"en": label}, "members": members}]}
+
+
+def parameter(key: str, attributes: Mapping[str, Any]) -> Json:
+    """Return a parameter from the attributes of CF: long_name, standard_name, units; flags become categories."""
+    label = {"en": str(attributes.get("long_name", key))}
+    observed: Json = {"label": label}
+    if "standard_name" in attributes:
+        observed["id"] = f"{STANDARD_NAMES}{str(attributes['standard_name']).split()[0]}/"
+    if "flag_values" in attributes:
+        words = str(attributes["flag_meanings"]).split()
+        observed["categories"] = [{"id": word, "label": {"en": word.replace("_", " ")}} for word in words]
+        codes = {word: int(code) for word, code in zip(words, attributes["flag_values"], strict=True)}
+        return {"type": "Parameter", "label": label, "observedProperty": observed, "categoryEncoding": codes}
+    told: Json = {"type": "Parameter", "label": label, "observedProperty": observed}
+    if "cell_methods" in attributes:
+        told["description"] = {"en": str(attributes["cell_methods"])}
+    return told | {"unit": {"symbol": {"value": ucum(str(attributes.get("units", "1"))), "type": UCUM}}}
+
+
+def ucum(unit: str) -> str:
+    """Return a unit of CF as UCUM writes it: "W m-2" is "W.m-2", "degC" is "Cel"."""
+    return ".".join(_CODES.get(word, word) for word in unit.split()) or "1"
+
+
+def point_series(
+    place: tuple[float, float, float | None], times: Json, ranges: Mapping[str, NDArray[Any]], **more: object
+) -> Json:
+    """Return the coverage of one point over time; without a domain type where the point has no known position.
+
+    Parameters
+    ----------
+    place
+        Longitude and latitude [degree], NaN where unknown, and height [m] or None.
+    times
+        The time axis, as `time_axis` gives it.
+    ranges
+        Values by parameter, each of shape (times,).
+    more
+        Further members, such as `id`.
+    """
+    lon, lat, height_m = place
+    known = math.isfinite(lon) and math.isfinite(lat)
+    axes: Json = {"x": {"values": [lon]}, "y": {"values": [lat]}} if known else {}
+    systems = [_horizontal_system(("x", "y"), geographic=True)] if known else []
+    if known and height_m is not None and math.isfinite(height_m):
+        axes["z"] = {"values": [height_m]}
+        systems.append(_VERTICAL)
+    domain: Json = {"type": "Domain", **({"domainType": "PointSeries"} if known else {})}
+    domain |= {"axes": {**axes, "t": times}, "referencing": [*systems, _TEMPORAL]}
+    held = {key: array_json(values, ("t",)) for key, values in ranges.items()}
+    return {"type": "Coverage", **more, "domain": domain, "ranges": held}
+
+
+def collection(coverages: Sequence[Json], shared: Mapping[str, Any]) -> Json:
+    """Return coverages as a collection with the members that they share."""
+    kinds = {one["domain"].get("domainType") for one in coverages}
+    kind = {"domainType": kinds.pop()} if len(kinds) == 1 and None not in kinds else {}
+    return {"type": "CoverageCollection", **kind, **shared, "coverages": list(coverages)}
+
+
+def time_axis(
+    starts_ns: NDArray[np.int64],
+    ends_ns: NDArray[np.int64] | None = None,
+    *,
+    stamps_ns: NDArray[np.int64] | None = None,
+) -> Json:
+    """Return a time axis: instants, or cells with bounds, their values the stamps, or the starts where absent."""
+    values = starts_ns if stamps_ns is None else stamps_ns
+    if ends_ns is None or np.array_equal(starts_ns, ends_ns):
+        return {"values": instants(values)}
+    bounds = np.stack([starts_ns, ends_ns], axis=1).ravel()
+    return {"values": instants(values), "bounds": instants(bounds)}
+
+
+def instants(times_ns: NDArray[np.int64]) -> list[str]:
+    """Return ISO 8601 texts with seconds, in UTC, as short as they are exact for all."""
+    unit = next(name for name, unit_ns in _UNITS if not (times_ns % unit_ns).any())
+    texts: list[str] = np.datetime_as_string(times_ns.astype("datetime64[ns]"), unit=unit).tolist()
+    return [f"{text}Z" for text in texts]
+
+
+def array_json(values: NDArray[Any], names: Sequence[str]) -> Json:
+    """Return an array as an NdArray: integers, or floats with null where they are missing."""
+    whole = values.dtype.kind in "iu"
+    listed = values.ravel().astype(object)
+    if not whole:
+        listed[~np.isfinite(values.ravel())] = None
+    kind = "integer" if whole else "float"
+    return {
+        "type": "NdArray",
+        "dataType": kind,
+        "axisNames": list(names),
+        "shape": list(values.shape),
+        "values": listed.tolist(),
+    }
+
+
+_TEMPORAL: Final[Json] = {"coordinates": ["t"], "system": {"type": "TemporalRS", "calendar": "Gregorian"}}
+_VERTICAL: Final[Json] = {
+    "coordinates": ["z"],
+    "system": {"type": "VerticalCRS", "description": {"en": "height above mean sea level [m]"}},
+}
+_AXES: Final = {"lon": "x", "lat": "y", "x": "x", "y": "y", "z": "z"}
+
+
+def _horizontal_system(names: Sequence[str], *, geographic: bool) -> Json:
+    if geographic:
+        return {"coordinates": list(names), "system": {"type": "GeographicCRS", "id": CRS84}}
+    about = "the metres that the stations' positions were given in"
+    return {"coordinates": list(names), "system": {"type": "ProjectedCRS", "description": {"en": about}}}
+
+
+def _in_time(dataset: xr.Dataset) -> xr.Dataset:
+    """Return cells in the order of their times: those that come again need not be."""
+    along = str(dataset["time"].dims[0])
+    order = np.argsort(dataset["time"].to_numpy(), kind="stable")
+    return dataset if (order[1:] > order[:-1]).all() else dataset.isel({along: order})
+
+
+def _coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
+    """Return a map, bands of elevation, or one station or zone over time."""
+    along = str(dataset["time"].dims[0])
+    times = _times(dataset, along)
+    here = {name: name for name in ("lon", "lat", "x", "y", "z") if name in dataset.dims}
+    axis_of = {**_AXES, along: "t"}
+    ranges = {
+        key: array_json(dataset[name].to_numpy(), [axis_of[str(dim)] for dim in dataset[name].dims])
+        for name, key in keys.items()
+    }
+    geographic = "lon" in dataset.coords
+    if not here:
+        horizontal = ("lon", "lat") if geographic else ("x", "y")
+        x, y = (float(dataset[name]) if name in dataset.coords else math.nan for name in horizontal)
+        name = next(str(dataset[label].item()) for label in ("station", "zone") if label in dataset.coords)
+        elevation_m = float(dataset["elevation"]) if "elevation" in dataset.coords else None
+        made = point_series((x, y, elevation_m), times, {}, id=name)
+        if not geographic and made["domain"]["axes"].keys() > {"t"}:
+            made["domain"]["referencing"][0] = _horizontal_system(("x", "y"), geographic=False)
+        return made | {"ranges": ranges}
+    axes = {_AXES[name]: _cells(dataset, name) for name in here}
+    systems = [_horizontal_system(("x", "y"), geographic=geographic)] if "x" in axes else []
+    systems += [_VERTICAL] if "z" in axes else []
+    domain: Json = {"type": "Domain", **({"domainType": "Grid"} if "x" in axes else {})}
+    domain |= {"axes": {**axes, "t": times}, "referencing": [*systems, _TEMPORAL]}
+    return {"type": "Coverage", "domain": domain, "ranges": ranges}
+
+
+def _times(dataset: xr.Dataset, along: str) -> Json:
+    starts = dataset["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
+    bounds = next((dataset[name] for name in ("time_bounds", "climatology_bounds") if name in dataset.variables), None)
+    axis = time_axis(starts)
+    if bounds is not None:
+        edges = bounds.to_numpy().astype("datetime64[ns]").astype(np.int64)
+        axis = time_axis(edges[:, 0], edges[:, 1], stamps_ns=starts)
+    # Cells that come again have numbers beside the start of their first block.
+    return axis if along == "time" else {**axis, f"hypergrid:{along}": dataset[along].to_numpy().tolist()}
+
+
+def _cells(dataset: xr.Dataset, name: str) -> Json:
+    bounds = dataset[f"{name}_bounds"].to_numpy().ravel().tolist()
+    return {"values": dataset[name].to_numpy().tolist(), "bounds": bounds}

@@ -1,0 +1,136 @@
+"""Points and polygons from well-known text (OGC 06-103r4), in longitude and latitude, and boxes as polygons."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import shapely
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery
+
+MOST_LETTERS: Final = 100_000
+"""Longest text that is read."""
+_TEXT: Final = re.compile(
+    r"\s*(POINT|MULTIPOINT|POLYGON|MULTIPOLYGON)\s*(?:Z\s*)?\(([0-9eE+\-.,() \t]*)\)\s*", re.IGNORECASE
+)
+_DEEPEST: Final = 3
+_HALF: Final = 180.0
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Polygons in longitude and latitude, valid once built; edges are straight in these coordinates."""
+
+    shape: Any
+    """A polygon or multipolygon of shapely [degree]."""
+
+    @property
+    def boxes(self) -> list[tuple[float, float, float, float]]:
+        """West, south, east and north of each part [degree]."""
+        return [tuple(part) for part in shapely.bounds(shapely.get_parts(self.shape)).tolist()]
+
+    def holds(self, lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which points lie inside or on the edge; longitudes a whole turn apart are the same."""
+        inside = np.zeros(np.broadcast(lon, lat).shape, np.bool_)
+        for turn in (-360.0, 0.0, 360.0):
+            inside |= shapely.intersects_xy(self.shape, lon + turn, lat)
+        return inside
+
+    def touches(self, west: float, south: float, east: float, north: float) -> bool:
+        """Return whether a box has a point in common with it."""
+        return any(
+            bool(shapely.intersects(self.shape, shapely.box(west + turn, south, east + turn, north)))
+            for turn in (-360.0, 0.0, 360.0)
+        )
+
+
+def read_points(text: str) -> list[tuple[float, float, float | None]]:
+    """Return the points of a POINT or a MULTIPOINT: longitude, latitude [degree], and height where one is given.
+
+    Raises
+    ------
+    InvalidQuery
+        The text is neither, has odd numbers, or lies beside the earth.
+    """
+    shape = _geometry(text, ("POINT", "MULTIPOINT"))
+    places = shapely.get_coordinates(shape, include_z=True)
+    if not len(places):
+        message = f"coords need a point; {text[:80]!r} is empty"
+        raise InvalidQuery(message)
+    _check(places[:, :2], text)
+    return [(lon, lat, None if np.isnan(z) else z) for lon, lat, z in places.tolist()]
+
+
+def read_region(text: str) -> Region:
+    """Return the polygons of a POLYGON or a MULTIPOLYGON.
+
+    Raises
+    ------
+    InvalidQuery
+        The text is neither, has odd numbers, lies beside the earth, crosses itself, or may cross the antimeridian.
+    """
+    shape = _geometry(text, ("POLYGON", "MULTIPOLYGON"))
+    if shapely.is_empty(shape):
+        message = f"coords need a polygon; {text[:80]!r} is empty"
+        raise InvalidQuery(message)
+    _check(shapely.get_coordinates(shape), text)
+    if not shapely.is_valid(shape):
+        message = (
+            f"coords are no valid polygon: {shapely.is_valid_reason(shape)}; give rings that do not cross themselves"
+        )
+        raise InvalidQuery(message)
+    for ring in shapely.get_rings(shapely.get_parts(shape)):
+        across = np.abs(np.diff(shapely.get_coordinates(ring)[:, 0]))
+        if ((across > _HALF) & (across < 2 * _HALF)).any():
+            message = (
+                "coords have an edge of more than 180 degrees of longitude, which may cross the antimeridian instead; "
+                "cut the polygon there into a MULTIPOLYGON, or give the edge a point in its middle"
+            )
+            raise InvalidQuery(message)
+    return Region(shape)
+
+
+def box(west: float, south: float, east: float, north: float) -> Region:
+    """Return a box [degree]; one whose west is above its east crosses the antimeridian.
+
+    Raises
+    ------
+    InvalidQuery
+        South above north, or it lies beside the earth.
+    """
+    _check(np.array([[west, south], [east, north]]), f"{west},{south},{east},{north}")
+    if south > north:
+        message = f"bbox needs south below north; got {south:g} and {north:g}"
+        raise InvalidQuery(message)
+    if west <= east:
+        return Region(shapely.box(west, south, east, north))
+    parts = [shapely.box(west, south, _HALF, north), shapely.box(-_HALF, south, east, north)]
+    return Region(shapely.multipolygons(parts))
+
+
+def _geometry(text: str, kinds: tuple[str, ...]) -> Any:  # noqa: ANN401 - shapely has no types
+    match = _TEXT.fullmatch(text) if len(text) <= MOST_LETTERS else None
+    wanted = " or ".join(kinds)
+    if match is None or match[1].upper() not in kinds or _depth(text) > _DEEPEST:
+        wanted = f"{wanted}, such as {kinds[0]}(…), of up to {MOST_LETTERS:,} letters"
+        message = f"coords need well-known text of a {wanted}; got {text[:80]!r}"
+        raise InvalidQuery(message)
+    try:
+        return shapely.from_wkt(text)
+    except (shapely.errors.GEOSException, ValueError) as error:
+        message = f"coords are no well-known text of a {wanted}: {str(error)[:200]}; got {text[:80]!r}"
+        raise InvalidQuery(message) from error
+
+
+def _depth(text: str) -> int:
+    steps = np.array([(letter == "(") - (letter == ")") for letter in text])
+    return int(np.cumsum(steps).max(initial=0))
+
+
+def _check(places: NDArray[np.float64], text: str) -> None:
+    lon, lat = places.T
+    if not (np.isfinite(places).all() and (np.abs(lon) <= 2 * _HALF).all() and (np.abs(lat) <= _HALF / 2).all()):
+        message = f"longitudes lie within -180 to 180 (or 0 to 360), latitudes within -90 to 90; got {text[:80]!r}"
+        raise InvalidQuery(message)

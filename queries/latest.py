@@ -1,0 +1,152 @@
+"""The newest reading of every series, held in memory, and brought up to date by what commits touched."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import NotFound
+from hypergrid.query import OpenArchive
+from hypergrid.store import Archive
+from hypergrid.store.changes import told
+from hypergrid.store.touched import KINDS
+from hypergrid.streams.elements import Readings, Series
+from hypergrid.times import DAY_NS, Window
+
+NEVER: Final = np.iinfo(np.int64).min
+"""Stamp of a series that has no reading."""
+LOOKED_S: Final = 1.0
+"""How long nobody looks for a newer snapshot [s]."""
+_WIDER: Final = 8
+"""Times which a window grows in which the newest readings are looked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Newest:
+    """The newest reading of each series of a variable, whatever its flag."""
+
+    snapshot: str
+    series: tuple[Series, ...]
+    time_ns: NDArray[np.int64]
+    """Its stamp [ns since 1970 UTC], `NEVER` where there is none, shape (series,)."""
+    value: NDArray[np.float64]
+    """[the variable's unit], NaN where it came without one, shape (series,)."""
+    flag: NDArray[np.uint8]
+    """QARTOD flag, shape (series,)."""
+
+
+class LatestValues:
+    """The newest readings of an archive, as of a moment ago; may be asked from any thread.
+
+    Parameters
+    ----------
+    archive
+        What `hypergrid.open` returns.
+    clock
+        Returns seconds that only grow.
+    """
+
+    def __init__(self, archive: OpenArchive, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._archive = archive
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[str, Newest] = {}
+        self._looked = -np.inf
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether somebody looked for a newer snapshot a moment ago, so that what is held is as new as is needed."""
+        return self._clock() - self._looked < LOOKED_S
+
+    @property
+    def archive(self) -> OpenArchive:
+        """The snapshot that was found last."""
+        return self._archive
+
+    def look(self) -> bool:
+        """Look for a newer snapshot, unless another thread does; return whether this one did."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._archive = self._archive.latest()
+            for name, known in self._held.items():
+                self._held[name] = _updated(known, self._archive.store, name)
+            self._looked = self._clock()
+        finally:
+            self._lock.release()
+        return True
+
+    def of(self, variable: str) -> Newest:
+        """Return the newest readings of a variable at `archive`.
+
+        Raises
+        ------
+        NotFound
+            There is no such variable.
+        """
+        with self._lock:
+            archive = self._archive.store
+            found = self._held.get(variable)
+            if found is None or found.snapshot != archive.snapshot:
+                found = _found(archive, variable) if found is None else _updated(found, archive, variable)
+                self._held[variable] = found
+            return found
+
+
+def _found(archive: Archive, variable: str) -> Newest:
+    """Look backwards from the end, in windows that grow, at those series alone that are not found yet."""
+    series, extent = archive.series(variable), archive.extent(variable)
+    newest = _none(archive, series)
+    if extent is None:
+        return newest
+    stop, length = extent.stop_ns, DAY_NS
+    while stop > extent.start_ns:
+        start = max(extent.start_ns, stop - length)
+        open_ones = np.flatnonzero(newest.time_ns == NEVER)
+        if not len(open_ones):
+            break
+        newest = _merged(newest, archive.read(variable, window=Window(start, stop), series=open_ones))
+        stop, length = start, length * _WIDER
+    return newest
+
+
+def _updated(known: Newest, archive: Archive, variable: str) -> Newest:
+    """Return the newest readings at a later snapshot: only what commits since have touched is read."""
+    if known.snapshot == archive.snapshot:
+        return known
+    try:
+        changes = [one for one in told(archive, known.snapshot) if one.variable == variable]
+    except NotFound:
+        return _found(archive, variable)
+    if any(one.kind not in KINDS for one in changes):
+        # Commits of earlier programs do not tell whether readings went.
+        return _found(archive, variable)
+    windows = [run for one in changes for run in one.runs]
+    series = archive.series(variable)
+    more = _none(archive, series[len(known.series) :])
+    columns = (np.concatenate([getattr(known, name), getattr(more, name)]) for name in ("time_ns", "value", "flag"))
+    newest = Newest(archive.snapshot, series, *columns)
+    for window in windows:
+        newest = _merged(newest, archive.read(variable, window=window))
+    return newest
+
+
+def _merged(newest: Newest, readings: Readings) -> Newest:
+    """Return what is newer of both; a reading of the same stamp replaces the one that is known."""
+    # They are ordered by series, then time: the last of each series is the newest.
+    last = np.flatnonzero(np.append(np.diff(readings.index) != 0, True)[: len(readings)])
+    of = readings.index[last]
+    last = last[readings.time_ns[last] >= newest.time_ns[of]]
+    of = readings.index[last]
+    time_ns, value, flag = newest.time_ns.copy(), newest.value.copy(), newest.flag.copy()
+    time_ns[of], value[of], flag[of] = readings.time_ns[last], readings.value[last], readings.flag[last]
+    return Newest(newest.snapshot, newest.series, time_ns, value, flag)
+
+
+def _none(archive: Archive, series: tuple[Series, ...]) -> Newest:
+    count = len(series)
+    return Newest(archive.snapshot, series, np.full(count, NEVER), np.full(count, np.nan), np.zeros(count, np.uint8))

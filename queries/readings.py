@@ -1,0 +1,131 @@
+"""Readings of an archive for those who read them alone: long tables, coverages and NetCDF, in memory and bounded."""
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hypergrid.covjson import MEDIA_TYPE
+from hypergrid.errors import InvalidQuery, TooLarge
+from hypergrid.query import OpenArchive
+from hypergrid.reading_files import (
+    INTERVALS,
+    Chosen,
+    Piece,
+    Selection,
+    coverage_collection,
+    csv,
+    netcdf,
+    parquet,
+)
+from hypergrid.registry import Registry
+from hypergrid.store import Archive
+from hypergrid.times import Window, parse_instant
+
+MOST_READINGS: Final = 1_000_000
+"""Readings that one answer holds at most: 100 MB of CSV."""
+_EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
+
+
+def archive_at(archive: OpenArchive, snapshot: str | None, as_of: str | None = None) -> Archive:
+    """Return the archive at a snapshot, the newest where absent, and as of an instant.
+
+    Raises
+    ------
+    NotFound, InvalidTime
+        There is no such snapshot; no such instant.
+    """
+    newest = archive.latest().store
+    found = newest if snapshot in (None, newest.snapshot) else Archive.open(newest.path, snapshot=snapshot)
+    return found if as_of is None else found.as_of(parse_instant(as_of))
+
+
+def window_of(start: str | None, stop: str | None) -> Window | None:
+    """Return the time from a start to a stop (not included), either of which may be open; None: all."""
+    if start is None and stop is None:
+        return None
+    first, last = (
+        default if text is None else parse_instant(text) for text, default in zip((start, stop), _EVER, strict=True)
+    )
+    return Window(first, last)
+
+
+def pieces_of(chosen: Chosen, most: int = MOST_READINGS) -> list[Piece]:
+    """Return the chosen readings, those of a kind one piece after the other in time.
+
+    Raises
+    ------
+    TooLarge
+        There are more than `most`.
+    """
+    found: list[Piece] = []
+    count, names = 0, dict.fromkeys(kind.variable.name for kind in chosen.kinds)
+    for window in chosen.spans(chosen.kinds):
+        for name in names:
+            for piece in chosen.read(name, window):
+                found.append(piece)
+                count += len(piece.readings)
+            if count > most:
+                who, remedy = (
+                    "the answer",
+                    "ask for fewer stations, fewer variables or less time, or use hypergrid export",
+                )
+                raise TooLarge(who, "readings or more", count, most, remedy)
+    return found
+
+
+@dataclass(frozen=True)
+class Format:
+    """A form that readings are served in."""
+
+    name: str
+    media_type: str
+    suffix: str
+    to_bytes: Callable[[Chosen, Sequence[Piece]], bytes]
+
+
+FORMATS: Registry[Format] = Registry("format of readings")
+"""Forms by name."""
+
+
+def _csv(_chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
+    sink = io.BytesIO()
+    with csv(sink, INTERVALS) as rows:
+        for piece in pieces:
+            rows.add(piece)
+    return sink.getvalue()
+
+
+def _parquet(_chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
+    sink = io.BytesIO()
+    with parquet(sink, INTERVALS) as rows:
+        for piece in pieces:
+            rows.add(piece)
+    return sink.getvalue()
+
+
+def _covjson(chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
+    told = coverage_collection(chosen, pieces, flags=True) | {"hypergrid:snapshot": chosen.archive.snapshot}
+    return json.dumps(told, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _netcdf(chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
+    """Return one kind of series: a file of CF has one sample dimension, that ERDDAP reads as a table."""
+    if len(chosen.kinds) != 1:
+        names = ", ".join(kind.key for kind in chosen.kinds)
+        message = f"a NetCDF file holds one kind of series, and these are {len(chosen.kinds)}; ask for one of: {names}"
+        raise InvalidQuery(message)
+    sink = io.BytesIO()
+    with netcdf(sink, chosen, chosen.kinds[0]) as rows:
+        for piece in pieces:
+            rows.add(piece)
+    return sink.getvalue()
+
+
+FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))
+FORMATS.add("parquet", Format("parquet", "application/vnd.apache.parquet", ".parquet", _parquet))
+FORMATS.add("covjson", Format("covjson", MEDIA_TYPE, ".covjson", _covjson))
+FORMATS.add("netcdf", Format("netcdf", "application/x-netcdf", ".nc", _netcdf))
+
+__all__ = ["FORMATS", "MOST_READINGS", "Format", "Selection", "archive_at", "pieces_of", "window_of"]

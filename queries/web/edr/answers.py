@@ -1,0 +1,178 @@
+"""Answers in the form that was asked for: CoverageJSON, GeoJSON, NetCDF, CSV; or 204 where there is no data."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import xarray as xr
+from fastapi import Response
+
+from hypergrid.covjson import MEDIA_TYPE, collection, point_series, result_json, time_axis
+from hypergrid.errors import TooLarge
+from hypergrid.export import to_bytes
+from hypergrid.reading_files import coverages, parameters
+from queries.readings import FORMATS as READING_FORMATS
+from queries.web.edr.stations import Read, StationsCollection
+from queries.web.edr.surfaces import SurfaceCollection
+
+Json = dict[str, Any]
+GEOJSON: Final = "application/geo+json"
+MOST_FEATURES: Final = 100_000
+"""Values that an answer in GeoJSON holds at most."""
+
+
+def nothing() -> Response:
+    """Return what says that there is no data."""
+    return Response(status_code=204)
+
+
+def of_readings(
+    read: Read, form: str, base: str, collection_of: StationsCollection, told: Mapping[str, Json] | None = None
+) -> Response:
+    """Return readings; `told` is what else is known of a station, such as its distance from what was asked for.
+
+    Raises
+    ------
+    InvalidQuery
+        NetCDF of several parameters.
+    """
+    if read.is_empty:
+        return nothing()
+    pieces = [piece for piece in read.pieces if len(piece.readings)]
+    if form in ("NetCDF", "CSV"):
+        row = READING_FORMATS["netcdf" if form == "NetCDF" else "csv"]
+        return Response(row.to_bytes(read.chosen, pieces), media_type=row.media_type)
+    more = told or {}
+    made = [one | more.get(one["id"], {}) for one in coverages(read.chosen, pieces)]
+    shared = {"parameters": parameters(read.chosen.kinds)}
+    if form == "GeoJSON":
+        here = f"{base}/collections/{collection_of.id}/locations"
+        return _json({"type": "FeatureCollection", "features": [_feature(one, here, shared) for one in made]}, GEOJSON)
+    return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
+
+
+def of_map(
+    dataset: xr.Dataset, form: str, keys: Sequence[str], collection_of: SurfaceCollection, base: str
+) -> Response:
+    """Return cells of a surface."""
+    held = _wanted(dataset, keys, collection_of)
+    if form == "NetCDF":
+        return Response(to_bytes(held, "netcdf"), media_type="application/x-netcdf")
+    if form == "CSV":
+        return Response(to_bytes(held, "csv"), media_type="text/csv")
+    if form == "CoverageJSON":
+        return _json(result_json(held, keys), MEDIA_TYPE)
+    cells = held.stack(cell=[name for name in held["value"].dims if name != held["time"].dims[0]])
+    points = [
+        cells.isel(cell=place) for place in range(_countable(cells.sizes["cell"] * cells["value"].shape[0], cells))
+    ]
+    here = f"{base}/collections/{collection_of.id}/position"
+    features = [
+        _feature(_series(point, keys, collection_of, (float(point["lon"]), float(point["lat"]))), here, {})
+        for point in points
+    ]
+    return _json({"type": "FeatureCollection", "features": features}, GEOJSON)
+
+
+def of_points(
+    points: Sequence[tuple[float, float, xr.Dataset]],
+    form: str,
+    keys: Sequence[str],
+    collection_of: SurfaceCollection,
+    base: str,
+) -> Response:
+    """Return a surface at positions; each dataset has one row and one column."""
+    held = [(lon, lat, _wanted(one, keys, collection_of).isel(lat=0, lon=0)) for lon, lat, one in points]
+    if form in ("NetCDF", "CSV"):
+        flat = [one.drop_vars(["lon", "lat", "lon_bounds", "lat_bounds"], errors="ignore") for *_, one in held]
+        joined = xr.concat(
+            flat, dim="point", combine_attrs="drop_conflicts", coords="minimal", compat="override", join="override"
+        )
+        about = {"lon": ("longitude", "degrees_east"), "lat": ("latitude", "degrees_north")}
+        joined = joined.assign_coords(
+            {
+                name: ("point", values, {"standard_name": about[name][0], "units": about[name][1]})
+                for name, values in (("lon", [one[0] for one in held]), ("lat", [one[1] for one in held]))
+            }
+        ).assign_attrs(featureType="timeSeries")
+        name = "netcdf" if form == "NetCDF" else "csv"
+        return Response(to_bytes(joined, name), media_type="application/x-netcdf" if form == "NetCDF" else "text/csv")
+    made = []
+    for lon, lat, one in held:
+        levels = [one] if "z" not in one.dims else [one.isel(z=place) for place in range(one.sizes["z"])]
+        made += [_series(level, keys, collection_of, (lon, lat)) for level in levels]
+    if form == "GeoJSON":
+        here = f"{base}/collections/{collection_of.id}/position"
+        return _json({"type": "FeatureCollection", "features": [_feature(one, here, {}) for one in made]}, GEOJSON)
+    told = result_json(points[0][2], keys)
+    shared: Json = {name: told[name] for name in ("parameters", "parameterGroups") if name in told}
+    return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
+
+
+def features(entries: Sequence[Json], links: Sequence[Json], matched: int) -> Response:
+    """Return a page of features."""
+    told = {"type": "FeatureCollection", "numberMatched": matched, "numberReturned": len(entries), "links": list(links)}
+    return _json({**told, "features": list(entries)}, GEOJSON)
+
+
+def _wanted(dataset: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection) -> xr.Dataset:
+    """Return the variables of some parameters; the value stays in a file, for the others are of it."""
+    names = {collection_of.parameters[key][0] for key in keys} | {"value"}
+    return dataset.drop_vars([name for name in dataset.data_vars if name not in names])
+
+
+def _series(
+    point: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection, place: tuple[float, float]
+) -> Json:
+    starts = point["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
+    edges = (
+        point["time_bounds"].to_numpy().astype("datetime64[ns]").astype(np.int64) if "time_bounds" in point else None
+    )
+    times = time_axis(starts) if edges is None else time_axis(edges[:, 0], edges[:, 1])
+    ranges = {key: point[collection_of.parameters[key][0]].to_numpy() for key in keys}
+    height_m = float(point["z"]) if "z" in point.coords else None
+    return point_series((*place, height_m), times, ranges)
+
+
+def _feature(coverage: Json, here: str, shared: Json) -> Json:
+    """Return a series of points as a feature after EDR's own profile of GeoJSON."""
+    axes = coverage["domain"]["axes"]
+    times = axes["t"]["values"]
+    place = [axes[name]["values"][0] for name in ("x", "y", "z") if name in axes]
+    name = coverage.get("id")
+    more = {key: value for key, value in coverage.items() if ":" in key}
+    return {
+        "type": "Feature",
+        **({} if name is None else {"id": name}),
+        "geometry": {"type": "Point", "coordinates": place} if place else None,
+        "properties": {
+            "datetime": times[0] if len(times) == 1 else f"{times[0]}/{times[-1]}",
+            "label": name if name is not None else ", ".join(f"{number:.6g}" for number in place),
+            "parameter-name": list(coverage["ranges"]),
+            "edrqueryendpoint": here if name is None else f"{here}/{quote(name, safe='')}",
+            "times": times,
+            "values": {key: held["values"] for key, held in coverage["ranges"].items()},
+            **({"units": _units(shared)} if shared else {}),
+            **more,
+        },
+    }
+
+
+def _units(shared: Json) -> Json:
+    return {key: told["unit"]["symbol"]["value"] for key, told in shared["parameters"].items() if "unit" in told}
+
+
+def _countable(values: int, cells: xr.Dataset) -> int:
+    if values > MOST_FEATURES:
+        who, remedy = "the answer in GeoJSON", "ask for f=CoverageJSON, f=CSV or f=NetCDF"
+        raise TooLarge(who, "values", values, MOST_FEATURES, remedy)
+    return int(cells.sizes["cell"])
+
+
+def _json(content: Json, media_type: str) -> Response:
+    sink = io.StringIO()
+    json.dump(content, sink, allow_nan=False, separators=(",", ":"))
+    return Response(sink.getvalue(), media_type=media_type)

@@ -1,0 +1,149 @@
+"""What a request of EDR asks for: parsed at the door, so that nobody inside reads text."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import Request
+
+from hypergrid.errors import InvalidQuery
+from hypergrid.topology.wkt import Region, box, read_points, read_region
+from queries.web.edr.ranges import Ranges, read_heights, read_times
+
+FORMATS: Final = ("CoverageJSON", "GeoJSON", "NetCDF", "CSV")
+"""Output formats, the first where none is asked for."""
+CRS: Final = "CRS84"
+CRS_NAMES: Final = frozenset(
+    {"CRS84", "CRS:84", "OGC:CRS84", "http://www.opengis.net/def/crs/OGC/1.3/CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84"}
+)
+MOST_POINTS: Final = 100
+"""Points of a MULTIPOINT."""
+DEFAULT_LIMIT: Final = 100
+MOST_ITEMS: Final = 1000
+"""Entries of a page; who asks for more gets as many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The parameters of a request."""
+
+    times: Ranges | None
+    """[ns since 1970 UTC]; None: all."""
+    heights: Ranges | None
+    """[m above sea level]; None: all."""
+    names: tuple[str, ...] | None
+    """Parameters, each of which the collection has; None: all."""
+    form: str
+    """One of `FORMATS`."""
+
+
+def read_asked(request: Request, known: Mapping[str, object]) -> Asked:
+    """Return the parameters that all queries have.
+
+    Raises
+    ------
+    InvalidQuery, InvalidTime
+        A parameter cannot be read, or names what there is not.
+    """
+    given = request.query_params
+    crs = given.get("crs")
+    if crs is not None and crs not in CRS_NAMES:
+        message = f"crs needs {CRS} (longitude, latitude in degrees), the only one that is served; got {crs[:80]!r}"
+        raise InvalidQuery(message)
+    form = next((one for one in FORMATS if one.lower() == given.get("f", FORMATS[0]).lower()), None)
+    if form is None:
+        message = f"f needs one of {', '.join(FORMATS)}; got {given['f'][:80]!r}"
+        raise InvalidQuery(message)
+    # One popular client writes it with an underscore.
+    texts = [*given.getlist("parameter-name"), *given.getlist("parameter_names"), *given.getlist("parameter_name")]
+    names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in known:
+            message = f"parameter-name {name[:80]!r} is none of this collection; it has {', '.join(known)}"
+            raise InvalidQuery(message)
+    times, heights = given.get("datetime"), given.get("z")
+    return Asked(
+        None if times is None else read_times(times),
+        None if heights is None else read_heights(heights),
+        names or None,
+        form,
+    )
+
+
+def read_position(request: Request) -> list[tuple[float, float, float | None]]:
+    """Return the points of `coords`.
+
+    Raises
+    ------
+    InvalidQuery
+        They are missing, no points, or too many.
+    """
+    points = read_points(_coords(request))
+    if len(points) > MOST_POINTS:
+        message = f"a position takes up to {MOST_POINTS} points; got {len(points)}; ask for fewer at a time, or a cube"
+        raise InvalidQuery(message)
+    return points
+
+
+def read_area(request: Request) -> Region:
+    """Return the polygon of `coords`; raises `InvalidQuery` where it is missing, or none."""
+    return read_region(_coords(request))
+
+
+def read_cube(request: Request) -> tuple[Region, Ranges | None]:
+    """Return what `bbox` holds; raises `InvalidQuery` where it is missing, or no box."""
+    found = read_box(request)
+    if found is None:
+        message = "a cube needs bbox=west,south,east,north in degrees; it is missing"
+        raise InvalidQuery(message)
+    return found
+
+
+def read_box(request: Request) -> tuple[Region, Ranges | None] | None:
+    """Return what `bbox` holds, with the heights where it has six numbers; None where it is absent.
+
+    Raises
+    ------
+    InvalidQuery
+        It is no box.
+    """
+    text = request.query_params.get("bbox")
+    if text is None:
+        return None
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) == 4:
+        return box(*numbers), None
+    if len(numbers) == 6:
+        west, south, low, east, north, high = numbers
+        return box(west, south, east, north), read_heights(f"{low!r}/{high!r}")
+    message = f"bbox needs four numbers, west,south,east,north, or six with heights; got {text[:80]!r}"
+    raise InvalidQuery(message)
+
+
+def read_page(request: Request) -> tuple[int, int]:
+    """Return how many entries a page has, and which comes first.
+
+    Raises
+    ------
+    InvalidQuery
+        `limit` or `offset` is no number.
+    """
+    found = []
+    for name, default, least in (("limit", DEFAULT_LIMIT, 1), ("offset", 0, 0)):
+        text = request.query_params.get(name, str(default))
+        if not text.isdecimal() or len(text) > 12 or int(text) < least:
+            message = f"{name} needs a whole number of at least {least}; got {text[:80]!r}"
+            raise InvalidQuery(message)
+        found.append(int(text))
+    return min(found[0], MOST_ITEMS), found[1]
+
+
+def _coords(request: Request) -> str:
+    text = request.query_params.get("coords")
+    if text is None:
+        message = "coords are missing; give well-known text, such as coords=POINT(7.18 45.87)"
+        raise InvalidQuery(message)
+    return text

@@ -1,0 +1,104 @@
+"""What each request of EDR takes and gives, for the API's description: of the whole (OpenAPI 3.1) and of EDR (3.0)."""
+
+from typing import Any, Final
+
+from hypergrid.covjson import MEDIA_TYPE
+from queries.web.edr.asked import CRS, DEFAULT_LIMIT, FORMATS, MOST_ITEMS
+
+Json = dict[str, Any]
+
+
+def _parameter(name: str, text: str, schema: Json, *, required: bool = False) -> Json:
+    return {"name": name, "in": "query", "required": required, "description": text, "schema": schema}
+
+
+_TEXT: Final[Json] = {"type": "string"}
+_COMMON: Final = (
+    _parameter("datetime", "an instant, an interval a/b, ../b or a/.., a list with commas, or R5/start/PT1H", _TEXT),
+    _parameter("parameter-name", "names with commas between; all where absent", _TEXT),
+    _parameter(
+        "crs", "the coordinate reference system of the request and the answer", {"type": "string", "enum": [CRS]}
+    ),
+    _parameter("f", "the form of the answer", {"type": "string", "enum": list(FORMATS), "default": FORMATS[0]}),
+)
+_HEIGHT: Final = _parameter("z", "heights above sea level [m]: 2400, 400/2400, a list, or R5/400/500", _TEXT)
+_BOX: Final = "west,south,east,north [degree], with heights west,south,low,east,north,high"
+_PAGE: Final = (
+    _parameter(
+        "limit", "entries of a page", {"type": "integer", "minimum": 1, "maximum": MOST_ITEMS, "default": DEFAULT_LIMIT}
+    ),
+    _parameter("offset", "entries before the page", {"type": "integer", "minimum": 0, "default": 0}),
+)
+_LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:2], *_PAGE)
+
+QUERIES: Final[dict[str, tuple[str, tuple[Json, ...]]]] = {
+    "position": (
+        "What is at a POINT or a MULTIPOINT: the nearest stations, or a surface's estimates there",
+        (_parameter("coords", "POINT(lon lat) or MULTIPOINT(…)", _TEXT, required=True), *_COMMON, _HEIGHT),
+    ),
+    "area": (
+        "What lies in a POLYGON or a MULTIPOLYGON: stations, or the cells of a surface whose centre does",
+        (_parameter("coords", "POLYGON((…)) or MULTIPOLYGON(…)", _TEXT, required=True), *_COMMON, _HEIGHT),
+    ),
+    "cube": (
+        "What lies in a box; one whose west is above its east crosses the antimeridian",
+        (_parameter("bbox", _BOX, _TEXT, required=True), *_COMMON, _HEIGHT),
+    ),
+    "locations": ("The stations as features", _LISTED),
+    "items": ("The stations as features", _LISTED),
+    "locations/{item_id}": ("The readings of a station", _COMMON),
+    "items/{item_id}": ("A station as a feature", ()),
+}
+"""By path below a collection what a query gives, and its parameters."""
+_MEDIA: Final = {
+    "data": (MEDIA_TYPE, "application/geo+json", "application/x-netcdf", "text/csv"),
+    "features": ("application/geo+json",),
+    "metadata": ("application/json",),
+}
+_METADATA: Final = {
+    "": "The landing page",
+    "/conformance": "Conformance classes",
+    "/collections": "The stations, and every saved surface",
+    "/collections/{collection_id}": "A collection",
+    "/collections/{collection_id}/instances": "The versions of the archive, newest first",
+    "/collections/{collection_id}/instances/{instance_id}": "A collection at a version of the archive",
+}
+
+
+def media_of(query: str) -> tuple[str, ...]:
+    """Return the media types that a query may be answered in."""
+    return _MEDIA["features" if query in ("locations", "items", "items/{item_id}") else "data"]
+
+
+def document(base: str, network: str) -> Json:
+    """Return the description of EDR alone after OpenAPI 3.0, which its clients read."""
+    paths: Json = {}
+    for path, text in _METADATA.items():
+        more = _PAGE if path.endswith("/instances") else ()
+        paths[path or "/"] = {"get": operation(path, text, more, _MEDIA["metadata"])}
+    for root in ("/collections/{collection_id}", "/collections/{collection_id}/instances/{instance_id}"):
+        for query, (text, parameters) in QUERIES.items():
+            path = f"{root}/{query}"
+            paths[path] = {"get": operation(path, text, parameters, media_of(query))}
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": f"{network}: OGC API - Environmental Data Retrieval", "version": "1.1"},
+        "servers": [{"url": base}],
+        "paths": paths,
+    }
+
+
+def operation(path: str, text: str, parameters: tuple[Json, ...], media: tuple[str, ...]) -> Json:
+    """Return one operation: what its path and its query take, and what it answers."""
+    inside = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    named = [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in inside]
+    problem = {"content": {"application/problem+json": {"schema": {"type": "object"}}}}
+    responses = {
+        "200": {"description": "the answer", "content": {kind: {"schema": {}} for kind in media}},
+        **({"204": {"description": "there is no data"}} if parameters and len(media) > 1 else {}),
+        "400": {"description": "a parameter cannot be used", **problem},
+        "404": {"description": "it does not exist", **problem},
+        "413": {"description": "it is too much for one answer", **problem},
+    }
+    name = "-".join(part.strip("{}") for part in path.split("/") if part) or "landing"
+    return {"operationId": name, "summary": text, "parameters": [*named, *parameters], "responses": responses}

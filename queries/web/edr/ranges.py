@@ -1,0 +1,128 @@
+"""`datetime` and `z`: instants and heights, intervals, open ones, lists of them, and those that repeat."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import InvalidQuery, InvalidTime
+from hypergrid.times import DAY_NS, SECOND_NS, parse_instant
+
+MOST_PARTS: Final = 1000
+"""Parts that a list, or a repetition, may have."""
+_REPEATED: Final = re.compile(r"R([0-9]{1,9})/([^/]+)/([^/]+)")
+_PERIOD: Final = re.compile(
+    r"P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?(?:T(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})(?:\.([0-9]{1,9}))?S)?)?"
+)
+_PLUS: Final = re.compile(r" ([0-9]{2}:?[0-9]{2})$")
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Closed ranges of numbers, of which a part that is a single number has no length."""
+
+    parts: tuple[tuple[float, float], ...]
+    """First and last of each; -inf and inf where it is open."""
+
+    @property
+    def first(self) -> float:
+        """The least of all."""
+        return min(low for low, _ in self.parts)
+
+    @property
+    def last(self) -> float:
+        """The greatest of all."""
+        return max(high for _, high in self.parts)
+
+    def meet(
+        self, starts: NDArray[np.int64] | NDArray[np.float64], ends: NDArray[np.int64] | NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
+        """Return which half-open cells have something in common with them; a cell without length is its start."""
+        found = np.zeros(len(starts), np.bool_)
+        for low, high in self.parts:
+            found |= (starts <= high) & ((ends > low) | ((ends == starts) & (starts >= low)))
+        return found
+
+
+def read_times(text: str) -> Ranges:
+    """Return what `datetime` says [ns since 1970 UTC].
+
+    Raises
+    ------
+    InvalidTime, InvalidQuery
+        An instant that cannot be read, an interval that ends before it starts, or too many parts.
+    """
+    return _read("datetime", text, _instant, _period_ns)
+
+
+def read_heights(text: str) -> Ranges:
+    """Return what `z` says [m].
+
+    Raises
+    ------
+    InvalidQuery
+        A number that cannot be read, an interval that ends below its start, or too many parts.
+    """
+    return _read("z", text, _height, _height)
+
+
+def _read(name: str, text: str, number: Callable[[str], float], length: Callable[[str], float]) -> Ranges:
+    repeated = _REPEATED.fullmatch(text.strip())
+    if repeated is not None:
+        times, start, step = int(repeated[1]), number(repeated[2]), length(repeated[3])
+        if not 0 < times <= MOST_PARTS or step <= 0:
+            message = f"{name} repeats 1 to {MOST_PARTS} times by steps above zero; got {text[:80]!r}"
+            raise InvalidQuery(message)
+        return Ranges(tuple((start + place * step, start + place * step) for place in range(times)))
+    listed = text.split(",")
+    if len(listed) > MOST_PARTS:
+        message = f"{name} takes up to {MOST_PARTS} parts; got {len(listed)}"
+        raise InvalidQuery(message)
+    return Ranges(tuple(_part(name, part.strip(), number) for part in listed))
+
+
+def _part(name: str, text: str, number: Callable[[str], float]) -> tuple[float, float]:
+    start, slash, stop = text.partition("/")
+    if not slash:
+        only = number(text)
+        return only, only
+    low = -math.inf if start in ("", "..") else number(start)
+    high = math.inf if stop in ("", "..") else number(stop)
+    if low > high or (math.isinf(low) and math.isinf(high)):
+        message = f"{name} needs an interval of which one end is given and that does not end first; got {text[:80]!r}"
+        raise InvalidQuery(message)
+    return low, high
+
+
+def _instant(text: str) -> int:
+    # A plus in an address that was not encoded arrives as a blank.
+    return parse_instant(_PLUS.sub(r"+\1", text))
+
+
+def _period_ns(text: str) -> int:
+    match = _PERIOD.fullmatch(text)
+    if match is None or not any(match.groups()):
+        message = f"datetime repeats by a period of days, hours, minutes and seconds, such as PT10M; got {text[:80]!r}"
+        raise InvalidTime(message)
+    weeks, days, hours, minutes, seconds, fraction = match.groups()
+    whole = ((int(hours or 0) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)) * SECOND_NS
+    found = (int(weeks or 0) * 7 + int(days or 0)) * DAY_NS + whole + int((fraction or "0").ljust(9, "0"))
+    if found > 500 * 366 * DAY_NS:
+        message = f"datetime repeats by at most 500 years; got {text[:80]!r}"
+        raise InvalidTime(message)
+    return found
+
+
+def _height(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        message = f"z needs heights above sea level in metres, such as 2400, 400/2400 or R5/400/500; got {text[:80]!r}"
+        raise InvalidQuery(message)
+    return found

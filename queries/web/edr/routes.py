@@ -1,0 +1,391 @@
+"""Routes of EDR below `/edr`; each query of a collection also at its instances, the snapshots of the archive."""
+
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import anyio
+import xarray as xr
+from anyio import to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+
+from hypergrid.bounded import Bounded
+from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.query import OpenArchive, open_archive
+from hypergrid.tokens import token
+from hypergrid.topology.wkt import Region
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
+from queries.web.edr import answers, description, metadata
+from queries.web.edr.asked import Asked, read_area, read_asked, read_box, read_cube, read_page, read_position
+from queries.web.edr.metadata import Collection
+from queries.web.edr.ranges import Ranges
+from queries.web.edr.stations import ID, StationsCollection
+from queries.web.edr.surfaces import SurfaceCollection, chosen, collection_of
+from queries.web.problems import problem_of, response_of
+from queries.web.waiting import computed
+
+PREFIX: Final = "/edr"
+READERS: Final = 2
+"""Threads that read readings at a time."""
+_KEPT: Final = 64
+"""Collections, of all snapshots that were asked for last, that are kept as they were understood."""
+_COLLECTION: Final = "/collections/{collection_id}"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+"""Names of saved queries that can stand in an address."""
+
+Made = TypeVar("Made")
+
+
+class EdrRoute(APIRoute):
+    """Answers errors by problem documents that also carry what EDR names: `code` and `description`."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """Return the handler with its errors told."""
+        handle = super().get_route_handler()
+
+        async def told(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except HyperGridError as error:
+                problem = problem_of(error, posted=False)
+                return response_of(problem | {"code": str(problem["status"]), "description": problem["detail"]})
+
+        return told
+
+
+def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
+    """Return the routes of this file."""
+    routes = APIRouter(prefix=PREFIX, tags=["EDR"], route_class=EdrRoute)
+    held = _Held(catalogue)
+    reading = anyio.CapacityLimiter(READERS)
+
+    async def off(work: Callable[[], Made]) -> Made:
+        return await to_thread.run_sync(work, limiter=reading)
+
+    @routes.get("/", include_in_schema=False)
+    @routes.get("", response_class=Response)
+    def landing(request: Request) -> Response:
+        """Return the landing page."""
+        return JSONResponse(metadata.landing(_base(request), catalogue.archive.name))
+
+    @routes.get("/conformance", response_class=Response)
+    def conformance() -> Response:
+        """List the conformance classes."""
+        return JSONResponse({"conformsTo": list(metadata.CLASSES)})
+
+    @routes.get("/api", response_class=Response)
+    def api(request: Request) -> Response:
+        """Describe EDR (OpenAPI 3.0); `/openapi.json` describes all."""
+        told = description.document(_base(request), catalogue.archive.name)
+        return JSONResponse(told, media_type="application/vnd.oai.openapi+json;version=3.0")
+
+    @routes.get("/collections", response_class=Response)
+    async def collections(request: Request) -> Response:
+        """List the collections: the stations, and every saved surface."""
+        return await off(lambda: JSONResponse(metadata.listing(_base(request), held.all())))
+
+    @routes.get("/collections/{collection_id}", response_class=Response)
+    async def collection(request: Request, collection_id: str) -> Response:
+        """Describe a collection."""
+        return await off(lambda: JSONResponse(metadata.describe(_base(request), held.one(collection_id))))
+
+    @routes.get("/collections/{collection_id}/instances", response_class=Response)
+    async def instances(request: Request, collection_id: str) -> Response:
+        """List the versions of the archive, newest first, each with what the collection is there."""
+
+        def listed() -> Response:
+            base = _base(request)
+            held.one(collection_id)
+            count, first = read_page(request)
+            found = catalogue.archive.latest().snapshots
+            page = found[first : first + min(count, _INSTANCES)]
+            here = f"{base}/collections/{collection_id}/instances"
+            told = []
+            for snapshot in page:
+                there = held.of(collection_id, snapshot.id)
+                told += [] if there is None else [metadata.describe(base, there, snapshot.id)]
+            links = [{"href": here, "rel": "self", "type": "application/json"}]
+            links += _next(request, here, first + len(page), len(found), len(page))
+            return JSONResponse({"links": links, "instances": told})
+
+        return await off(listed)
+
+    @routes.get("/collections/{collection_id}/instances/{instance_id}", response_class=Response)
+    async def instance(request: Request, collection_id: str, instance_id: str) -> Response:
+        """Describe a collection at a version of the archive."""
+
+        def described() -> Response:
+            return JSONResponse(metadata.describe(_base(request), held.one(collection_id, instance_id), instance_id))
+
+        return await off(described)
+
+    async def position(request: Request) -> Response:
+        """Return what is at a POINT or a MULTIPOINT: the nearest stations, or a surface's estimates there."""
+        there = await off(lambda: held.asked_by(request))
+        asked, points = read_asked(request, there.parameters), read_position(request)
+        if isinstance(there, StationsCollection):
+            return await off(lambda: _nearest(there, asked, points, _base(request)))
+        height = next((z for *_, z in points if z is not None), None)
+        heights = asked.heights or (None if height is None else Ranges(((height, height),)))
+        times, levels = there.times_of(asked.times), there.levels_of(heights)
+        if not len(times) or (levels is not None and not len(levels)):
+            return answers.nothing()
+        there.check(len(times), 1 if levels is None else len(levels), len(points))
+        found: list[tuple[float, float, xr.Dataset]] = []
+        for lon, lat, _ in points:
+            document = await off(partial(there.document_at, lon, lat, times))
+            if document is not None:
+                found.append((lon, lat, chosen(await computed(runner, document, request), there, times, levels)))
+        if not found:
+            return answers.nothing()
+        return await off(lambda: answers.of_points(found, asked.form, _keys(there, asked), there, _base(request)))
+
+    async def block(
+        request: Request, there: SurfaceCollection, asked: Asked, region: Region, heights: Ranges | None
+    ) -> Response:
+        times, levels = there.times_of(asked.times), there.levels_of(asked.heights or heights)
+        cells = await off(lambda: there.block_of(region))
+        if cells is None or not len(times) or (levels is not None and not len(levels)):
+            return answers.nothing()
+        rows, columns, inside = cells
+        there.check(len(times), 1 if levels is None else len(levels), inside.size)
+        dataset = await computed(runner, await off(lambda: there.document(times, rows, columns)), request)
+
+        def made() -> Response:
+            mask = xr.DataArray(inside, dims=("lat", "lon"))
+            kept = chosen(dataset, there, times, levels)
+            masked = kept if inside.all() else kept.assign(
+                {name: (item.where(mask) if item.dtype.kind == "f" else item.where(mask, 0)).assign_attrs(item.attrs)
+                 for name, item in kept.data_vars.items()}
+            )  # fmt: skip
+            return answers.of_map(masked, asked.form, _keys(there, asked), there, _base(request))
+
+        return await off(made)
+
+    async def area(request: Request) -> Response:
+        """Return what lies in a POLYGON or a MULTIPOLYGON: stations, or the cells of a surface whose centre does."""
+        there = await off(lambda: held.asked_by(request))
+        asked, region = read_asked(request, there.parameters), read_area(request)
+        if isinstance(there, StationsCollection):
+            return await off(lambda: _of(there, there.inside(region), asked, _base(request)))
+        return await block(request, there, asked, region, None)
+
+    async def cube(request: Request) -> Response:
+        """Return what lies in a box; one whose west is above its east crosses the antimeridian."""
+        there = await off(lambda: held.asked_by(request))
+        asked, (region, heights) = read_asked(request, there.parameters), read_cube(request)
+        if isinstance(there, StationsCollection):
+            return await off(lambda: _of(there, there.inside(region), asked, _base(request)))
+        return await block(request, there, asked, region, heights)
+
+    async def places(request: Request) -> Response:
+        """List the stations as features: those in a box, and with data in a time, where these are given."""
+        return await off(lambda: _listed(request, _stations(held.asked_by(request))))
+
+    async def location(request: Request) -> Response:
+        """Return the readings of a station."""
+
+        def made() -> Response:
+            there = _stations(held.asked_by(request))
+            return _of(
+                there,
+                (_station(there, request.path_params["item_id"]),),
+                read_asked(request, there.parameters),
+                _base(request),
+            )
+
+        return await off(made)
+
+    async def item(request: Request) -> Response:
+        """Return a station as a feature."""
+
+        def made() -> Response:
+            there = _stations(held.asked_by(request))
+            entry = _entry(there, _station(there, request.path_params["item_id"]), _here(request, there))
+            return JSONResponse(entry, media_type=answers.GEOJSON)
+
+        return await off(made)
+
+    endpoints: dict[str, Callable[..., Awaitable[Response]]] = {
+        "position": position, "area": area, "cube": cube, "locations": places, "items": places,
+        "locations/{item_id}": location, "items/{item_id}": item,
+    }  # fmt: skip
+    for query, endpoint in endpoints.items():
+        text, parameters = description.QUERIES[query]
+        for root, where in ((_COLLECTION, ""), (f"{_COLLECTION}/instances/{{instance_id}}", "instance ")):
+            told = description.operation(f"{root}/{query}", text, parameters, description.media_of(query))
+            routes.add_api_route(
+                f"{root}/{query.replace('item_id', 'item_id:path')}", endpoint, methods=["GET"], summary=text,
+                name=f"{where}{query}", operation_id=f"edr {where}{query}", response_class=Response, openapi_extra=told,
+            )  # fmt: skip
+
+    @routes.get("/{rest:path}", include_in_schema=False)
+    def unknown(rest: str) -> Response:
+        message = f"there is nothing at {PREFIX}/{rest[:200]}; {PREFIX}/collections lists what there is"
+        raise NotFound(message)
+
+    return routes
+
+
+_INSTANCES: Final = 10
+"""Versions that a page of instances tells, each of which is read."""
+
+
+class _Held:
+    """The collections at each snapshot, as they were understood; saved queries are looked for anew at each request."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._kept: Bounded[str, tuple[Collection | None]] = Bounded(_KEPT)
+        self._lock = threading.Lock()
+
+    def all(self) -> list[Collection]:
+        """Return the collections at the newest snapshot."""
+        archive = self._catalogue.archive.latest()
+        names = [ID, *(name for name in self._catalogue.saved() if name != ID and _NAME.fullmatch(name))]
+        return [found for name in names if (found := self._found(name, archive)) is not None]
+
+    def of(self, name: str, snapshot: str | None) -> Collection | None:
+        """Return a collection, None where there is none of the name, or none at the snapshot."""
+        archive = self._catalogue.archive.latest()
+        if snapshot not in (None, archive.snapshot):
+            archive = open_archive(archive.path, snapshot=snapshot)
+        return self._found(name, archive)
+
+    def one(self, name: str, snapshot: str | None = None) -> Collection:
+        """Return a collection.
+
+        Raises
+        ------
+        NotFound
+            There is no such collection or snapshot.
+        """
+        found = self.of(name, snapshot)
+        if found is None:
+            raise NotFound.among(kind="collection", given=name[:100], existing=[one.id for one in self.all()])
+        return found
+
+    def asked_by(self, request: Request) -> Collection:
+        """Return the collection that a path names, at the instance where it names one."""
+        return self.one(request.path_params["collection_id"], request.path_params.get("instance_id"))
+
+    def _found(self, name: str, archive: OpenArchive) -> Collection | None:
+        document = None if name == ID else self._catalogue.saved().get(name)
+        if (document is None and name != ID) or not _NAME.fullmatch(name):
+            return None
+        key = token(archive.snapshot, name, document)
+        known = self._kept.peek(key)
+        if known is None:
+            # One thread at a time works out what everybody asks for at once.
+            with self._lock:
+                made = StationsCollection(archive.store) if document is None else collection_of(name, document, archive)
+                known = (made if made is not None and made.parameters else None,)
+            self._kept.put(key, known, 1)
+        return known[0]
+
+
+def _keys(there: SurfaceCollection, asked: Asked) -> list[str]:
+    return [key for key in there.parameters if asked.names is None or key in asked.names]
+
+
+def _nearest(
+    there: StationsCollection, asked: Asked, points: list[tuple[float, float, float | None]], base: str
+) -> Response:
+    found: dict[str, dict[str, Any]] = {}
+    for lon, lat, _ in points:
+        near = there.nearest(lon, lat, asked.names)
+        if near is not None:
+            name, distance_m = near
+            asked_for = {
+                "hypergrid:station": there.archive.stations[name].name or name,
+                "hypergrid:distance_m": round(distance_m, 1),
+            }
+            found.setdefault(name, asked_for)
+    return _of(there, tuple(found), asked, base, found)
+
+
+def _of(
+    there: StationsCollection,
+    names: tuple[str, ...],
+    asked: Asked,
+    base: str,
+    told: dict[str, dict[str, Any]] | None = None,
+) -> Response:
+    read = there.read(names, asked)
+    return answers.nothing() if read is None else answers.of_readings(read, asked.form, base, there, told)
+
+
+def _listed(request: Request, there: StationsCollection) -> Response:
+    asked, given = read_asked(request, there.parameters), read_box(request)
+    count, first = read_page(request)
+    names = list(there.keys) if given is None else list(there.inside(given[0]))
+    if asked.names is not None:
+        names = [name for name in names if set(asked.names) & set(there.keys[name])]
+    if asked.times is not None:
+        names = [name for name in names if _has(there, name, asked.times)]
+    page = names[first : first + count]
+    here = _here(request, there)
+    links = [{"href": f"{here}/{request.url.path.rpartition('/')[2]}", "rel": "self", "type": answers.GEOJSON}]
+    links += _next(request, links[0]["href"], first + len(page), len(names), count, answers.GEOJSON)
+    return answers.features([_entry(there, name, here) for name in page], links, len(names))
+
+
+def _has(there: StationsCollection, name: str, times: Ranges) -> bool:
+    """Return whether the variables of a station have readings in a time."""
+    window = there.extent(there.keys[name])
+    return window is not None and window.start_ns <= times.last and window.stop_ns > times.first
+
+
+def _entry(there: StationsCollection, name: str, here: str) -> dict[str, Any]:
+    """Return a station as a feature after EDR's own profile of GeoJSON."""
+    station, place, window = there.archive.stations.get(name), there.places.get(name), there.extent(there.keys[name])
+    when = "../.." if window is None else f"{metadata.instant(window.start_ns)}/{metadata.instant(window.stop_ns)}"
+    return {
+        "type": "Feature",
+        "id": name,
+        "geometry": None if place is None else {"type": "Point", "coordinates": list(place)},
+        "properties": {
+            "datetime": when,
+            "label": name if station is None or not station.name else station.name,
+            "parameter-name": list(there.keys[name]),
+            "edrqueryendpoint": f"{here}/locations/{quote(name, safe='')}",
+        },
+    }
+
+
+def _next(
+    request: Request, here: str, first: int, matched: int, count: int, media_type: str = "application/json"
+) -> list[dict[str, str]]:
+    """Return the link to the page that follows, none after the last."""
+    if first >= matched or not count:
+        return []
+    query = request.url.include_query_params(limit=count, offset=first).query
+    return [{"href": f"{here}?{query}", "rel": "next", "type": media_type}]
+
+
+def _stations(there: Collection) -> StationsCollection:
+    if not isinstance(there, StationsCollection):
+        message = f"collection {there.id!r} is a surface, which has no locations and no items; ask for a position in it"
+        raise NotFound(message)
+    return there
+
+
+def _station(there: StationsCollection, name: str) -> str:
+    if name not in there.keys:
+        raise NotFound.among(kind="station", given=name[:100], existing=there.keys)
+    return name
+
+
+def _here(request: Request, there: Collection) -> str:
+    instance = request.path_params.get("instance_id")
+    return f"{_base(request)}/collections/{there.id}" + ("" if instance is None else f"/instances/{instance}")
+
+
+def _base(request: Request) -> str:
+    return f"{str(request.base_url).rstrip('/')}{PREFIX}"

@@ -1,0 +1,137 @@
+"""The stations as a collection: readings as they are stored, good or not evaluated, at the places where they stand."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.errors import NotFound
+from hypergrid.flags import ACCEPTED_BY_DEFAULT
+from hypergrid.reading_files import Chosen, Kind, Piece, Selection
+from hypergrid.sphere import arc_m, places_m
+from hypergrid.store import Archive
+from hypergrid.times import SECOND_NS, Window, parse_instant
+from hypergrid.topology.wkt import Region
+from queries.readings import pieces_of
+from queries.web.edr.asked import Asked
+from queries.web.edr.ranges import Ranges
+
+ID: Final = "stations"
+"""Name of the collection; a saved query of this name is not served."""
+_EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """Readings that answer a request."""
+
+    chosen: Chosen
+    pieces: tuple[Piece, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return not any(len(piece.readings) for piece in self.pieces)
+
+
+@dataclass(frozen=True, eq=False)
+class StationsCollection:
+    """The stations of an archive at one snapshot."""
+
+    archive: Archive
+    id: str = ID
+
+    @cached_property
+    def parameters(self) -> dict[str, Kind]:
+        """Kinds of series by their keys: a variable, and the height or the statistic where it has several."""
+        try:
+            return {kind.key: kind for kind in Chosen(self.archive, Selection()).kinds}
+        except NotFound:
+            # Nothing was ever ingested.
+            return {}
+
+    @cached_property
+    def keys(self) -> dict[str, tuple[str, ...]]:
+        """The parameters of each station that has any."""
+        found: dict[str, list[str]] = {}
+        for key, kind in self.parameters.items():
+            for name in kind.stations:
+                found.setdefault(name, []).append(key)
+        return {name: tuple(dict.fromkeys(keys)) for name, keys in found.items()}
+
+    @cached_property
+    def places(self) -> dict[str, tuple[float, float]]:
+        """Longitude and latitude [degree] of the stations that have parameters and a position."""
+        found = {}
+        for name in self.keys:
+            station = self.archive.stations.get(name)
+            if station is not None and math.isfinite(station.position.lon) and math.isfinite(station.position.lat):
+                found[name] = (station.position.lon, station.position.lat)
+        return found
+
+    @cached_property
+    def box(self) -> tuple[float, float, float, float] | None:
+        """West, south, east and north [degree]; None where no station has a position."""
+        if not self.places:
+            return None
+        at = np.array(list(self.places.values()))
+        (west, south), (east, north) = at.min(axis=0).tolist(), at.max(axis=0).tolist()
+        return west, south, east, north
+
+    def extent(self, keys: tuple[str, ...] | None = None) -> Window | None:
+        """Return the time of the readings of some parameters, of all where absent; None where there are none."""
+        names = {self.parameters[key].variable.name for key in (keys or self.parameters)}
+        held = [window for name in names if (window := self.archive.extent(name)) is not None]
+        if not held:
+            return None
+        return Window(min(one.start_ns for one in held), max(one.stop_ns for one in held))
+
+    def nearest(self, lon: float, lat: float, names: tuple[str, ...] | None) -> tuple[str, float] | None:
+        """Return the nearest station that has one of some parameters, and how far it is [m]; None where none has."""
+        able = [name for name in self.places if names is None or set(names) & set(self.keys[name])]
+        if not able:
+            return None
+        at = np.array([self.places[name] for name in able])
+        straight = np.linalg.norm(places_m(at[:, 0], at[:, 1]) - places_m(np.array(lon), np.array(lat)), axis=1)
+        best = int(np.argmin(straight))
+        return able[best], float(arc_m(straight[best : best + 1])[0])
+
+    def inside(self, region: Region) -> tuple[str, ...]:
+        """Return the stations that lie in a region or on its edge."""
+        if not self.places:
+            return ()
+        names, at = list(self.places), np.array(list(self.places.values()))
+        return tuple(names[place] for place in np.flatnonzero(region.holds(at[:, 0], at[:, 1])).tolist())
+
+    def read(self, names: tuple[str, ...], asked: Asked) -> Read | None:
+        """Return the readings of some stations that a request asks for; None where they cannot have any.
+
+        Raises
+        ------
+        TooLarge
+            They are too many for an answer.
+        """
+        wanted = asked.names or tuple(self.parameters)
+        able = tuple(name for name in names if set(wanted) & set(self.keys[name]))
+        if not able:
+            return None
+        window = None if asked.times is None else self._window(asked.times)
+        chosen = Chosen(self.archive, Selection(wanted, able, window, ACCEPTED_BY_DEFAULT))
+        return Read(chosen, tuple(_within(piece, asked.times) for piece in pieces_of(chosen)))
+
+    def _window(self, times: Ranges) -> Window:
+        """Return the stamps that readings may have which have something in common with times."""
+        longest_ns = max(round(kind.sample.interval_s * SECOND_NS) for kind in self.parameters.values())
+        first = _EVER[0] if math.isinf(times.first) else max(int(times.first) - longest_ns, _EVER[0])
+        last = _EVER[1] if math.isinf(times.last) else min(int(times.last) + longest_ns, _EVER[1])
+        return Window(min(first, _EVER[1] - 1), max(last, _EVER[0]) + 1)
+
+
+def _within(piece: Piece, times: Ranges | None) -> Piece:
+    if times is None:
+        return piece
+    kept: NDArray[np.bool_] = times.meet(*piece.intervals_ns())
+    return replace(piece, readings=piece.readings.take(kept), station=piece.station[kept])

@@ -1,0 +1,281 @@
+"""A saved surface as a collection: which cells a request means, and the queries that compute them, live.
+
+A position is no cell of the surface's grid: the grid is moved by less than a cell, so that the position is the centre
+of one, and this one is computed. So the estimate and its variance are those of kriging there, from the stations of the
+surface and with its parameters. Where the surface's cells are not those of an interpolation (means over larger cells),
+a position gets the cell that it lies in.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from hypergrid.errors import HyperGridError, InvalidQuery, TooLarge
+from hypergrid.execution import make_plan
+from hypergrid.execution.result import attributes_of
+from hypergrid.execution.touched import learns
+from hypergrid.perspective import Interpolate, Perspective, question_from_json
+from hypergrid.query import OpenArchive, Query
+from hypergrid.times import format_instant
+from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, Regular, TimeAxis, blocks_of, grid, grid_json
+from hypergrid.topology.wkt import Region
+from queries.web.edr.ranges import Ranges
+
+MOST_CELLS: Final = 1_000_000
+"""Cells of an answer, over all times and levels."""
+_PER_DEGREE: Final = PER_UNIT["uas"]
+_PARAMETERS: Final = ("value", "variance", "count")
+"""What of a result is a parameter of the collection."""
+
+
+@dataclass(frozen=True, eq=False)
+class SurfaceCollection:
+    """One saved query whose answer is a map in longitude and latitude."""
+
+    id: str
+    query: Query
+    """At the snapshot that is read, with variance where its method has one."""
+    surface: Perspective
+    """What is computed, clipped as the query says."""
+
+    @property
+    def variable(self) -> str:
+        """Name of the variable."""
+        return self.query.question.variable
+
+    @cached_property
+    def parameters(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
+        """By parameter the variable of a result that holds it, and its attributes."""
+        told = attributes_of(self.surface, "")
+        names = [name for name in _PARAMETERS if name != "variance" or self.query.question.variance]
+        return {self.variable if name == "value" else f"{self.variable}_{name}": (name, told[name]) for name in names}
+
+    @property
+    def grid(self) -> Grid:
+        """The cells in space."""
+        space = self.surface.topology.space
+        if not isinstance(space, Grid):
+            message = "a collection's surface is a map"
+            raise TypeError(message)
+        return space
+
+    @cached_property
+    def _whole(self) -> Grid:
+        """The cells in space before the query's own clip."""
+        space = self.query.surface().perspective.topology.space
+        return space if isinstance(space, Grid) else self.grid
+
+    @property
+    def time(self) -> TimeAxis:
+        """The cells in time."""
+        return self.surface.topology.time
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """West, south, east and north [degree]."""
+        x, y = self.grid.x.bounds, self.grid.y.bounds
+        return float(x[0, 0]), float(y[0, 0]), float(x[-1, 1]), float(y[-1, 1])
+
+    # Which cells a request means
+
+    def times_of(self, wanted: Ranges | None) -> NDArray[np.intp]:
+        """Return which time cells have something in common with times [ns since 1970 UTC]."""
+        starts, ends = blocks(self.time)
+        if wanted is None:
+            return np.arange(len(starts))
+        return np.flatnonzero(wanted.meet(starts, ends))
+
+    def levels_of(self, wanted: Ranges | None) -> NDArray[np.intp] | None:
+        """Return which levels have something in common with heights [m]; None where the surface has none."""
+        if self.grid.z is None:
+            return None
+        bounds = self.grid.z.bounds
+        if wanted is None:
+            return np.arange(len(bounds))
+        return np.flatnonzero(wanted.meet(bounds[:, 0], bounds[:, 1]))
+
+    def cell_of(self, lon: float, lat: float) -> tuple[int, int] | None:
+        """Return row and column of the cell that a position lies in, None where it lies outside."""
+        west, south, east, north = self.box
+        turned = next((lon + turn for turn in (0.0, 360.0, -360.0) if west <= lon + turn <= east), None)
+        if turned is None or not south <= lat <= north:
+            return None
+        row, column = (
+            min((round(at * _PER_DEGREE) - axis.origin) // axis.step, axis.count - 1)
+            for at, axis in ((lat, self.grid.y), (turned, self.grid.x))
+        )
+        return int(max(row, 0)), int(max(column, 0))
+
+    def block_of(self, region: Region) -> tuple[slice, slice, NDArray[np.bool_]] | None:
+        """Return the rows and columns that a region needs, and which cells of these it means; None: none.
+
+        Those whose centre lies in it; where there is no such cell, those that it touches.
+        """
+        x, y = self.grid.x.centres, self.grid.y.centres
+        inside = region.holds(*np.meshgrid(x, y)) if self._may_hold(region) else np.zeros((len(y), len(x)), np.bool_)
+        if not inside.any():
+            inside = self._touched(region)
+        rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
+        if not len(rows):
+            return None
+        block = slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
+        return *block, inside[block]
+
+    def _may_hold(self, region: Region) -> bool:
+        return region.touches(*self.box)
+
+    def _touched(self, region: Region) -> NDArray[np.bool_]:
+        """Return the cells that a region without any cell's centre touches: few, for it is smaller than a cell."""
+        found = np.zeros((self.grid.y.count, self.grid.x.count), np.bool_)
+        x, y = self.grid.x.bounds, self.grid.y.bounds
+        for west, south, east, north in region.boxes:
+            for turn in (-360.0, 0.0, 360.0):
+                columns = np.flatnonzero((x[:, 0] <= east + turn) & (x[:, 1] >= west + turn))
+                rows = np.flatnonzero((y[:, 0] <= north) & (y[:, 1] >= south))
+                for row in rows.tolist() if len(rows) * len(columns) <= found.shape[0] + found.shape[1] else ():
+                    for column in columns.tolist():
+                        found[row, column] |= region.touches(x[column, 0], y[row, 0], x[column, 1], y[row, 1])
+        return found
+
+    # Which queries compute them
+
+    def check(self, times: int, levels: int, places: int) -> None:
+        """Refuse more cells than an answer may have.
+
+        Raises
+        ------
+        TooLarge
+            With both numbers.
+        """
+        if times * levels * places > MOST_CELLS:
+            who, remedy = f"the answer of collection {self.id!r}", "ask for less time (datetime) or a smaller region"
+            raise TooLarge(who, "cells", times * levels * places, MOST_CELLS, remedy)
+
+    def document(self, times: NDArray[np.intp], rows: slice, columns: slice) -> dict[str, Any]:
+        """Return the query of a block of cells, over the time from the first to the last of some cells at least."""
+        return self._clipped(self.query.to_json(), self._whole, times, rows, columns)
+
+    def document_at(self, lon: float, lat: float, times: NDArray[np.intp]) -> dict[str, Any] | None:
+        """Return the query of the one cell whose centre is a position; None where that lies outside."""
+        cell = self.cell_of(lon, lat)
+        if cell is None:
+            return None
+        row, column = cell
+        rows, columns = slice(row, row + 1), slice(column, column + 1)
+        moved = self._moved(lon, lat, row, column)
+        if moved is None:
+            return self.document(times, rows, columns)
+        return self._clipped(_with_grid(self.query.to_json(), moved), moved, times, rows, columns)
+
+    def _moved(self, lon: float, lat: float, row: int, column: int) -> Grid | None:
+        """Return the grid of the interpolation so that a position is a cell's centre; None where cells are no such."""
+        whole, grids = self._whole, _grids(self.query.to_json())
+        if not grids or any(one.axes != whole.axes for one in grids):
+            return None
+        turned = lon + 360.0 * round((float(self.grid.x.centres[column]) - lon) / 360.0)
+        shifts = [
+            round(at * _PER_DEGREE) - (axis.origin + axis.step * place + axis.length // 2)
+            for at, axis, place in ((lat, self.grid.y, row), (turned, self.grid.x, column))
+        ]
+        y, x = (
+            replace(axis, origin=axis.origin + shift) for axis, shift in zip((whole.y, whole.x), shifts, strict=True)
+        )
+        try:
+            return grid(**grid_json(Grid(y, x, whole.z)))
+        except InvalidQuery:
+            # A cell at a pole would reach beyond it.
+            return None
+
+    def _clipped(
+        self, document: dict[str, Any], cells: Grid, times: NDArray[np.intp], rows: slice, columns: slice
+    ) -> dict[str, Any]:
+        """Return a query of some rows and columns, counted from the surface's first, where it may be of less time."""
+        clip = dict(document.get("clip", {}))
+        sides = ((self.grid.y, self._whole.y, cells.y, rows), (self.grid.x, self._whole.x, cells.x, columns))
+        for own, whole, axis, part in sides:
+            first = axis.origin + own.origin - whole.origin
+            clip[own.name] = [f"{(first + place * axis.step) / 1e6:.6f}arcsec" for place in (part.start, part.stop)]
+        if len(times) < self.time.count and self._may_be_shorter:
+            starts = blocks(self.time)[0][times]
+            clip["time"] = [format_instant(int(starts.min())), format_instant(int(starts.max()) + 1)]
+        return {**document, "clip": clip}
+
+    @cached_property
+    def _may_be_shorter(self) -> bool:
+        """Whether a clip in time selects cells and changes none: not where the last is of all time, or learnt of it."""
+        if any(isinstance(item.operator, Interpolate) and learns(item.operator) for item in self.surface.chain()):
+            return False
+        first = int(blocks(self.time)[0][0])
+        document = self.query.to_json()
+        clip = {**document.get("clip", {}), "time": [format_instant(first), format_instant(first + 1)]}
+        shorter = Query(question_from_json({**document, "clip": clip}), self.query.lookup)
+        return shorter.surface().clip.time is not None
+
+
+def blocks(time: TimeAxis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where time cells begin and end [ns since 1970 UTC]; instants end where they begin."""
+    return (time.corners, time.corners) if isinstance(time, Instants) else blocks_of(time)
+
+
+def chosen(
+    dataset: xr.Dataset, collection: SurfaceCollection, times: NDArray[np.intp], levels: NDArray[np.intp] | None
+) -> xr.Dataset:
+    """Return the wanted time cells and levels of a result, which may hold more of both."""
+    along = str(dataset["time"].dims[0])
+    starts = blocks(collection.time)[0][times]
+    held = dataset["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
+    picked = dataset.isel({along: np.flatnonzero(np.isin(held, starts))})
+    return picked if levels is None else picked.isel(z=levels)
+
+
+def collection_of(name: str, document: Mapping[str, Any], archive: OpenArchive) -> SurfaceCollection | None:
+    """Return a saved query as a collection; None where its answer is no map on the earth, or cannot be had here."""
+    try:
+        query = archive.query({**document, "snapshot": archive.snapshot})
+        surface = make_plan(query.surface()).surface
+        space, time = surface.topology.space, surface.topology.time
+        if not isinstance(space, Grid) or space.system != "lonlat" or isinstance(time, Periodic):
+            return None
+        try:
+            uncertain = query if query.question.variance else query.with_variance()
+            surface = make_plan(uncertain.surface()).surface
+        except HyperGridError:
+            uncertain = query
+    except HyperGridError:
+        # It is of a variable or a layer that this archive does not have.
+        return None
+    return SurfaceCollection(name, uncertain, surface)
+
+
+def period(axis: TimeAxis) -> str | None:
+    """Return the length of the cells of a regular axis as ISO 8601 writes it."""
+    if not isinstance(axis, Regular) or axis.length <= 0:
+        return None
+    seconds = axis.length / 1e9
+    return f"PT{int(seconds)}S" if math.isclose(seconds, int(seconds)) else f"PT{seconds:.9g}S"
+
+
+def _grids(document: Mapping[str, Any]) -> list[Grid]:
+    """Return the grids of all interpolations over space in a query, those of merged queries included."""
+    found = []
+    for step in document.get("steps", []):
+        found += [grid(**step["grid"])] if "grid" in step else []
+        found += [one for other in step.get("with", []) for one in _grids(other)]
+    return found
+
+
+def _with_grid(document: Mapping[str, Any], moved: Grid) -> dict[str, Any]:
+    """Return a query with another grid in all its interpolations over space."""
+    steps = []
+    for step in document.get("steps", []):
+        changed = {**step, "grid": grid_json(moved)} if "grid" in step else dict(step)
+        if "with" in step:
+            changed["with"] = [_with_grid(other, moved) for other in step["with"]]
+        steps.append(changed)
+    return {**document, "steps": steps}

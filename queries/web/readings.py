@@ -1,0 +1,185 @@
+"""`series` and `latest`: readings at addresses that stay, for spreadsheets, R, QGIS, and whatever reads CF."""
+
+import csv
+import io
+import json
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Final
+
+import anyio
+import numpy as np
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+
+from hypergrid.bounded import Bounded
+from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.export import harmless
+from hypergrid.query import OpenArchive
+from hypergrid.reading_files import Chosen, Selection
+from hypergrid.times import format_instant
+from queries.latest import NEVER, LatestValues
+from queries.readings import FORMATS, archive_at, pieces_of, window_of
+from queries.web.etags import entity_tag, tagged, unchanged
+
+READERS: Final = 2
+"""Threads that read readings at a time."""
+KEPT_BYTES: Final = 32 << 20
+"""What the answers with latest values that are kept may take together [bytes]."""
+
+Body = tuple[bytes, str, str]
+"""Content, media type, entity tag."""
+
+
+def router(archive: OpenArchive) -> APIRouter:
+    """Return the routes of this file."""
+    routes = APIRouter(tags=["readings"])
+    reading, newest = anyio.CapacityLimiter(READERS), _Served(LatestValues(archive))
+
+    @routes.get("/series", response_class=Response)
+    async def series(
+        request: Request,
+        station: Annotated[list[str] | None, Query(description="ids, with commas between; all where absent")] = None,
+        variable: Annotated[list[str] | None, Query(description="names, likewise")] = None,
+        start: Annotated[str | None, Query(description="first instant, such as 2007-10-01T00:00Z")] = None,
+        stop: Annotated[str | None, Query(description="first instant that is not wanted any more")] = None,
+        flags: Annotated[str | None, Query(description="wanted QARTOD flags, such as 1,2; all where absent")] = None,
+        f: Annotated[str, Query(description=", ".join(FORMATS))] = "csv",
+        snapshot: Annotated[str | None, Query(description="id of the version to read; the newest where absent")] = None,
+        as_of: Annotated[str | None, Query(description="only what had arrived by this instant")] = None,
+    ) -> Response:
+        """Return readings as they are stored, a row each: start and end of what it is of, value, unit, flag, height."""
+        row = FORMATS[f]
+
+        def made() -> Response:
+            read = archive_at(archive, snapshot, as_of)
+            selection = Selection(
+                _names(variable, read.variables),
+                _names(station, read.stations),
+                window_of(start, stop),
+                _numbers(flags),
+            )
+            tag = entity_tag(read.name, read.snapshot, as_of, selection, f)
+            same = unchanged(request, tag)
+            if same is not None:
+                return same
+            chosen = Chosen(read, selection)
+            told = {"Content-Disposition": f'attachment; filename="readings{row.suffix}"', "X-Snapshot": read.snapshot}
+            return Response(
+                row.to_bytes(chosen, pieces_of(chosen)), media_type=row.media_type, headers=tagged(tag) | told
+            )
+
+        return await to_thread.run_sync(made, limiter=reading)
+
+    @routes.get("/latest", response_class=Response)
+    async def latest(
+        request: Request,
+        variable: Annotated[list[str] | None, Query(description="names, with commas between; all where absent")] = None,
+        f: Annotated[str, Query(description="geojson or csv")] = "geojson",
+    ) -> Response:
+        """Return the newest reading of every series, with its flag; at most a second behind the archive."""
+        if f not in _LATEST:
+            raise NotFound.among(kind="format of latest values", given=f, existing=_LATEST)
+        asked = ",".join(variable) if variable is not None else None
+        body = newest.at_hand(asked, f)
+        if body is None:
+            body = await to_thread.run_sync(newest.made, asked, f, limiter=reading)
+        content, media_type, tag = body
+        return unchanged(request, tag) or Response(content, media_type=media_type, headers=tagged(tag))
+
+    return routes
+
+
+class _Served:
+    """Answers with latest values, made once for each snapshot."""
+
+    def __init__(self, values: LatestValues) -> None:
+        self._values = values
+        self._kept: Bounded[tuple[str, str | None, str], Body] = Bounded(KEPT_BYTES)
+        self._making = threading.Lock()
+
+    def at_hand(self, asked: str | None, form: str) -> Body | None:
+        """Return an answer that costs nothing; while one thread looks for a newer snapshot, others take what is."""
+        if self._values.is_recent or self._making.locked():
+            return self._kept.peek((self._values.archive.snapshot, asked, form))
+        return None
+
+    def made(self, asked: str | None, form: str) -> Body:
+        """Return an answer at the newest snapshot."""
+        with self._making:
+            if not self._values.is_recent:
+                self._values.look()
+            archive = self._values.archive
+            key = (archive.snapshot, asked, form)
+            found = self._kept.peek(key)
+            if found is None:
+                names = _names(None if asked is None else [asked], archive.variables) or tuple(archive.variables)
+                tag = entity_tag(archive.name, archive.snapshot, names, form)
+                media_type, write = _LATEST[form]
+                found = write(list(_rows(self._values, archive, names)), archive), media_type, tag
+                self._kept.put(key, found, len(found[0]))
+            return found
+
+
+def _rows(values: LatestValues, archive: OpenArchive, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each series that has a reading."""
+    for name in names:
+        newest, unit = values.of(name), archive.variables[name].unit
+        for place in np.flatnonzero(newest.time_ns != NEVER).tolist():
+            one, stamp = newest.series[place], int(newest.time_ns[place])
+            length_ns = 0 if one.stamp == "instant" else round(one.interval_s * 1e9)
+            start = stamp - length_ns if one.stamp == "end" else stamp
+            value = float(newest.value[place])
+            yield {
+                "station": one.station, "variable": name, "value": value if math.isfinite(value) else None,
+                "unit": unit,
+                "start": format_instant(start), "end": format_instant(start + length_ns),
+                "flag": int(newest.flag[place]), "height_m": one.height_m, "statistic": one.statistic,
+                "replicate": one.replicate,
+            }  # fmt: skip
+
+
+def _geojson(rows: list[dict[str, Any]], archive: OpenArchive) -> bytes:
+    features = []
+    for row in rows:
+        station = archive.stations.get(row["station"])
+        place = None
+        if station is not None and math.isfinite(station.position.lon) and math.isfinite(station.position.lat):
+            place = {"type": "Point", "coordinates": [station.position.lon, station.position.lat]}
+        name = {} if station is None else {"name": station.name}
+        features.append({"type": "Feature", "geometry": place, "properties": {**row, **name}})
+    told = {"type": "FeatureCollection", "snapshot": archive.snapshot, "features": features}
+    return json.dumps(told, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _csv(rows: list[dict[str, Any]], _archive: OpenArchive) -> bytes:
+    text = io.StringIO()
+    columns = ["station", "variable", "start", "end", "value", "unit", "flag", "height_m", "statistic", "replicate"]
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({**row, "station": harmless(row["station"])})
+    return text.getvalue().encode()
+
+
+_LATEST: Final[dict[str, tuple[str, Callable[[list[dict[str, Any]], OpenArchive], bytes]]]] = {
+    "geojson": ("application/geo+json", _geojson),
+    "csv": ("text/csv", _csv),
+}
+
+
+def _names(given: list[str] | None, existing: Any) -> tuple[str, ...]:  # noqa: ANN401 - a mapping, whatever it holds
+    """Return the names in lists with commas; a name that exists may have a comma in it."""
+    found = [name for text in given or [] for name in ([text] if text in existing else text.split(","))]
+    return tuple(dict.fromkeys(found))
+
+
+def _numbers(flags: str | None) -> tuple[int, ...]:
+    if flags is None:
+        return ()
+    parts = flags.split(",")
+    if not all(part.strip().isdecimal() and len(part) < 4 for part in parts):
+        message = f"flags are whole numbers with commas between, such as 1,2; got {flags[:80]!r}"
+        raise InvalidQuery(message)
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,155 @@
+"""Finished results: every format, tags, and a Zarr store that is read file by file."""
+
+import importlib.util
+import io
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from covjson_pydantic.coverage import Coverage
+from rasterio.io import MemoryFile
+
+import hypergrid as hg
+from hypergrid.errors import SingularSystem
+from tests.queries.web.http_zarr import HttpStore
+
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def done(client: httpx.Client, gate: Any, map_query: Document, wait_until: Callable[..., None]) -> str:  # noqa: ANN401
+    """Return the address of a finished map."""
+    gate.open()
+    address = client.post("/api/v1/queries", json=map_query).headers["location"]
+    wait_until(lambda: client.get(address).json()["state"] == "done")
+    return str(address)
+
+
+@pytest.fixture
+def surface(archive: hg.OpenArchive, map_query: Document) -> xr.Dataset:
+    return archive.query(map_query).compute()
+
+
+def test_new_formats_hold_what_python_computes(client: httpx.Client, done: str, surface: xr.Dataset) -> None:
+    values = surface["value"].to_numpy()
+    coverage = client.get(f"{done}/result", params={"f": "covjson"})
+    assert coverage.headers["content-type"] == "application/vnd.cov+json"
+    parsed = Coverage.model_validate_json(coverage.content)
+    np.testing.assert_allclose(parsed.ranges["air_temperature"].values, values.ravel())
+    table = pd.read_parquet(io.BytesIO(client.get(f"{done}/result", params={"f": "parquet"}).content))
+    np.testing.assert_allclose(table["value"], values.ravel())
+    tiff = client.get(f"{done}/result", params={"f": "geotiff"})
+    with MemoryFile(tiff.content) as held, held.open() as raster:
+        np.testing.assert_allclose(raster.read(3)[::-1], values[2])
+
+
+def test_a_picture_shows_the_time_cell_that_is_asked_for(client: httpx.Client, done: str) -> None:
+    pictures = {client.get(f"{done}/result", params={"f": "png", "time": time}).content for time in (0, 1)}
+    assert len(pictures) == 2
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures)
+    assert client.get(f"{done}/result", params={"f": "png", "time": 4}).status_code == 400
+
+
+def test_the_same_is_not_sent_again(client: httpx.Client, done: str) -> None:
+    tags = {}
+    for name in ("netcdf", "csv", "covjson"):
+        answer = client.get(f"{done}/result", params={"f": name})
+        tags[name] = answer.headers["etag"]
+        assert answer.headers["cache-control"] == "private, no-cache"
+        for known in (tags[name], f'"other", W/{tags[name]}', "*"):
+            again = client.get(f"{done}/result", params={"f": name}, headers={"If-None-Match": known})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tags[name])
+    assert len(set(tags.values())) == 3
+    other = client.get(f"{done}/result", params={"f": "csv"}, headers={"If-None-Match": tags["netcdf"]})
+    assert other.status_code == 200
+
+
+def test_an_identical_query_has_the_same_tag(
+    client: httpx.Client, done: str, map_query: Document, wait_until: Callable[..., None]
+) -> None:
+    second = client.post("/api/v1/queries", json=map_query).headers["location"]
+    wait_until(lambda: client.get(second).json()["state"] == "done")
+    first = client.get(f"{done}/result").headers["etag"]
+    assert client.get(f"{second}/result", headers={"If-None-Match": first}).status_code == 304
+
+
+def test_zarr_is_read_file_by_file(client: httpx.Client, done: str, surface: xr.Dataset) -> None:
+    store = HttpStore(f"{client.base_url}{done}/zarr")
+    opened = xr.open_zarr(store, chunks=None)
+    assert not any(key.startswith("value/c/") for key in store.asked)
+    xr.testing.assert_identical(opened.load(), surface)
+    assert any(key.startswith("value/c/") for key in store.asked)
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("fsspec") and importlib.util.find_spec("aiohttp")),
+    reason="xarray opens an http:// address with fsspec and aiohttp, which are not installed",
+)
+def test_xarray_opens_the_address(client: httpx.Client, done: str, surface: xr.Dataset) -> None:
+    opened = xr.open_zarr(f"{client.base_url}{done}/zarr", chunks=None)
+    xr.testing.assert_identical(opened.load(), surface)
+
+
+def test_the_store_lists_its_files_and_no_others(client: httpx.Client, done: str) -> None:
+    names = client.get(f"{done}/zarr/").json()
+    assert "zarr.json" in names
+    for name in names:
+        answer = client.get(f"{done}/zarr/{name}")
+        assert answer.status_code == 200
+        head = client.head(f"{done}/zarr/{name}")
+        assert (head.status_code, head.content) == (200, b"")
+        again = client.get(f"{done}/zarr/{name}", headers={"If-None-Match": answer.headers["etag"]})
+        assert again.status_code == 304
+    for name in ("value/c/9/9/9", ".zmetadata", "..%2f..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd"):
+        missing = client.get(f"{done}/zarr/{name}")
+        assert missing.status_code == 404
+        assert missing.headers["content-type"] == "application/problem+json"
+
+
+def test_a_store_needs_a_finished_query(client: httpx.Client, map_query: Document) -> None:
+    address = client.post("/api/v1/queries", json=map_query).headers["location"]
+    assert client.get(f"{address}/zarr/zarr.json").status_code == 409
+    assert client.get(f"{address}/zarr/zarr.json", headers={"If-None-Match": "*"}).status_code == 409
+    assert client.get("/api/v1/queries/none/zarr/zarr.json").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("params", "headers"),
+    [({"wait": "20s"}, {}), ({"wait": "20"}, {}), ({}, {"Prefer": "respond-async, wait=20"})],
+)
+def test_who_waits_gets_the_result_itself(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    map_query: Document,
+    surface: xr.Dataset,
+    params: Document,
+    headers: dict[str, str],
+) -> None:
+    gate.open()
+    answer = client.post("/api/v1/queries", json=map_query, params={**params, "f": "csv"}, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, "text/csv")
+    np.testing.assert_allclose(pd.read_csv(io.BytesIO(answer.content))["value"], surface["value"].to_numpy().ravel())
+    assert answer.headers["preference-applied"] == "wait=20"
+    known = {"If-None-Match": answer.headers["etag"]}
+    again = client.get(f"{answer.headers['location']}/result", params={"f": "csv"}, headers=known)
+    assert again.status_code == 304
+
+
+def test_who_waits_too_short_is_told_where_to_look(client: httpx.Client, gate: Any, map_query: Document) -> None:  # noqa: ANN401
+    answer = client.post("/api/v1/queries", json=map_query, params={"wait": "100ms"})
+    assert answer.status_code == 202
+    gate.open()
+    assert client.get(answer.headers["location"]).status_code == 200
+
+
+def test_who_waits_is_told_of_failure_and_of_bad_words(client: httpx.Client, gate: Any, map_query: Document) -> None:  # noqa: ANN401
+    gate.failure = SingularSystem("two stations in one place")
+    gate.open()
+    answer = client.post("/api/v1/queries", json=map_query, params={"wait": "20s"})
+    assert (answer.status_code, answer.json()["detail"]) == (422, "two stations in one place")
+    for params in ({"wait": "long"}, {"wait": "-1s"}, {"wait": "1s", "f": "xls"}):
+        assert client.post("/api/v1/queries", json=map_query, params=params).status_code == 422

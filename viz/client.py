@@ -1,0 +1,264 @@
+"""A server's archive as Python holds one: the same words make the same queries, and answers come as xarray.
+
+::
+
+    from viz.client import Client
+    archive = Client("http://127.0.0.1:8765", key="…")
+    hourly = archive["air_temperature"].aggregate("mean", time="1h").compute()
+"""
+
+import io
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, Self
+
+import httpx
+import pandas as pd
+import xarray as xr
+
+from hypergrid import errors
+from hypergrid.errors import Cancelled, HyperGridError, NotFound
+from hypergrid.perspective.fluent import Fluent
+from hypergrid.perspective.steps import Question, question_from_json
+
+PREFIX: Final = "/api/v1"
+_SHORTEST_S: Final = 0.02
+_LONGEST_S: Final = 1.0
+"""Between two looks at a query that runs [s]; each waits half as long again as the one before."""
+_ENDED: Final = ("done", "failed", "cancelled")
+_RAISED: Final = {
+    "not-found": errors.NotFound, "invalid-query": errors.InvalidQuery, "invalid-function": errors.InvalidFunction,
+    "invalid-unit": errors.InvalidUnit, "invalid-time": errors.InvalidTime, "singular-system": errors.SingularSystem,
+    "cancelled": errors.Cancelled, "store-unavailable": errors.StoreUnavailable,
+}  # fmt: skip
+"""By the last word of a problem's type, what a query in this process would raise."""
+
+
+class ServerProblem(HyperGridError, RuntimeError):
+    """What a server said that it cannot do.
+
+    Parameters
+    ----------
+    problem
+        Its problem document (RFC 9457).
+    """
+
+    def __init__(self, problem: Mapping[str, Any]) -> None:
+        super().__init__(f"{problem.get('title', 'It did not work')}: {problem.get('detail', 'no reason was given')}")
+        self.problem = dict(problem)
+        self.status = int(problem.get("status", 0))
+
+
+class Client:
+    """An archive behind the web API.
+
+    Parameters
+    ----------
+    url
+        Address of the server, with the path that it is below, where there is one.
+    key
+        An access key, where the server wants one.
+    transport
+        What requests go through; the network where absent.
+    timeout_s
+        How long a single answer may take [s]; queries are waited for beyond that.
+
+    Raises
+    ------
+    NotFound, InvalidQuery, ServerProblem, …
+        What the server says; where a query in this process would raise an error of the same kind, that one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, transport=transport, timeout=timeout_s)
+
+    def __repr__(self) -> str:
+        """Return the address; never the key."""
+        return f"Client({str(self._http.base_url)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __getitem__(self, variable: str) -> "RemoteQuery":
+        """Return a query about a variable; raises `NotFound` where there is none of the name."""
+        if variable not in self.variables:
+            raise NotFound.among(kind="variable", given=variable, existing=self.variables)
+        return RemoteQuery(Question(variable), self)
+
+    def __contains__(self, variable: object) -> bool:
+        return variable in self.variables
+
+    @cached_property
+    def variables(self) -> dict[str, dict[str, Any]]:
+        """Variables by name, with their units, as they were when they were first asked for."""
+        return {row["name"]: row for row in self.get("variables").json()}
+
+    @property
+    def stations(self) -> dict[str, Any]:
+        """The stations as GeoJSON."""
+        found: dict[str, Any] = self.get("stations").json()
+        return found
+
+    @property
+    def snapshots(self) -> list[dict[str, Any]]:
+        """Versions of the archive, newest first."""
+        found: list[dict[str, Any]] = self.get("snapshots").json()
+        return found
+
+    @property
+    def saved(self) -> "dict[str, RemoteQuery]":
+        """The saved queries by name."""
+        return {name: self.query(document) for name, document in self.get("saved").json().items()}
+
+    def query(self, document: Mapping[str, Any]) -> "RemoteQuery":
+        """Return the query that a JSON form says."""
+        return RemoteQuery(question_from_json(document), self)
+
+    def latest(self, *variables: str) -> pd.DataFrame:
+        """Return the newest reading of each series of some variables, of all where none is named."""
+        params = {"f": "csv", **({"variable": ",".join(variables)} if variables else {})}
+        frame = pd.read_csv(io.BytesIO(self.get("latest", params=params).content), dtype={"station": str})
+        return frame.assign(**{name: pd.to_datetime(frame[name], utc=True) for name in ("start", "end")})
+
+    def series(self, **words: object) -> pd.DataFrame:
+        """Return readings, a row each, as `station`, `variable`, `start`, `stop`, `flags`, `snapshot`, `as_of` say.
+
+        Several stations, variables or flags are lists.
+        """
+        params: dict[str, Any] = {}
+        for name, word in words.items():
+            listed = [str(one) for one in word] if isinstance(word, list | tuple) else [str(word)]
+            params[name] = ",".join(listed) if name == "flags" else listed
+        return pd.read_parquet(io.BytesIO(self.get("series", params={**params, "f": "parquet"}).content))
+
+    def get(self, what: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - those of httpx
+        """Return the answer to a GET below `/api/v1`."""
+        return self.send("GET", what, **options)
+
+    def send(self, method: str, what: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - those of httpx
+        """Return the answer to a request below `/api/v1`.
+
+        Raises
+        ------
+        HyperGridError
+            The server refuses, or does not answer.
+        """
+        try:
+            answer = self._http.request(method, f"{PREFIX}/{what}", **options)
+        except httpx.TransportError as error:
+            message = {
+                "title": "The server does not answer",
+                "detail": f"{self._http.base_url}: {error or 'no reason'}",
+            }
+            raise ServerProblem(message) from error
+        if answer.is_success:
+            return answer
+        raise _error_of(_problem(answer))
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteQuery(Fluent):
+    """A question that a server answers. Every word returns a new query, as for one in this process."""
+
+    question: Question
+    client: Client = field(repr=False)
+
+    def __repr__(self) -> str:
+        """Return the variable and the steps in a line."""
+        return f"RemoteQuery({self.question.in_words})"
+
+    def explain(self) -> str:
+        """Return the chain, the rewriting and the plan in words."""
+        return str(self.client.send("POST", "queries/explain", json=self.to_json()).json()["explanation"])
+
+    def compute(self, *, progress: Callable[[float], None] | None = None, timeout_s: float | None = None) -> xr.Dataset:
+        """Have the server compute the surface, and return it.
+
+        Parameters
+        ----------
+        progress
+            Called with the fraction computed whenever it has grown.
+        timeout_s
+            How long to wait [s]; the query is stopped then. None: until it ends.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered, or failed.
+        Cancelled
+            Somebody stopped it, or time was up.
+        """
+        job = self.client.send("POST", "queries", json=self.to_json()).json()
+        try:
+            job = self._ended(job, progress, timeout_s)
+        except BaseException:
+            # Nobody waits any more: not after Ctrl-C either.
+            with suppress(HyperGridError):
+                self.client.send("DELETE", f"queries/{job['id']}")
+            raise
+        if job["state"] == "failed":
+            raise _error_of(job["error"])
+        if job["state"] == "cancelled":
+            message = f"query {job['id']} was stopped on the server; ask again"
+            raise Cancelled(message)
+        content = self.client.get(f"queries/{job['id']}/result", params={"f": "netcdf"}).content
+        with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as opened:
+            return opened.load()
+
+    def _ended(
+        self, job: dict[str, Any], progress: Callable[[float], None] | None, timeout_s: float | None
+    ) -> dict[str, Any]:
+        begun, pause_s, told = time.monotonic(), _SHORTEST_S, -1.0
+        while True:
+            if progress is not None and job["fraction"] > told:
+                told = job["fraction"]
+                progress(told)
+            if job["state"] in _ENDED:
+                return job
+            if timeout_s is not None and time.monotonic() - begun > timeout_s:
+                message = f"query {job['id']} took longer than {timeout_s:g} s; give it more time, or ask for less"
+                raise Cancelled(message)
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, _LONGEST_S)
+            job = self.client.get(f"queries/{job['id']}").json()
+
+    def _with(self, question: Question) -> Self:
+        return replace(self, question=question)
+
+
+def _problem(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and "title" in found:
+        return found
+    return {
+        "title": f"The server answered {answer.status_code}",
+        "detail": answer.text[:200],
+        "status": answer.status_code,
+    }
+
+
+def _error_of(problem: Mapping[str, Any]) -> HyperGridError:
+    """Return what a query in this process would raise, where there is such an error."""
+    kind = _RAISED.get(str(problem.get("type", "")).rpartition(":")[2])
+    return ServerProblem(problem) if kind is None else kind(str(problem.get("detail", "")))
