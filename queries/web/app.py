@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
-from queries.web import about, events, jobs, problems, readings, results, zarr_files
+from queries.web import about, engine, events, jobs, problems, readings, results, zarr_files
 from queries.web import standing as standing_routes
 from queries.web.edr import router as edr_router
 from queries.web.guard import LOOPBACK_NAMES, Guard
@@ -51,6 +51,7 @@ def create_app(
     answers = (jobs.router(runner), events.router(runner), results.router(runner), zarr_files.router(runner))
     for routes in (about.router(catalogue), readings.router(catalogue.archive), *answers):
         app.include_router(routes, prefix=PREFIX)
+    app.include_router(engine.router(runner, catalogue.archive), prefix=PREFIX)
     app.include_router(edr_router(runner, catalogue))
     if standing is not None:
         app.include_router(standing_routes.router(standing), prefix=PREFIX)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.export import FORMATS
+from queries.scheduling.jobs import Order
 from queries.scheduling.runner import Runner
 from queries.web.bodies import read_document
 from queries.web.records import PREFIX, job_body, plan_body, surface_body
@@ -60,6 +61,7 @@ def router(runner: Runner) -> APIRouter:
     async def ask(
         request: Request,
         response: Response,
+        order: Annotated[Order, Query(description="which cells are computed first")] = "coarse_to_fine",
         wait: Annotated[str | None, Query(description="how long to wait for the result itself, such as 5s")] = None,
         f: Annotated[str, Query(description="its format: " + ", ".join(FORMATS))] = "netcdf",
     ) -> dict[str, Any] | Response:
@@ -68,7 +70,7 @@ def router(runner: Runner) -> APIRouter:
         Who says `wait=5s`, or `Prefer: wait=5` (RFC 7240), gets the result itself (200) where it is done in time.
         """
         seconds, form = patience_s(request, wait), FORMATS[f].name
-        job = await run_in_threadpool(runner.submit, await read_document(request))
+        job = await run_in_threadpool(runner.submit, await read_document(request), order=order)
         early = await answered(runner, job, request, seconds=seconds, form=form)
         if early is not None:
             early.headers["Location"] = f"{PREFIX}/queries/{job.id}"
