@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from hypergrid.execution import Frame, Picture, Progress, to_dataset
+from hypergrid.execution import Frame, Part, Picture, Progress, to_dataset
 from hypergrid.perspective import Question
 
 
@@ -72,9 +72,9 @@ class Refinement:
         """Time cells of the surface."""
         return self.progress.frames
 
-    def frame(self, number: int, level: int = 0) -> Frame:
+    def frame(self, number: int, level: int = 0, part: Part = "value") -> Frame:
         """Return one time cell of a map, on one level where there are several, as it stands now."""
-        return self.progress.frame(number, level)
+        return self.progress.frame(number, level, part)
 
     def dataset(self) -> xr.Dataset:
         """Return the result, computed as far as it is; `hypergrid_fraction` says how far."""

@@ -1,7 +1,8 @@
 """Figures without data: axes, palettes, colour bars and named sources that the page fills from the web API.
 
 Sources and models that the page looks up by name: `surface` (the image), `veil` (what is estimated only), `stations`,
-`lines`, `colours` (the colour mapper), `across` and `upwards` (ranges).
+`picked` (the cell that was chosen), `box` (the chosen region), `lines`, `bands` around them, `points` on them, `bars`,
+`colours` (the colour mapper), `across` and `upwards` (ranges).
 """
 
 import math
@@ -13,6 +14,7 @@ from bokeh.embed import json_item
 from bokeh.models import (
     BasicTicker,
     BasicTickFormatter,
+    BoxSelectTool,
     ColumnDataSource,
     DatetimeTickFormatter,
     FixedTicker,
@@ -22,17 +24,37 @@ from bokeh.models import (
 )
 from bokeh.models.annotations import ColorBar, Title
 from bokeh.models.renderers import GlyphRenderer
-from bokeh.palettes import Cividis256, Viridis256
+from bokeh.palettes import Cividis256, RdBu11, Viridis256, interp_palette
 from bokeh.plotting import figure
 
 Theme = Literal["light", "dark"]
+Scale = Literal["sequential", "diverging", "cyclic"]
 
 _TALLEST: Final = 640
 _LOWEST: Final = 160
+_REGION: Final = 260
+"""Height of the map on which a region is chosen [px]."""
 _BESIDES: Final = 155
 """What axis labels and the colour bar take of a map's width [px]."""
 _MARGIN: Final = 0.08
 """What a map shows around its cells, as a share of their extent, so that stations at the edge are seen."""
+
+# Matplotlib's twilight (BSD): perceptually uniform there and back, so that 359 degrees look like 1; its ends, which are
+# nearly white, are told from the ground by the frame.
+_TWILIGHT: Final = (
+    "#e2d9e2", "#c4ced4", "#95b5c7", "#7297c1", "#6276ba", "#5e51ad", "#592a8f", "#45135c", "#2f1436",
+    "#4a1342", "#741e4f", "#983550", "#b25652", "#c27c63", "#cca389", "#d8c7be", "#e2d9e2",
+)  # fmt: skip
+
+PALETTES: Final[dict[Scale, tuple[str, ...]]] = {
+    "sequential": tuple(Viridis256),
+    # Blue is low and red is high; ColorBrewer's red and blue are told apart by colour-blind readers.
+    "diverging": tuple(interp_palette(RdBu11, 255)),
+    "cyclic": tuple(interp_palette(_TWILIGHT, 256)),
+}
+"""Colours of a field by what it is: values, differences from nothing, directions."""
+_DAYS: Final = tuple(Cividis256)
+_TOOLS: Final = "pan,wheel_zoom,box_zoom,reset"
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,16 @@ class Extent:
             message = f"a map needs finite edges, west < east and south < north; got {edges}"
             raise ValueError(message)
 
+    def widened(self, ratio: float) -> "Extent":
+        """Return what a map of another height over width covers: as much, and more at two of its sides."""
+        factor = self.height_by_width / ratio
+        across, upwards = (max(factor, 1) - 1) / 2, (max(1 / factor, 1) - 1) / 2
+        width, height = self.east - self.west, self.north - self.south
+        return Extent(
+            self.west - across * width, self.east + across * width, self.south - upwards * height,
+            self.north + upwards * height, self.geographic,
+        )  # fmt: skip
+
     @property
     def height_by_width(self) -> float:
         """Height of the map over its width on the ground: a degree of longitude shrinks with the cosine of latitude."""
@@ -92,8 +124,10 @@ class Words:
         return f"{self.variable} [{self.units}]"
 
 
-def map_figure(extent: Extent, words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
-    """Return a map as a Bokeh `json_item`: an image of cells with stations on it.
+def map_figure(
+    extent: Extent, words: Words, *, theme: Theme, width: int, scale: Scale = "sequential"
+) -> dict[str, Any]:
+    """Return a map as a Bokeh `json_item`: an image of cells with a graticule and stations on it.
 
     Parameters
     ----------
@@ -103,64 +137,58 @@ def map_figure(extent: Extent, words: Words, *, theme: Theme, width: int) -> dic
         Light or dark.
     width
         Room for the whole figure [px].
+    scale
+        What the colours are of.
     """
     look = LOOKS[theme]
-    ratio = extent.height_by_width
-    frame_width = max(_LOWEST, min(width - _BESIDES, round(_TALLEST / ratio)))
-    margin_x, margin_y = _MARGIN * (extent.east - extent.west), _MARGIN * (extent.north - extent.south)
-    plot = _plot(
-        words,
-        look,
-        frame_width=frame_width,
-        frame_height=max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
-        x_range=Range1d(start=extent.west - margin_x, end=extent.east + margin_x),
-        y_range=Range1d(start=extent.south - margin_y, end=extent.north + margin_y),
-    )
-    plot.xaxis.axis_label, plot.yaxis.axis_label = (
-        ("lon [degree]", "lat [degree]")
-        if extent.geographic
-        else (
-            "x [m]",
-            "y [m]",
-        )
-    )
-    for axis in (plot.xaxis, plot.yaxis):
-        axis.formatter = BasicTickFormatter(use_scientific=False)
-        axis.ticker = BasicTicker(desired_num_ticks=5 if frame_width > 300 else 3)
+    plot = _ground(extent, words, look, room=width - _BESIDES, tools=_TOOLS)
+    # The graticule lies over the cells.
+    plot.grid.level, plot.grid.grid_line_alpha = "overlay", 0.35
     place = {
         "x": [extent.west],
         "y": [extent.south],
         "dw": [extent.east - extent.west],
         "dh": [extent.north - extent.south],
     }
-    surface = _image(plot, place, _colours(Viridis256), "surface")
+    surface = _image(plot, place, _colours(PALETTES[scale]), "surface")
     veil = LinearColorMapper(palette=[look.veil], low=0, high=1, nan_color="#00000000")
     _image(plot, place, veil, "veil")
-    stations = plot.scatter(
-        "lon" if extent.geographic else "x",
-        "lat" if extent.geographic else "y",
-        source=ColumnDataSource(
-            {"lon": [], "lat": [], "x": [], "y": [], "station": [], "name": [], "elevation": []}, name="stations"
-        ),
-        size=9,
-        marker="circle",
-        fill_color="#ffffff",
-        line_color="#111111",
-        line_width=1.5,
-    )
+    plot.scatter(
+        "x", "y", source=ColumnDataSource({"x": [], "y": []}, name="picked"), size=18, marker="cross",
+        line_color="#ffffff", line_width=4,
+    )  # fmt: skip
+    plot.scatter(
+        "x", "y", source=ColumnDataSource({"x": [], "y": []}, name="picked_inside"), size=16, marker="cross",
+        line_color="#d4145a", line_width=2,
+    )  # fmt: skip
+    stations = _stations(plot, extent)
     plot.add_tools(
-        HoverTool(
-            renderers=[stations],
-            tooltips=[("station", "@station @name"), ("elevation", "@elevation m"), ("lon, lat", "@lon, @lat")],
-        ),
+        _station_hover(stations),
         HoverTool(renderers=[surface], tooltips=[(words.variable, f"@image{{0.000}} {words.units}")]),
     )
     _colour_bar(plot, surface, words, look)
     return _item(plot)
 
 
+def region_figure(extent: Extent, words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+    """Return the stations as a Bokeh `json_item`: dragging over them chooses a region."""
+    look = LOOKS[theme]
+    drag = BoxSelectTool(description="Drag to choose a region")
+    plot = _ground(extent.widened(_REGION / (width - 80)), words, look, room=width - 80, tools="pan,wheel_zoom,reset")
+    plot.add_tools(drag)
+    plot.toolbar.active_drag = drag
+    box: dict[str, Any] = {"left": [], "right": [], "bottom": [], "top": []}
+    plot.quad(
+        *box, source=ColumnDataSource(box, name="box"), fill_color="#3b8bba", fill_alpha=0.2, line_color="#3b8bba",
+        line_width=2,
+    )  # fmt: skip
+    # Those outside the region stay as they are.
+    plot.add_tools(_station_hover(_stations(plot, extent, nonselection_fill_alpha=1.0, nonselection_line_alpha=1.0)))
+    return _item(plot)
+
+
 def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
-    """Return lines over time, one a series, as a Bokeh `json_item`."""
+    """Return lines over time, one a series, with bands around and points on them, as a Bokeh `json_item`."""
     look = LOOKS[theme]
     plot = _plot(
         words,
@@ -174,6 +202,10 @@ def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
     plot.xaxis.axis_label, plot.yaxis.axis_label = "time [UTC]", words.label
     # Bokeh's own types do not know the hover properties.
     style: dict[str, Any] = {"line_color": "colour", "line_width": 1.5, "hover_line_width": 4}
+    plot.patches(
+        "times", "values", source=ColumnDataSource({"times": [], "values": [], "colour": []}, name="bands"),
+        fill_color="colour", fill_alpha=0.25, line_color=None,
+    )  # fmt: skip
     lines = plot.multi_line(
         "times",
         "values",
@@ -187,10 +219,41 @@ def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
             formatters={"$data_x": "datetime"},
         )
     )
+    names = ("time", "value", "colour", "marker", "what")
+    points = plot.scatter(
+        "time", "value", source=ColumnDataSource({name: [] for name in names}, name="points"), size=8, marker="marker",
+        fill_color="colour", line_color=look.ink, line_width=0.5,
+    )  # fmt: skip
+    plot.add_tools(
+        HoverTool(
+            renderers=[points],
+            tooltips=[("", "@what"), ("time", "@time{%F %H:%M}"), (words.variable, "@value{0.00}")],
+            formatters={"@time": "datetime"},
+        )
+    )
     return _item(plot)
 
 
-def day_by_hour_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+def histogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+    """Return a histogram as a Bokeh `json_item`: how many cells have which value."""
+    look = LOOKS[theme]
+    plot = _plot(
+        words, look, width=width, height=360, x_range=Range1d(name="across"), y_range=Range1d(name="upwards")
+    )  # fmt: skip
+    plot.xaxis.axis_label, plot.yaxis.axis_label = words.label, "cells"
+    bars: dict[str, Any] = {"left": [], "right": [], "bottom": [], "top": []}
+    drawn = plot.quad(
+        *bars, source=ColumnDataSource(bars, name="bars"), fill_color="#3b8bba", line_color=look.ground
+    )  # fmt: skip
+    plot.add_tools(
+        HoverTool(
+            renderers=[drawn], tooltips=[(words.label, "@left{0.00} to @right{0.00}"), ("cells", "@top{0,0}")]
+        )  # fmt: skip
+    )
+    return _item(plot)
+
+
+def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale = "sequential") -> dict[str, Any]:
     """Return a heat map with a column a day and hours of the day upwards, as a Bokeh `json_item`."""
     look = LOOKS[theme]
     plot = _plot(
@@ -202,10 +265,16 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int) -> dict[str, A
         x_range=Range1d(name="across"),
         y_range=Range1d(start=0, end=24),
     )
+    plot.grid.visible = False
     plot.xaxis.axis_label, plot.yaxis.axis_label = "day [UTC]", "hour of day [UTC]"
     plot.xaxis.formatter = DatetimeTickFormatter(days="%d %b", months="%b %Y")
     plot.yaxis.ticker = FixedTicker(ticks=list(range(0, 25, 6)))
-    surface = _image(plot, {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]}, _colours(Cividis256), "surface")
+    surface = _image(
+        plot,
+        {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]},
+        _colours(_DAYS if scale == "sequential" else PALETTES[scale]),
+        "surface",
+    )
     plot.add_tools(
         HoverTool(
             renderers=[surface],
@@ -221,10 +290,59 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int) -> dict[str, A
     return _item(plot)
 
 
-def _plot(words: Words, look: Look, **options: Any) -> figure:  # noqa: ANN401 - handed on to Bokeh
+def _ground(extent: Extent, words: Words, look: Look, *, room: int, tools: str) -> figure:
+    """Return an empty map in true proportions, `room` pixels wide at most between its axes."""
+    ratio = extent.height_by_width
+    frame_width = max(_LOWEST, min(room, round(_TALLEST / ratio)))
+    margin_x, margin_y = _MARGIN * (extent.east - extent.west), _MARGIN * (extent.north - extent.south)
+    plot = _plot(
+        words,
+        look,
+        tools=tools,
+        frame_width=frame_width,
+        frame_height=max(_LOWEST, min(_TALLEST, round(frame_width * ratio))),
+        x_range=Range1d(start=extent.west - margin_x, end=extent.east + margin_x),
+        y_range=Range1d(start=extent.south - margin_y, end=extent.north + margin_y),
+    )
+    labels = ("lon [degree]", "lat [degree]") if extent.geographic else ("x [m]", "y [m]")
+    plot.xaxis.axis_label, plot.yaxis.axis_label = labels
+    for axis in (plot.xaxis, plot.yaxis):
+        axis.formatter = BasicTickFormatter(use_scientific=False)
+        axis.ticker = BasicTicker(desired_num_ticks=5 if frame_width > 300 else 3)
+    return plot
+
+
+def _stations(plot: figure, extent: Extent, **style: Any) -> GlyphRenderer:  # noqa: ANN401 - handed on to Bokeh
+    columns = ("lon", "lat", "x", "y", "station", "name", "elevation", "state", "colour", "marker")
+    return plot.scatter(
+        "lon" if extent.geographic else "x",
+        "lat" if extent.geographic else "y",
+        source=ColumnDataSource({name: [] for name in columns}, name="stations"),
+        size=9,
+        marker="marker",
+        fill_color="colour",
+        line_color="#111111",
+        line_width=1.5,
+        **style,
+    )
+
+
+def _station_hover(stations: GlyphRenderer) -> HoverTool:
+    return HoverTool(
+        renderers=[stations],
+        tooltips=[
+            ("station", "@station @name"),
+            ("elevation", "@elevation m"),
+            ("lon, lat", "@lon, @lat"),
+            ("state", "@state"),
+        ],
+    )
+
+
+def _plot(words: Words, look: Look, *, tools: str = _TOOLS, **options: Any) -> figure:  # noqa: ANN401 - handed on to Bokeh
     plot = figure(
         title=Title(text=words.title, text_color=look.ink),
-        tools="pan,wheel_zoom,box_zoom,reset",
+        tools=tools,
         toolbar_location="above",
         background_fill_color=look.panel,
         border_fill_color=look.ground,

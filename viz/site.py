@@ -11,7 +11,19 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from viz.figures import LOOKS, Extent, Theme, Words, day_by_hour_figure, lines_figure, map_figure
+from viz.figures import (
+    LOOKS,
+    PALETTES,
+    Extent,
+    Scale,
+    Theme,
+    Words,
+    day_by_hour_figure,
+    histogram_figure,
+    lines_figure,
+    map_figure,
+    region_figure,
+)
 
 PAGES: Final = Path(__file__).parent / "pages"
 BOKEH_JS: Final = Path(bokeh.__file__).parent / "server" / "static" / "js"
@@ -36,24 +48,29 @@ async def _page(_request: Request) -> Response:
 
 
 async def _figure(request: Request) -> Response:
-    """Answer `?title=&variable=&units=&theme=&width=`, for a map also `&west=&east=&south=&north=&geographic=`."""
+    """Answer `?title=&variable=&units=&theme=&width=&scale=`, for maps `&west=&east=&south=&north=&geographic=`."""
     asked = request.query_params
     words = Words(*(asked.get(name, "")[:_LONGEST_TEXT] for name in ("title", "variable", "units")))
     theme = cast("Theme", asked["theme"]) if asked.get("theme") in LOOKS else "light"
+    scale = cast("Scale", asked["scale"]) if asked.get("scale") in PALETTES else "sequential"
     try:
         width = min(max(int(asked.get("width", "800")), 280), 2000)
         match request.path_params["kind"]:
-            case "map":
+            case "map" | "region" as kind:
                 edges = [float(asked.get(name, "nan")) for name in ("west", "east", "south", "north")]
                 west, east, south, north = edges
                 extent = Extent(west, east, south, north, asked.get("geographic", "true") == "true")
-                return JSONResponse(map_figure(extent, words, theme=theme, width=width))
+                if kind == "region":
+                    return JSONResponse(region_figure(extent, words, theme=theme, width=width))
+                return JSONResponse(map_figure(extent, words, theme=theme, width=width, scale=scale))
             case "lines":
                 return JSONResponse(lines_figure(words, theme=theme, width=width))
             case "day_by_hour":
-                return JSONResponse(day_by_hour_figure(words, theme=theme, width=width))
+                return JSONResponse(day_by_hour_figure(words, theme=theme, width=width, scale=scale))
+            case "histogram":
+                return JSONResponse(histogram_figure(words, theme=theme, width=width))
             case kind:
-                raise HTTPException(404, f"no figure {kind!r}; there are map, lines and day_by_hour")
+                raise HTTPException(404, f"no figure {kind!r}; there are map, region, lines, day_by_hour and histogram")
     except ValueError as error:
         raise HTTPException(400, str(error)) from error
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from hypergrid.topology import Bands, Grid, SeriesAxis, ZoneCells
 
 Places = NDArray[np.intp] | slice
 """Some places of a surface: flat cells of a grid, or series."""
+
+Part = Literal["value", "variance"]
+"""Which of the arrays of a surface is looked at."""
 
 
 @dataclass(eq=False)
@@ -167,13 +171,13 @@ class Progress:
         """Time cells of the surface."""
         return len(self.outcome.value)
 
-    def frame(self, number: int, level: int = 0) -> Frame:
-        """Return one time cell, of a grid with levels at one of them, as it stands now.
+    def frame(self, number: int, level: int = 0, part: Part = "value") -> Frame:
+        """Return one time cell, of a grid with levels at one of them, as it stands now: its values, or their variance.
 
         Raises
         ------
         InvalidQuery
-            The surface is no map.
+            The surface is no map, or its variance was not asked for.
         NotFound
             There is no such time cell, or level.
         """
@@ -189,8 +193,12 @@ class Progress:
         if not 0 <= number < self.frames:
             message = f"time cell {number} does not exist; there are {self.frames}, counted from 0"
             raise NotFound(message)
+        held = getattr(self.outcome, part)
+        if held is None:
+            message = 'this query was not asked for its variance; add "variance": true, or ask for its values'
+            raise InvalidQuery(message)
         one = (-1, space.y.count, space.x.count)
-        values, computed = self.outcome.value[number].reshape(one), self.outcome.computed.reshape(one)
+        values, computed = held[number].reshape(one), self.outcome.computed.reshape(one)
         if not 0 <= level < len(values):
             message = f"level {level} does not exist; there are {len(values)}, counted from 0"
             raise NotFound(message)

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from hypergrid.errors import HyperGridError, NotFound
 from queries.scheduling.layout import Layout
 
+Order = Literal["coarse_to_fine", "raster", "walk"]
+"""Which cells are computed first (thesis 5.7.3)."""
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 ENDED: frozenset[State] = frozenset({"done", "failed", "cancelled"})
 """States that a job never leaves."""

@@ -8,6 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.execution import Part
 from hypergrid.topology import Bands, Grid, Topology
 
 Kind = Literal["map", "series"]
@@ -50,6 +51,8 @@ class Picture:
     """The values, with what those around tell where none is computed yet, same shape."""
     fraction: float
     """Share of all cells of the surface that is computed, 0 to 1."""
+    error: float = 0.0
+    """Root mean square error of the estimates, from computed cells that are left out; NaN where it is not known."""
 
 
 def layout_of(topology: Topology, *, variable: str, units: str) -> Layout:
@@ -64,10 +67,19 @@ def layout_of(topology: Topology, *, variable: str, units: str) -> Layout:
     return Layout("series", None, x, y, None, topology.time.corners, variable, units)
 
 
-def finished_picture(layout: Layout, dataset: xr.Dataset, time_index: int, level: int) -> Picture:
-    """Return one time cell of a finished map, on one of its levels where it has any."""
+def finished_picture(layout: Layout, dataset: xr.Dataset, time_index: int, level: int, part: Part = "value") -> Picture:
+    """Return one time cell of a finished map, on one of its levels where it has any: its values, or their variance.
+
+    Raises
+    ------
+    InvalidQuery
+        Its variance was not asked for.
+    """
+    if part not in dataset:
+        message = 'this query was not asked for its variance; add "variance": true, or ask for its values'
+        raise InvalidQuery(message)
     at = (time_index,) if layout.levels_m is None else (time_index, level)
-    values = np.asarray(dataset["value"].to_numpy()[at], np.float64)
+    values = np.asarray(dataset[part].to_numpy()[at], np.float64)
     return Picture(layout, time_index, level, values, np.ones(values.shape, np.bool_), values, 1.0)
 
 

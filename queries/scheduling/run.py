@@ -11,7 +11,7 @@ from typing import Literal
 
 from hypergrid.query import Query
 from hypergrid.refinement import Refinement
-from queries.scheduling.jobs import ENDED, Job, Outline, Progress, State
+from queries.scheduling.jobs import ENDED, Job, Order, Outline, Progress, State
 
 EventName = Literal["plan", "progress", "done", "error", "cancelled"]
 _ENDINGS: dict[State, EventName] = {"done": "done", "failed": "error", "cancelled": "cancelled"}
@@ -37,6 +37,8 @@ class Run:
     """Token of the query and snapshot: equal keys give equal surfaces."""
     query: Query
     outline: Outline
+    order: Order = "coarse_to_fine"
+    """Which cells come first."""
     followers: dict[str, Job] = field(default_factory=dict)
     """Jobs that wait for it, by id."""
     state: State = "queued"

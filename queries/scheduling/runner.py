@@ -14,13 +14,23 @@ from typing import Any, Final
 import xarray as xr
 
 from hypergrid.errors import Cancelled
-from hypergrid.execution import Plan
+from hypergrid.execution import Part, Plan
 from hypergrid.execution.explain import projected_s
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
 from hypergrid.times import SECOND_NS
 from queries.scheduling.admission import Asker, TooManyQueries, asker
-from queries.scheduling.jobs import Job, NotReady, Outline, Progress, QueueFull, ResultGone, Statistics, unknown_job
+from queries.scheduling.jobs import (
+    Job,
+    NotReady,
+    Order,
+    Outline,
+    Progress,
+    QueueFull,
+    ResultGone,
+    Statistics,
+    unknown_job,
+)
 from queries.scheduling.journal import Journal, Noted, Past
 from queries.scheduling.layout import Picture, check_frame, finished_picture, layout_of, value_range
 from queries.scheduling.results import Shelf
@@ -110,13 +120,25 @@ class Runner:
         query = self._archive.latest().query(document)
         return _outline(query, query.plan(refining=True))
 
-    def submit(self, document: Mapping[str, Any], *, passing: bool = False) -> Job:
+    def plan(self, document: Mapping[str, Any]) -> Plan:
+        """Return the plan by which a query would be answered, without running it.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered.
+        """
+        return self._archive.latest().query(document).plan(refining=True)
+
+    def submit(self, document: Mapping[str, Any], *, order: Order = "coarse_to_fine", passing: bool = False) -> Job:
         """Ask for the answer of a query; return at once.
 
         Parameters
         ----------
         document
             The query in its JSON form.
+        order
+            Which cells come first; whoever joins a run that has begun takes its order.
         passing
             Whether the result is taken as soon as it is there, and the job forgotten then (`forget`); it takes no place
             among the results that are kept.
@@ -144,7 +166,7 @@ class Runner:
             self._check_open(who)
             run = self._active.get(key)
             if run is None:
-                run = self._enqueue(key, query, outline)
+                run = self._enqueue(key, query, outline, order)
             else:
                 self._counts["shared"] += 1
             job = Job(
@@ -265,14 +287,14 @@ class Runner:
             if run is not None:
                 self._let_go(run, job_id)
 
-    def picture(self, job_id: str, time_index: int, level: int = 0) -> Picture:
+    def picture(self, job_id: str, time_index: int, level: int = 0, part: Part = "value") -> Picture:
         """Return one time cell of the surface, on one level where it has several, as it stands now, finished or not.
 
         Raises
         ------
         NotFound, NotReady, ResultGone, InvalidQuery
             As `result`, but a run that has computed its first block is enough; the surface has no such time
-            cell or level.
+            cell or level, or its variance was not asked for.
         """
         with self._lock:
             job = self._view(job_id)
@@ -281,11 +303,11 @@ class Runner:
         layout = run.outline.layout
         check_frame(layout, time_index, level)
         if job.state == "done":
-            return finished_picture(layout, self.result(job_id), time_index, level)
+            return finished_picture(layout, self.result(job_id), time_index, level, part)
         if refinement is None:
             raise NotReady(_not_ready(job))
-        frame = refinement.frame(time_index, level)
-        return Picture(layout, time_index, level, frame.values, frame.computed, frame.estimate, refinement.fraction)
+        frame, fraction = refinement.frame(time_index, level, part), refinement.fraction
+        return Picture(layout, time_index, level, frame.values, frame.computed, frame.estimate, fraction, frame.error)
 
     def statistics(self) -> Statistics:
         """Return what is held now and what was done so far."""
@@ -348,9 +370,9 @@ class Runner:
             wait_s = self._run_s * len(self._waiting) / self._workers / 4
             raise QueueFull(message, min(max(wait_s, 1.0), 60.0))
 
-    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline) -> Run:
+    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline, order: Order) -> Run:
         self._check_room()
-        run = Run(uuid.uuid4().hex, key, query, outline)
+        run = Run(uuid.uuid4().hex, key, query, outline, order)
         self._waiting.append(run)
         self._active[key] = run
         if len(self._threads) < self._workers:
@@ -395,6 +417,7 @@ class Runner:
             dataset = answer(
                 run.query,
                 run.stop,
+                order=run.order,
                 allowed_bytes=self._allowed_bytes,
                 on_refinement=lambda refinement: self._advance(run, refinement),
             )

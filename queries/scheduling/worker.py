@@ -8,12 +8,14 @@ import xarray as xr
 from hypergrid.errors import Cancelled, InvalidQuery
 from hypergrid.query import Query
 from hypergrid.refinement import Refinement
+from queries.scheduling.jobs import Order
 
 
 def answer(
     query: Query,
     stop: threading.Event,
     *,
+    order: Order = "coarse_to_fine",
     allowed_bytes: int | None,
     on_refinement: Callable[[Refinement], None],
 ) -> xr.Dataset:
@@ -25,6 +27,8 @@ def answer(
         What `archive.query` returns.
     stop
         Looked at before each block; once set, no further block is computed.
+    order
+        Which cells come first.
     allowed_bytes
         Most memory that the run may hold [bytes]; None: half of what is free.
     on_refinement
@@ -38,7 +42,7 @@ def answer(
         What the engine raises.
     """
     latest = None
-    for latest in query.refine(order="coarse_to_fine", allowed_bytes=allowed_bytes):
+    for latest in query.refine(order=order, allowed_bytes=allowed_bytes):
         if stop.is_set():
             break
         on_refinement(latest)

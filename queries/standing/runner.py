@@ -586,11 +586,10 @@ class StandingRunner:
         """Leave a query alone for a while; it is tried again with all that has come since."""
         with self._lock:
             one = self._standing.get(name)
-            if one is None:
-                return
-            one.failed(error, now_s)
-            snapshot = one.entry.progress.snapshot
-        self._listeners.tell(Update(name, snapshot, 0, 0.0, error=one.error))
+            if one is not None:
+                one.failed(error, now_s)
+        if one is not None:
+            self._listeners.tell(Update(name, one.entry.progress.snapshot, 0, 0.0, error=one.error))
 
     def _keep_progress(self) -> None:
         """Write down how far evaluations without alerts came."""

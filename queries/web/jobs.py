@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.export import FORMATS
-from queries.scheduling.jobs import Job
+from queries.scheduling.jobs import Job, Order
 from queries.scheduling.journal import Noted, Past
 from queries.scheduling.runner import Runner
 from queries.web.access import Forbidden
@@ -60,6 +60,7 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         request: Request,
         response: Response,
         tied: Annotated[bool, Query(description="stop it when the last who follows its events has gone")] = False,  # noqa: FBT002
+        order: Annotated[Order, Query(description="which cells are computed first")] = "coarse_to_fine",
         wait: Annotated[str | None, Query(description="how long to wait for the result itself, such as 5s")] = None,
         f: Annotated[str, Query(description="its format: " + ", ".join(FORMATS))] = "netcdf",
     ) -> dict[str, Any] | Response:
@@ -68,7 +69,7 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         Who says `wait=5s`, or `Prefer: wait=5` (RFC 7240), gets the result itself (200) where it is done in time.
         """
         seconds, form = patience_s(request, wait), FORMATS[f].name
-        job = await run_in_threadpool(runner.submit, await read_document(request))
+        job = await run_in_threadpool(runner.submit, await read_document(request), order=order)
         if tied:
             ties.tie(job.id)
         early = await answered(runner, job, request, seconds=seconds, form=form)

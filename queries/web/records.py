@@ -4,12 +4,14 @@ import base64
 from typing import Any, Final
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
+from hypergrid.errors import NotFound
 from hypergrid.times import format_instant
 from queries.scheduling.jobs import Job
 from queries.scheduling.journal import LOST, Noted
-from queries.scheduling.layout import Layout, Picture
+from queries.scheduling.layout import Layout, Picture, check_frame
 from queries.scheduling.run import Event
 from queries.web.problems import problem_of
 
@@ -121,9 +123,38 @@ def picture_body(picture: Picture) -> dict[str, Any]:
         "time_index": picture.time_index,
         "time": format_instant(int(picture.layout.times_ns[picture.time_index])),
         "fraction": picture.fraction,
+        "error": picture.error if np.isfinite(picture.error) else None,
         "values": encode(picture.values, "<f8"),
         "computed": encode(picture.computed, "u1"),
         "estimate": encode(picture.estimate, "<f8"),
+    }
+
+
+def cell_body(layout: Layout, dataset: xr.Dataset, row: int, column: int, level: int) -> dict[str, Any]:
+    """Return one cell of a finished map over time; arrays are base64 of little-endian float64, shape (times,).
+
+    Raises
+    ------
+    InvalidQuery, NotFound
+        The surface has no map; it has no such cell, or level.
+    """
+    check_frame(layout, 0, level)
+    rows, columns = len(layout.y), len(layout.x)
+    if row >= rows or column >= columns:
+        message = f"the map has {rows} rows and {columns} columns, counted from 0; got row {row}, column {column}"
+        raise NotFound(message)
+    at = (slice(None), row, column) if layout.levels_m is None else (slice(None), level, row, column)
+    variance = dataset["variance"].to_numpy()[at] if "variance" in dataset else None
+    return {
+        "variable": layout.variable,
+        "units": layout.units,
+        "times": [format_instant(int(start)) for start in layout.times_ns],
+        "place": {
+            name: float(centres[i])
+            for name, centres, i in zip(layout.names or (), (layout.y, layout.x), (row, column), strict=True)
+        },
+        "values": encode(dataset["value"].to_numpy()[at], "<f8"),
+        "variance": None if variance is None else encode(variance, "<f8"),
     }
 
 

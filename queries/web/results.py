@@ -6,11 +6,12 @@ import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
 from hypergrid.errors import InvalidQuery
+from hypergrid.execution import Part
 from hypergrid.export import FORMATS, to_bytes
 from hypergrid.pictures import picture_bytes, place_names
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged, unchanged
-from queries.web.records import encode, picture_body, surface_body
+from queries.web.records import cell_body, encode, picture_body, surface_body
 
 
 def router(runner: Runner) -> APIRouter:
@@ -22,9 +23,10 @@ def router(runner: Runner) -> APIRouter:
         job_id: str,
         time: Annotated[int, Query(description="which time cell, from 0")] = 0,
         level: Annotated[int, Query(description="which level of a grid with z, from 0, the lowest")] = 0,
+        part: Annotated[Part, Query(description="the values, or their variance")] = "value",
     ) -> dict[str, Any]:
         """Return one time cell of the map as it stands now, with an estimate where it is not computed yet."""
-        return picture_body(runner.picture(job_id, time, level))
+        return picture_body(runner.picture(job_id, time, level, part))
 
     @routes.get("/queries/{job_id}/series")
     def series(job_id: str) -> dict[str, Any]:
@@ -40,6 +42,16 @@ def router(runner: Runner) -> APIRouter:
             "stations": place_names(dataset),
             "values": encode(values.astype(np.float64), "<f8"),
         }
+
+    @routes.get("/queries/{job_id}/cell")
+    def cell(
+        job_id: str,
+        row: Annotated[int, Query(ge=0, description="row of the cell, from the first lat (or y)")],
+        column: Annotated[int, Query(ge=0, description="column of the cell, from the first lon (or x)")],
+        level: Annotated[int, Query(ge=0, description="which level, from 0, the lowest")] = 0,
+    ) -> dict[str, Any]:
+        """Return one cell of a finished map over time: values, and their variance where it was asked for."""
+        return cell_body(runner.job(job_id).outline.layout, runner.result(job_id), row, column, level)
 
     @routes.get("/queries/{job_id}/result", response_class=Response)
     def result(

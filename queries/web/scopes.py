@@ -40,6 +40,8 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/latest", "read"),
     ("GET", f"{API}/series", "read"),
     ("GET", f"{API}/export", "read"),
+    ("GET", f"{API}/engine", "read"),
+    ("GET", f"{API}/stations/health", "read"),
     ("GET", "/edr", "read"),
     ("GET", "/edr/**", "read"),
     # What stands, and its alerts.
@@ -50,6 +52,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/standing/*", "read"),
     ("GET", f"{API}/standing/*/result", "read"),
     # Queries of one's own, which cost memory and time.
+    ("POST", f"{API}/engine/plan", "query"),
     ("POST", f"{API}/queries/explain", "query"),
     ("POST", f"{API}/queries", "query"),
     ("GET", f"{API}/queries", "query"),

@@ -23,6 +23,8 @@ FRESH_SLICES = 3.0
 SHARE_OF_BOUND = 0.9
 WARM_SLICES = 12
 """Slices that are there before: each query is computed for all of them at first."""
+LARGEST_SIDE = 400
+"""Cells along a map's edge, at most."""
 TRIES = 2
 """Sides that are tried to find a load."""
 SCHEDULING = 0.02
@@ -104,11 +106,11 @@ def _side(opened: hg.OpenArchive, network: Network, folder: Path, queries: int, 
 
     A straight line in the number of cells, through the two measurements that lie next to what is wanted.
     """
-    costs = {side: _cost(opened, network, folder / f"side{side}", queries, side) for side in (2, 100)}
+    costs = {side: _cost(opened, network, folder / f"side{side}", queries, side) for side in (20, 140)}
     for _ in range(TRIES):
         low, high = sorted(sorted(costs, key=lambda side: abs(costs[side] - wanted_s))[:2])
         slope = max((costs[high] - costs[low]) / (high**2 - low**2), 1e-9)
-        side = max(2, round(max((wanted_s - costs[low]) / slope + low**2, 4.0) ** 0.5))
+        side = min(max(2, round(max((wanted_s - costs[low]) / slope + low**2, 4.0) ** 0.5)), LARGEST_SIDE)
         if side in costs:
             break
         costs[side] = _cost(opened, network, folder / f"side{side}", queries, side)

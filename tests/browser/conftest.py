@@ -1,11 +1,24 @@
-"""A headless Chromium that must not leave the machine."""
+"""A headless Chromium that must not leave the machine, and a server of the sample network with its pages."""
 
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, sync_playwright
+
+import hypergrid as hg
+from hypergrid.times import parse_instant
+from ingest.job import ingest
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
+from queries.standing.service import StandingQueries
+from queries.web.app import create_app
+from queries.web.server import Server, listen
+from tests.browser.pages import QUERIES, ROOT
+from viz.site import site
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = (
@@ -65,3 +78,48 @@ def page(browser: Browser, outside_requests: list[str]) -> Iterator[Page]:
     yield context.new_page()
     context.close()
     assert outside_requests == [], "requests left the machine"
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> hg.OpenArchive:
+    """Give the sample network's archive."""
+    path = tmp_path_factory.mktemp("pages") / "archive"
+    ingest([ROOT / "station_data" / "sample"], path, engine="inprocess", now_ns=parse_instant("2007-10-02"))
+    return hg.open(path)
+
+
+@pytest.fixture(scope="module")
+def address(archive: hg.OpenArchive, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the address of a server of the sample network, with pages and standing queries."""
+    standing = StandingQueries(archive, clock=time.time_ns, folder=tmp_path_factory.mktemp("standing"))
+    app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing)
+    app.mount("/", site())
+    ready = threading.Event()
+    with standing, listen("127.0.0.1", 0) as listening:
+        standing.start()
+        server = Server(app, listening, lambda _address: ready.set())
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        assert ready.wait(30)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+@pytest.fixture
+def complaints(page: Page) -> list[str]:
+    """Give what the console complains of."""
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: told.append(str(error)))
+    return told
+
+
+@pytest.fixture
+def opened(page: Page, address: str, complaints: list[str]) -> Iterator[Page]:
+    """Give the pages, ready; nothing on them may complain."""
+    page.goto(address)
+    page.wait_for_selector("body[data-ready=yes]")
+    yield page
+    assert complaints == []

@@ -3,9 +3,20 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from viz.figures import Extent, Words, day_by_hour_figure, lines_figure, map_figure
+from viz.figures import (
+    PALETTES,
+    Extent,
+    Scale,
+    Words,
+    day_by_hour_figure,
+    histogram_figure,
+    lines_figure,
+    map_figure,
+    region_figure,
+)
 
 WORDS = Words("air_temperature", "air_temperature", "degC")
 PASS = Extent(7.1769, 7.1833, 45.8669, 45.8733, geographic=True)
@@ -71,3 +82,47 @@ def test_themes_differ() -> None:
 def test_edges_that_make_no_map_are_refused(edges: tuple[float, float, float, float]) -> None:
     with pytest.raises(ValueError, match="west < east"):
         Extent(*edges, geographic=True)
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a colour (WCAG 2), 0 to 1."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_palettes_are_what_their_names_say() -> None:
+    light = {scale: [luminance(colour) for colour in palette] for scale, palette in PALETTES.items()}
+    assert np.diff(light["sequential"]).min() > -0.001, "brighter is more"
+    middle = len(light["diverging"]) // 2
+    assert max(light["diverging"]) == light["diverging"][middle], "nothing is the brightest"
+    assert light["diverging"][0] == pytest.approx(light["diverging"][-1], abs=0.05), "both ends are as dark"
+    assert PALETTES["cyclic"][0] == PALETTES["cyclic"][-1], "359 degrees look like 1"
+
+
+@pytest.mark.parametrize("scale", ["sequential", "diverging", "cyclic"])
+def test_colours_are_by_what_a_field_is(scale: Scale) -> None:
+    found = models(map_figure(PASS, WORDS, theme="light", width=600, scale=scale))
+    assert found["colours"]["palette"] == list(PALETTES[scale])
+    days = models(day_by_hour_figure(WORDS, theme="light", width=600, scale=scale))["colours"]["palette"]
+    assert scale == "sequential" or days == list(PALETTES[scale])
+
+
+@pytest.mark.parametrize("extent", [PASS, Extent(5, 11, 45.8, 47.8, geographic=True)])
+def test_the_map_for_a_region_keeps_proportions_and_shows_all(extent: Extent) -> None:
+    item = region_figure(extent, WORDS, theme="light", width=460)
+    root = item["doc"]["roots"][0]["attributes"]
+    ranges = [root[name]["attributes"] for name in ("x_range", "y_range")]
+    across, upwards = (one["end"] - one["start"] for one in ranges)
+    shrink = math.cos(math.radians((extent.south + extent.north) / 2))
+    assert root["frame_height"] / root["frame_width"] == pytest.approx(upwards / (across * shrink), rel=0.01)
+    assert ranges[0]["start"] < extent.west < extent.east < ranges[0]["end"]
+    assert ranges[1]["start"] < extent.south < extent.north < ranges[1]["end"]
+    assert {"box", "stations"} <= models(item).keys()
+
+
+def test_lines_have_bands_and_points_and_a_histogram_has_bars() -> None:
+    assert {"lines", "bands", "points", "across", "upwards"} <= models(
+        lines_figure(WORDS, theme="dark", width=600)
+    ).keys()
+    assert {"bars", "across", "upwards"} <= models(histogram_figure(WORDS, theme="dark", width=600)).keys()

@@ -1,12 +1,14 @@
 """The site: its files, BokehJS from the installed package, problems as documents, and no other host in any file."""
 
 import asyncio
+import json
 import re
 from typing import Any
 
 import httpx
 import pytest
 
+from hypergrid.kriging.models import MODELS
 from viz.site import PAGES, site
 
 
@@ -47,13 +49,7 @@ def test_nothing_in_the_page_is_inline() -> None:
     assert not re.search(r"<script(?![^>]*src=)|<style|\son[a-z]+=|\sstyle=", page)
 
 
-def test_every_control_has_a_label() -> None:
-    page = (PAGES / "index.html").read_text("utf-8")
-    for control in ("saved", "document", "time"):
-        assert f'<label for="{control}">' in page
-
-
-@pytest.mark.parametrize("kind", ["lines", "day_by_hour", "map"])
+@pytest.mark.parametrize("kind", ["lines", "day_by_hour", "map", "region", "histogram"])
 def test_figures_are_served(client: Client, kind: str) -> None:
     answer = client.get(f"/figures/{kind}", params={"west": 7, "east": 8, "south": 45, "north": 46, "units": "degC"})
     assert answer.status_code == 200
@@ -81,3 +77,32 @@ def test_problems_are_documents(client: Client, address: str, status: int) -> No
 def test_static_files_stay_in_their_folder(client: Client) -> None:
     assert client.get("/static/../site.py").status_code == 404
     assert client.get("/static/%2e%2e/site.py").status_code == 404
+
+
+def test_english_stands_in_one_file() -> None:
+    told = re.compile(r"""["`>][A-Z][a-z]+ [a-z]+ [a-z]+""")
+    for file in PAGES.glob("*.js"):
+        code = "\n".join(
+            line for line in file.read_text("utf-8").splitlines() if not line.lstrip().startswith(("//", "*", "/*"))
+        )
+        assert file.name == "text.js" or not told.search(code), file.name
+
+
+def test_files_of_the_page_are_short() -> None:
+    for file in PAGES.iterdir():
+        assert len(file.read_text("utf-8").splitlines()) <= 400, file.name
+
+
+def test_variogram_models_of_the_forms_are_those_of_the_engine() -> None:
+    listed = re.search(r"MODELS = (\[[^\]]*\])", (PAGES / "forms.js").read_text("utf-8"))
+    assert listed
+    assert set(json.loads(listed[1])) == set(MODELS)
+
+
+def test_texts_that_the_pages_use_are_there() -> None:
+    text = (PAGES / "text.js").read_text("utf-8")
+    used = {one for file in PAGES.glob("*.js") for one in re.findall(r"\bT((?:\.[a-zA-Z]+)+)", file.read_text("utf-8"))}
+    assert used
+    for path in used:
+        for name in path[1:].split("."):
+            assert re.search(rf"\b{name}\b", text) or name in ("map", "length"), path

@@ -1,44 +1,71 @@
 // The web API: the only place that data come from.
 
+import { T } from "./text.js";
+
 const PREFIX = "api/v1";
 
-/** What went wrong, as a problem document (RFC 9457) or in the same words. */
+/** What went wrong, as a problem document (RFC 9457) or in the same words; `status` 0: the server did not answer. */
 export class Problem extends Error {
-  constructor(title, detail) {
+  constructor(title, detail, status = -1) {
     super(detail);
     this.title = title;
+    this.status = status;
   }
 }
 
-async function send(path, options = {}) {
+/** Called with each problem that concerns the whole page: no answer (0), login needed (401); and with null once it answers. */
+let tell = () => {};
+export const onTrouble = (listener) => {
+  tell = listener;
+};
+
+async function send(path, options = {}, read = (response) => response.json()) {
   let response;
   try {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("The server does not answer", "Check that it still runs, then try again.");
+    const problem = new Problem(T.problems.gone, T.problems.goneAdvice, 0);
+    tell(problem);
+    throw problem;
   }
-  if (response.ok) return response.json();
-  const problem = await response.json().catch(() => ({}));
-  throw new Problem(problem.title ?? "It did not work", problem.detail ?? `the server answered ${response.status}`);
+  if (response.ok) {
+    tell(null);
+    return response.status === 204 ? null : read(response);
+  }
+  const body = await response.json().catch(() => ({}));
+  const problem = new Problem(body.title ?? T.problems.failed, body.detail ?? T.problems.status(response.status), response.status);
+  if (response.status === 401) tell(problem);
+  throw problem;
 }
 
-const post = (path, document) =>
+const post = (path, document = {}) =>
   send(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(document) });
 
 export const look = (what, options) => send(`${PREFIX}/${what}`, options);
-export const ask = (document) => post(`${PREFIX}/queries`, document);
+export const text = (what) => send(`${PREFIX}/${what}`, {}, (response) => response.text());
+export const ask = (document, order) => post(`${PREFIX}/queries?order=${order}`, document);
 export const explain = (document) => post(`${PREFIX}/queries/explain`, document);
+export const plan = (document) => post(`${PREFIX}/engine/plan`, document);
 /** `keepalive` lets the request outlive the page that sends it. */
 export const stop = (id) => send(`${PREFIX}/queries/${id}`, { method: "DELETE", keepalive: true });
 export const resultAddress = (id, format) => `${PREFIX}/queries/${id}/result?f=${format}`;
 export const jobAddress = (id) => `${PREFIX}/queries/${id}`;
 /** The bare figure, without data. */
 export const figure = (kind, words) => send(`figures/${kind}?${new URLSearchParams(words)}`);
+export const alive = () => send("health");
 
-/** Follow a query; returns what ends that. Each handler takes the event's data; `lost` takes nothing. */
-export function follow(id, handlers) {
-  const source = new EventSource(`${PREFIX}/queries/${id}/events`);
+export const logIn = (key) => post(`${PREFIX}/session`, { key });
+export const logOut = () => send(`${PREFIX}/session`, { method: "DELETE" });
+
+const standing = (name, what = "") => `${PREFIX}/standing/${encodeURIComponent(name)}${what}`;
+export const createStanding = (document) => post(`${PREFIX}/standing`, document);
+export const changeStanding = (name, what, document) => post(standing(name, `/${what}`), document);
+export const removeStanding = (name) => send(standing(name), { method: "DELETE" });
+
+/** Follow events; returns what ends that. Each handler takes the event's data; `lost` takes nothing. */
+export function listen(path, handlers) {
+  const source = new EventSource(`${PREFIX}/${path}`);
   for (const [name, handle] of Object.entries(handlers)) {
     if (name === "lost") continue;
     source.addEventListener(name, (event) => {
@@ -52,6 +79,8 @@ export function follow(id, handlers) {
   return () => source.close();
 }
 
+export const follow = (id, handlers) => listen(`queries/${id}/events`, handlers);
+
 function bytes(text) {
   return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
@@ -59,13 +88,30 @@ function bytes(text) {
 // Typed arrays have the machine's byte order; every machine that runs a browser today is little-endian, as the API is.
 const floats = (text) => new Float64Array(bytes(text).buffer);
 
-/** `signal` lets the caller drop a request that is on its way. */
-export async function frame(id, time, level, signal) {
-  const body = await look(`queries/${id}/frame?time=${time}&level=${level}`, { signal });
+/** One time cell of a map, or of its variance; `signal` lets the caller drop a request that is on its way. */
+export async function frame(id, time, level, part, signal) {
+  const body = await look(`queries/${id}/frame?time=${time}&level=${level}&part=${part}`, { signal });
   return { ...body, values: floats(body.values), computed: bytes(body.computed), estimate: floats(body.estimate) };
 }
 
 export async function series(id) {
   const body = await look(`queries/${id}/series`);
   return { ...body, values: floats(body.values) };
+}
+
+/** One cell of a map over time. */
+export async function cell(id, row, column, level) {
+  const body = await look(`queries/${id}/cell?row=${row}&column=${column}&level=${level}`);
+  return { ...body, values: floats(body.values), variance: body.variance && floats(body.variance) };
+}
+
+/** Rows of a CSV answer as objects by column; text with commas stands in quotes. */
+export async function rows(what) {
+  const [head, ...lines] = (await text(what)).trimEnd().split(/\r?\n/).map(split);
+  return lines.map((line) => Object.fromEntries(head.map((name, place) => [name, line[place] ?? ""])));
+}
+
+function split(line) {
+  if (!line.includes('"')) return line.split(",");
+  return [...line.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g)].map((found) => found[1]?.replaceAll('""', '"') ?? found[2]);
 }

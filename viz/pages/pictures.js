@@ -1,59 +1,21 @@
-// Figures from the server, filled with data here.
+// Filling figures: a map that sharpens, lines with bands and flags, day by hour, a histogram, the stations.
 
-import * as api from "./api.js";
+import { clear, Figure, image, span, spread, stretch } from "./figures.js";
+import { T } from "./text.js";
 
-const Bokeh = window.Bokeh;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 // Okabe and Ito's colours, told apart by colour-blind readers; the black one is left out: it vanishes in the dark.
-const LINE_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#A59A00"];
-
-const place = document.getElementById("picture");
-let shown = null;
-
-const theme = () => (window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-
-async function embed(kind, words) {
-  const item = await api.figure(kind, { ...words, theme: theme(), width: Math.floor(place.clientWidth) });
-  clear();
-  shown = await Bokeh.embed.embed_item(item, place);
-  const model = Bokeh.documents[Bokeh.documents.length - 1];
-  return (name) => model.get_model_by_name(name);
-}
-
-export function clear() {
-  shown?.clear();
-  shown = null;
-  Bokeh.documents.splice(0);
-  place.replaceChildren();
-}
-
-function image(values, rows, columns) {
-  return Bokeh.require("core/util/ndarray").ndarray(values, { dtype: "float64", shape: [rows, columns] });
-}
-
-/** Least and greatest finite value, null where there is none. */
-export function spread(values) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  return low <= high ? [low, high] : null;
-}
-
-/** A colour scale needs a width, also where all values are equal. */
-function scale(colours, range) {
-  const [low, high] = range;
-  const pad = low === high ? Math.abs(low) * 1e-3 || 1e-3 : 0;
-  colours.setv({ low: low - pad, high: high + pad });
-}
-
-/** Show a stretch of an axis; Bokeh's own ranges would complain of a figure that is still empty. */
-function stretch(range, low, high) {
-  range.setv({ start: low, end: high, reset_start: low, reset_end: high });
-}
+export const LINE_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#A59A00"];
+/** How a station is, as colour and shape. */
+export const STATES = {
+  reporting: ["#ffffff", "circle"],
+  late: ["#E69F00", "triangle"],
+  dead: ["#D55E00", "x"],
+  unknown: ["#9aa5b1", "square"],
+};
+const BARS = 24;
+const MARGIN = 0.05;
 
 /** Outer edges of evenly spaced cells from their centres; a single cell is a second of arc, or a metre. */
 function edges(centres, single) {
@@ -61,104 +23,254 @@ function edges(centres, single) {
   return [centres[0] - step / 2, centres[centres.length - 1] + step / 2];
 }
 
+/** West, east, south and north of the cells of a surface. */
+export function extent(surface) {
+  const [row, column] = surface.dims;
+  const single = column === "lon" ? 1 / 3600 : 1;
+  return { column: edges(surface[column], single), row: edges(surface[row], single), geographic: column === "lon" };
+}
+
 /** A map that sharpens. */
 export class MapPicture {
-  static async open(surface, stations) {
-    const geographic = surface.dims[1] === "lon";
-    const single = geographic ? 1 / 3600 : 1;
-    const [west, east] = edges(surface[surface.dims[1]], single);
-    const [south, north] = edges(surface[surface.dims[0]], single);
-    const { variable, units } = surface;
-    const find = await embed("map", { title: variable, variable, units, west, east, south, north, geographic });
-    if (geographic) find("stations").data = stationColumns(stations);
-    return new MapPicture(find);
+  static async open(place, surface, stations, { title, units, scale, onPick, width }) {
+    const { column, row, geographic } = extent(surface);
+    const [west, east] = column;
+    const [south, north] = row;
+    const words = { title, variable: surface.variable, units, west, east, south, north, geographic, scale };
+    const figure = await Figure.open(place, "map", width ? { ...words, width } : words);
+    if (geographic) figure.find("stations").data = stationColumns(stations);
+    return new MapPicture(figure, surface, scale, onPick);
   }
 
-  constructor(find) {
-    this.surface = find("surface");
-    this.veil = find("veil");
-    this.colours = find("colours");
+  constructor(figure, surface, scale, onPick) {
+    this.figure = figure;
+    this.surface = surface;
+    this.scale = scale;
+    this.image = figure.find("surface");
+    this.veil = figure.find("veil");
+    this.colours = figure.find("colours");
+    const [row, column] = surface.dims;
+    const { column: across, row: upwards } = extent(surface);
+    const at = (value, [low, high], count) => Math.floor(((value - low) / (high - low)) * count);
+    figure.on({
+      tap: ({ x, y }) => {
+        const place = [at(y, upwards, surface[row].length), at(x, across, surface[column].length)];
+        if (place[0] >= 0 && place[1] >= 0 && place[0] < surface[row].length && place[1] < surface[column].length) onPick?.(...place);
+      },
+    });
   }
 
   set range(range) {
-    scale(this.colours, range);
+    const [low, high] = span(range, this.scale);
+    this.colours.setv({ low, high });
   }
 
-  /** Draw a frame; cells that are not computed yet are estimated under a veil, or left out. */
-  draw(frame, onlyComputed) {
+  /** Draw a frame; cells that are not computed yet are estimated: "veil" pales them, "same" does not, "hidden" leaves them out. */
+  draw(frame, estimated) {
     const [rows, columns] = frame.shape;
     const pending = (index) => frame.computed[index] === 0;
-    const values = onlyComputed ? frame.values : frame.estimate.map((value, index) => (pending(index) ? value : frame.values[index]));
-    const veil = Float64Array.from(frame.computed, (computed) => (onlyComputed || computed ? NaN : 1));
-    this.surface.data = { ...this.surface.data, image: [image(values, rows, columns)] };
+    const values = estimated === "hidden" ? frame.values : frame.estimate.map((value, index) => (pending(index) ? value : frame.values[index]));
+    const veil = Float64Array.from(frame.computed, (computed) => (estimated === "veil" && !computed ? 1 : NaN));
+    this.image.data = { ...this.image.data, image: [image(values, rows, columns)] };
     this.veil.data = { ...this.veil.data, image: [image(veil, rows, columns)] };
+  }
+
+  /** Mark a cell, or none. */
+  mark(place) {
+    const [row, column] = this.surface.dims;
+    const data = place ? { x: [this.surface[column][place[1]]], y: [this.surface[row][place[0]]] } : { x: [], y: [] };
+    this.figure.find("picked").data = data;
+    this.figure.find("picked_inside").data = { ...data };
   }
 }
 
-function stationColumns(stations) {
+/** Stations as columns; `health` tells how each is. */
+export function stationColumns(stations, health = {}) {
   const known = stations.features.filter((feature) => feature.geometry !== null);
   const column = (pick) => known.map(pick);
   const lon = column((feature) => feature.geometry.coordinates[0]);
   const lat = column((feature) => feature.geometry.coordinates[1]);
+  const look = (feature) => STATES[health[feature.id]?.state] ?? STATES.reporting;
   return {
     lon, lat, x: lon, y: lat,
     station: column((feature) => feature.id),
     name: column((feature) => feature.properties.name),
-    elevation: column((feature) => feature.properties.elevation_m ?? "unknown"),
+    elevation: column((feature) => feature.properties.elevation_m ?? T.missing),
+    state: column((feature) => (health[feature.id] ? T.stations.states[health[feature.id].state] : "")),
+    colour: column((feature) => look(feature)[0]),
+    marker: column((feature) => look(feature)[1]),
   };
 }
 
-const millis = (table) => table.times.map((time) => Date.parse(time));
-
-/** Whether a table has several days in steps that divide a day, so that it can be drawn day by hour. */
-export function hasDays(table) {
-  const times = millis(table);
-  const step = times[1] - times[0];
-  return times.length > 1 && DAY_MS % step === 0 && step <= 6 * HOUR_MS && times[times.length - 1] - times[0] >= 2 * DAY_MS;
+/** Where the stations are, with a rim; null where no position is known. */
+export function around(stations) {
+  const columns = stationColumns(stations);
+  const [lon, lat] = [spread(columns.lon), spread(columns.lat)];
+  if (!lon || !lat) return null;
+  const rim = ([low, high]) => Math.max(0.1 * (high - low), 5e-4);
+  return { west: lon[0] - rim(lon), east: lon[1] + rim(lon), south: lat[0] - rim(lat), north: lat[1] + rim(lat) };
 }
 
-/** One line a series. */
-export async function drawLines(table) {
-  const { variable, units } = table;
-  const find = await embed("lines", { title: variable, variable, units });
-  const [rows, columns] = table.shape;
-  const times = millis(table);
-  const one = (column) => Array.from({ length: rows }, (_, row) => table.values[row * columns + column]);
-  find("lines").data = {
-    times: table.stations.map(() => times),
-    values: table.stations.map((_, column) => one(column)),
-    station: table.stations,
-    colour: table.stations.map((_, column) => LINE_COLOURS[column % LINE_COLOURS.length]),
-  };
-  stretch(find("across"), times[0], Math.max(times[rows - 1], times[0] + 1));
-  const [low, high] = spread(table.values) ?? [0, 1];
-  const room = 0.05 * (high - low) || 1;
-  stretch(find("upwards"), low - room, high + room);
-  return `${columns} series of ${variable} [${units}] over ${rows} time cells from ${table.times[0]}.`;
-}
-
-/** The mean over the series, a column a day, hours upwards. */
-export async function drawDayByHour(table) {
-  const { variable, units } = table;
-  const find = await embed("day_by_hour", { title: `${variable}, mean over the series`, variable, units });
-  const [rows, columns] = table.shape;
-  const times = millis(table);
-  const step = times[1] - times[0];
-  const first = Math.floor(times[0] / DAY_MS) * DAY_MS;
-  const days = Math.floor((times[rows - 1] - first) / DAY_MS) + 1;
-  const slots = DAY_MS / step;
-  const values = new Float64Array(slots * days).fill(NaN);
-  for (let row = 0; row < rows; row += 1) {
-    const present = table.values.subarray(row * columns, (row + 1) * columns).filter(Number.isFinite);
-    const since = times[row] - first;
-    const slot = Math.floor((since % DAY_MS) / step);
-    const mean = present.reduce((sum, value) => sum + value, 0) / present.length;
-    values[slot * days + Math.floor(since / DAY_MS)] = mean;
+/** The stations, where dragging chooses a region. */
+export async function openRegion(place, stations, { health, title, onBox, onTap }) {
+  const bounds = around(stations);
+  if (!bounds) {
+    clear(place);
+    return null;
   }
-  const surface = find("surface");
-  surface.data = { image: [image(values, slots, days)], x: [first], y: [0], dw: [days * DAY_MS], dh: [24] };
-  stretch(find("across"), first, first + days * DAY_MS);
+  const figure = await Figure.open(place, "region", { title, variable: "", units: "", geographic: true, ...bounds });
+  const columns = stationColumns(stations, health);
+  figure.find("stations").data = columns;
+  figure.on({
+    selectiongeometry: ({ geometry, final }) => {
+      if (!final || geometry.type !== "rect") return;
+      const { x0, x1, y0, y1 } = geometry;
+      onBox?.({ west: Math.min(x0, x1), east: Math.max(x0, x1), south: Math.min(y0, y1), north: Math.max(y0, y1) });
+    },
+    tap: ({ x, y }) => {
+      if (!onTap) return;
+      const away = columns.lon.map((lon, at) => Math.hypot((lon - x) * Math.cos((y * Math.PI) / 180), columns.lat[at] - y));
+      const nearest = away.indexOf(Math.min(...away));
+      if (away[nearest] < 0.05 * (bounds.east - bounds.west)) onTap(columns.station[nearest]);
+    },
+  });
+  return figure;
+}
+
+export function drawBox(figure, box) {
+  const one = (value) => (box ? [value] : []);
+  figure.find("box").data = { left: one(box?.west), right: one(box?.east), bottom: one(box?.south), top: one(box?.north) };
+}
+
+export const millis = (times) => times.map((time) => Date.parse(time));
+
+/** Whether times are several days in steps that divide a day, so that they can be drawn day by hour. */
+export function hasDays(times) {
+  if (times.length < 2) return false;
+  const [first, second] = millis(times.slice(0, 2));
+  const step = second - first;
+  return step > 0 && DAY_MS % step === 0 && step <= 6 * HOUR_MS && Date.parse(times[times.length - 1]) - first >= 2 * DAY_MS;
+}
+
+/**
+ * Lines over time.
+ *
+ * `lines` holds {name, times [ms], values, deviation?}: a band is drawn two deviations around the line; `points` holds
+ * {time, value, colour, marker, what}.
+ */
+export async function drawLines(place, lines, { variable, units, title, points = [], width }) {
+  const words = { title, variable, units };
+  const figure = await Figure.open(place, "lines", width ? { ...words, width } : words);
+  const colour = lines.map((_, column) => LINE_COLOURS[column % LINE_COLOURS.length]);
+  const bands = lines.flatMap((line, column) => (line.deviation ? bandsOf(line, colour[column]) : []));
+  figure.find("lines").data = {
+    times: lines.map((line) => line.times),
+    values: lines.map((line) => line.values),
+    station: lines.map((line) => line.name),
+    colour,
+  };
+  const columns = (rows, names) => Object.fromEntries(names.map((name) => [name, rows.map((row) => row[name])]));
+  figure.find("bands").data = columns(bands, ["times", "values", "colour"]);
+  figure.find("points").data = columns(points, ["time", "value", "colour", "marker", "what"]);
+  const times = spread(lines.flatMap((line) => [line.times[0], line.times[line.times.length - 1]]).concat(points.map((point) => point.time)));
+  if (times) stretch(figure.find("across"), times[0], Math.max(times[1], times[0] + 1));
+  const ranges = [...lines.map((line) => spread(line.values)), ...bands.map((band) => spread(band.values)), spread(points.map((point) => point.value))];
+  const found = ranges.filter(Boolean).flat();
+  const [low, high] = spread(found) ?? [0, 1];
+  const room = MARGIN * (high - low) || 1;
+  stretch(figure.find("upwards"), low - room, high + room);
+  return figure;
+}
+
+/** Which colour is which line, in words; for so many lines that colours come again there is none. */
+export function legend(lines) {
+  if (lines.length < 2 || lines.length > LINE_COLOURS.length) return null;
+  const list = document.createElement("ul");
+  list.className = "legend";
+  lines.forEach(({ name }, at) => {
+    const item = document.createElement("li");
+    item.textContent = name;
+    item.style.setProperty("--key", LINE_COLOURS[at]);
+    list.append(item);
+  });
+  return list;
+}
+
+/** Two deviations around a line, one polygon for each stretch without gaps. */
+function bandsOf(line, colour) {
+  const found = [];
+  let run = [];
+  const close = () => {
+    if (run.length > 1) {
+      const back = [...run].reverse();
+      const edge = (sign) => (index) => line.values[index] + sign * 2 * line.deviation[index];
+      found.push({
+        times: [...run, ...back].map((index) => line.times[index]),
+        values: [...run.map(edge(1)), ...back.map(edge(-1))],
+        colour,
+      });
+    }
+    run = [];
+  };
+  line.values.forEach((value, index) => {
+    if (Number.isFinite(value) && Number.isFinite(line.deviation[index])) run.push(index);
+    else close();
+  });
+  close();
+  return found;
+}
+
+/** Values over times, in columns of days with hours upwards: the array, its shape, and where it begins [ms]. */
+export function byDay(times, values) {
+  const at = millis(times);
+  const step = at[1] - at[0];
+  const first = Math.floor(at[0] / DAY_MS) * DAY_MS;
+  const days = Math.floor((at[at.length - 1] - first) / DAY_MS) + 1;
+  const slots = DAY_MS / step;
+  const cells = new Float64Array(slots * days).fill(NaN);
+  at.forEach((time, row) => {
+    const since = time - first;
+    cells[Math.floor((since % DAY_MS) / step) * days + Math.floor(since / DAY_MS)] = values[row];
+  });
+  return { cells, slots, days, first };
+}
+
+/** A column a day, hours upwards. */
+export async function drawDayByHour(place, times, values, { variable, units, title, scale, range, width }) {
+  const words = { title, variable, units, scale };
+  const figure = await Figure.open(place, "day_by_hour", width ? { ...words, width } : words);
+  const { cells, slots, days, first } = byDay(times, values);
+  const surface = figure.find("surface");
+  surface.data = { image: [image(cells, slots, days)], x: [first], y: [0], dw: [days * DAY_MS], dh: [24] };
+  stretch(figure.find("across"), first, first + days * DAY_MS);
+  const found = range ?? spread(cells);
+  if (found) {
+    const [low, high] = span(found, scale);
+    figure.find("colours").setv({ low, high });
+  }
+  return figure;
+}
+
+/** How many values lie where: edges and counts. */
+export function histogram(values) {
   const range = spread(values);
-  if (range) scale(find("colours"), range);
-  return `Mean ${variable} [${units}] of ${columns} series, ${days} days across and hours of the day upwards, from ${table.times[0]}.`;
+  if (!range) return { edges: [], counts: [] };
+  const [low, high] = range[0] === range[1] ? [range[0] - 0.5, range[1] + 0.5] : range;
+  const counts = new Array(BARS).fill(0);
+  for (const value of values) {
+    if (Number.isFinite(value)) counts[Math.min(Math.floor(((value - low) / (high - low)) * BARS), BARS - 1)] += 1;
+  }
+  return { edges: Array.from({ length: BARS + 1 }, (_, at) => low + (at * (high - low)) / BARS), counts };
+}
+
+export async function drawHistogram(place, values, { variable, units, title, width }) {
+  const words = { title, variable, units };
+  const figure = await Figure.open(place, "histogram", width ? { ...words, width } : words);
+  const { edges: sides, counts } = histogram(values);
+  figure.find("bars").data = { left: sides.slice(0, -1), right: sides.slice(1), bottom: counts.map(() => 0), top: counts };
+  if (counts.length) {
+    stretch(figure.find("across"), sides[0], sides[BARS]);
+    stretch(figure.find("upwards"), 0, 1.05 * Math.max(...counts));
+  }
+  return figure;
 }

@@ -1,10 +1,6 @@
-"""The page in headless Chromium: a map that sharpens, its last values, stopping, errors in words, the keyboard."""
+"""Explore in headless Chromium: a map that sharpens, its last values, stopping, errors in words, the keyboard."""
 
-import hashlib
-import json
 import re
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,122 +10,28 @@ import pytest
 import xarray as xr
 from playwright.sync_api import Browser, Page, expect
 
-import hypergrid as hg
-from hypergrid.times import parse_instant
-from ingest.job import ingest
-from queries.catalogue import Catalogue
-from queries.scheduling.runner import Runner
-from queries.web.app import create_app
-from queries.web.server import Server, listen
-from viz.site import site
+from tests.browser.pages import SMALL, data, digest, eventually, finer, image, press_until, saved, wait_for, write
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).parents[2]
-QUERIES = ROOT / "station_data" / "queries"
-
 LONG_S = 5.0
 """How long the query that is watched must take at least [s]."""
-SMALL = {
-    "variable": "air_temperature",
-    "steps": [
-        {"op": "aggregate", "function": "mean", "time": "6h"},
-        {
-            "op": "interpolate",
-            "method": "ordinary_kriging",
-            "grid": {"lon": "7:10:37", "lat": "45:52:01", "step": "1arcsec", "shape": [23, 23]},
-            "params": {"variogram": {"model": "exponential", "psill": 1.2, "range_m": 250.0, "nugget": 0.05}},
-        },
-    ],
-}
-
-CANVASES = """() => {
-  const found = [];
-  const visit = (node) => {
-    if (node instanceof HTMLCanvasElement && node.width) found.push(node.toDataURL());
-    for (const inner of node.children ?? []) visit(inner);
-    if (node.shadowRoot) visit(node.shadowRoot);
-  };
-  visit(document.getElementById("picture"));
-  return found;
-}"""
-
-IMAGE = """() => {
-  const image = Bokeh.documents[0].get_model_by_name("surface").data.image[0];
-  return { shape: image.shape, values: Array.from(image, (value) => Number.isFinite(value) ? value : null) };
-}"""
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of the sample network, the pages included."""
-    path = tmp_path_factory.mktemp("pages") / "archive"
-    ingest([ROOT / "station_data" / "sample"], path, engine="inprocess", now_ns=parse_instant("2007-10-02"))
-    archive = hg.open(path)
-    app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES))
-    app.mount("/", site())
-    ready = threading.Event()
-    with listen("127.0.0.1", 0) as listening:
-        server = Server(app, listening, lambda _address: ready.set())
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        assert ready.wait(30)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive(), "the server did not stop"
-
-
-@pytest.fixture
-def complaints(page: Page) -> list[str]:
-    """What the console complains of."""
-    told: list[str] = []
-    page.on("console", lambda message: told.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: told.append(str(error)))
-    return told
-
-
-@pytest.fixture
-def opened(page: Page, address: str, complaints: list[str]) -> Iterator[Page]:
-    """The page, ready; nothing on it may complain."""
-    page.goto(address)
-    page.wait_for_selector("body[data-ready]")
-    yield page
-    assert complaints == []
-
-
-def finer(cells: int) -> dict[str, Any]:
-    """Query 5 on a grid of `cells` by `cells` over the same square."""
-    document = json.loads((QUERIES / "q5_fine.json").read_text("utf-8"))
-    document["steps"][2]["grid"] |= {"step": f"{23 / cells:.6f}arcsec", "shape": [cells, cells]}
-    return dict(document)
-
-
-def write(page: Page, document: dict[str, Any]) -> None:
-    page.get_by_label("Query (JSON)").fill(json.dumps(document))
-
-
-def wait_for(page: Page, word: str) -> None:
-    expect(page.locator("#status")).to_contain_text(word, timeout=180_000)
-
-
-def digest(page: Page) -> str:
-    return hashlib.sha256("".join(page.evaluate(CANVASES)).encode()).hexdigest()
 
 
 def seconds(page: Page) -> float:
+    """Return how long the run took [s], as the page says it."""
     return float(page.inner_text("#status").split("·")[-1].split()[0].replace(",", ""))
 
 
 def watch(page: Page, document: dict[str, Any]) -> list[str]:
     """Run a query; return digests of the pictures seen while it was computed, without repetitions."""
     write(page, document)
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     seen: list[str] = []
     while not page.inner_text("#status").startswith("Done"):
         if page.locator("#picture canvas").count() and (now := digest(page)) not in seen:
             seen.append(now)
-        assert page.locator("#problem").is_hidden(), page.inner_text("#problem")
+        assert page.locator("#notice").is_hidden(), page.inner_text("#notice")
         page.wait_for_timeout(100)
     return seen
 
@@ -156,8 +58,8 @@ def test_a_map_sharpens_until_it_equals_the_download(opened: Page, tmp_path: Pat
         opened.get_by_role("link", name="NetCDF").click()
     downloading.value.save_as(tmp_path / "surface.nc")
     surface = xr.open_dataset(tmp_path / "surface.nc", engine="h5netcdf")["value"]
-    image = opened.evaluate(IMAGE)
-    shown = np.array(image["values"], np.float64).reshape(image["shape"])
+    drawn = image(opened)
+    shown = np.array(drawn["values"], np.float64).reshape(drawn["shape"])
     time_index = int(opened.get_by_label("Time cell").input_value())
     assert time_index == 30
     generator = np.random.default_rng(5)
@@ -168,20 +70,19 @@ def test_a_map_sharpens_until_it_equals_the_download(opened: Page, tmp_path: Pat
 
 def test_estimated_cells_can_be_left_out_and_the_run_stopped(opened: Page, address: str) -> None:
     write(opened, finer(500))
-    opened.get_by_role("button", name="Run").click()
+    opened.get_by_role("button", name="Run", exact=True).click()
     expect(opened.locator("#caption")).to_contain_text("Paler cells are estimated", timeout=60_000)
-    values = opened.evaluate(IMAGE)["values"]
-    assert None not in values
+    assert None not in image(opened)["values"]
     expect(opened.locator("#range")).to_contain_text("held while the picture sharpens")
-    opened.get_by_label("Only computed cells").check()
+    opened.get_by_label("Cells not computed yet").select_option("hidden")
     # The arrays of this page are NaN where nothing is computed.
-    assert None in opened.evaluate(IMAGE)["values"]
-    opened.get_by_role("button", name="Stop").click()
+    eventually(opened, lambda: None in image(opened)["values"])
+    opened.get_by_role("button", name="Stop", exact=True).click()
     wait_for(opened, "Stopped")
     job = httpx.get(f"{address}api/v1/queries").json()[0]
     assert job["state"] == "cancelled"
     assert job["fraction"] < 1
-    expect(opened.get_by_role("button", name="Run")).to_be_enabled()
+    expect(opened.get_by_role("button", name="Run", exact=True)).to_be_enabled()
     expect(opened.get_by_role("navigation", name="Downloads")).to_be_hidden()
 
 
@@ -191,9 +92,9 @@ def test_leaving_the_page_stops_its_query(browser: Browser, address: str) -> Non
     try:
         page = context.new_page()
         page.goto(address)
-        page.wait_for_selector("body[data-ready]")
+        page.wait_for_selector("body[data-ready=yes]")
         write(page, finer(400))
-        page.get_by_role("button", name="Run").click()
+        page.get_by_role("button", name="Run", exact=True).click()
         wait_for(page, "Computing")
         page.goto("about:blank")
         for _ in range(100):
@@ -207,26 +108,25 @@ def test_leaving_the_page_stops_its_query(browser: Browser, address: str) -> Non
 
 def test_errors_are_told_in_words(page: Page, address: str) -> None:
     page.goto(address)
-    page.wait_for_selector("body[data-ready]")
+    page.wait_for_selector("body[data-ready=yes]")
     write(page, {**SMALL, "variable": "air_temprature"})
-    page.get_by_role("button", name="Run").click()
-    alert = page.get_by_role("alert")
+    page.get_by_role("button", name="Run", exact=True).click()
+    alert = page.locator("#notice")
     expect(alert).to_contain_text("did you mean 'air_temperature'")
-    expect(page.get_by_role("button", name="Run")).to_be_enabled()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
     page.get_by_label("Query (JSON)").fill("{")
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     expect(alert).to_contain_text("no JSON")
     # A good query takes the message away.
     write(page, SMALL)
-    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name="Run", exact=True).click()
     wait_for(page, "Done")
     expect(alert).to_be_hidden()
 
 
 def test_levels_have_a_slider_of_their_own(opened: Page) -> None:
-    document = json.loads((QUERIES / "levels.json").read_text("utf-8"))
-    write(opened, document)
-    opened.get_by_role("button", name="Run").click()
+    write(opened, saved("levels"))
+    opened.get_by_role("button", name="Run", exact=True).click()
     wait_for(opened, "Done")
     expect(opened.locator("#caption")).to_contain_text("at 2,400 m, 23 by 23 cells, 100 % computed", timeout=30_000)
     lowest = digest(opened)
@@ -238,39 +138,31 @@ def test_levels_have_a_slider_of_their_own(opened: Page) -> None:
     assert digest(opened) != lowest
     # A map on the ground has none.
     write(opened, SMALL)
-    opened.get_by_role("button", name="Run").click()
+    opened.get_by_role("button", name="Run", exact=True).click()
     wait_for(opened, "Done")
     expect(opened.locator("#level-part")).to_be_hidden()
 
 
 def test_with_the_keyboard_alone(opened: Page) -> None:
-    def press_until(label: str) -> None:
-        for _ in range(30):
-            opened.keyboard.press("Tab")
-            if opened.evaluate("() => document.activeElement.id") == label:
-                return
-        pytest.fail(f"Tab never reached {label}")
-
-    press_until("saved")
-    opened.keyboard.type("q1")
-    expect(opened.get_by_label("Query (JSON)")).to_have_value(re.compile('"time": "all"'))
-    press_until("document")
+    press_until(opened, "saved")
+    opened.keyboard.type("q2")
+    expect(opened.get_by_label("Query (JSON)")).to_have_value(re.compile('"watermark"'))
+    press_until(opened, "document")
     opened.keyboard.press("Control+Enter")
     wait_for(opened, "Done")
     expect(opened.locator("#caption")).to_contain_text("23 by 23 cells, 100 % computed", timeout=30_000)
-    press_until("only-computed")
-    opened.keyboard.press("Space")
-    assert opened.get_by_label("Only computed cells").is_checked()
+    press_until(opened, "estimated")
+    opened.keyboard.press("End")
+    expect(opened.get_by_label("Cells not computed yet")).to_have_value("hidden")
 
 
 def test_series_are_drawn_as_lines_or_day_by_hour(opened: Page) -> None:
     steps = [{"op": "aggregate", "function": "mean", "time": "1h"}]
     write(opened, {"variable": "solar_radiation", "steps": steps})
-    opened.get_by_role("button", name="Run").click()
+    opened.get_by_role("button", name="Run", exact=True).click()
     wait_for(opened, "Done")
     expect(opened.locator("#caption")).to_contain_text("24 series of solar_radiation [W m-2]", timeout=30_000)
-    lines = opened.evaluate("() => Bokeh.documents[0].get_model_by_name('lines').data.station.length")
-    assert lines == 24
+    assert len(data(opened, "lines", "station")) == 24
     opened.get_by_label("Saved query").select_option("radiation")
     opened.get_by_role("button", name="Explain").click()
     expect(opened.locator("#plan")).to_contain_text("solar_radiation")
@@ -278,7 +170,7 @@ def test_series_are_drawn_as_lines_or_day_by_hour(opened: Page) -> None:
 
 def test_a_picture_has_words_for_those_who_do_not_see_it(opened: Page) -> None:
     write(opened, SMALL)
-    opened.get_by_role("button", name="Run").click()
+    opened.get_by_role("button", name="Run", exact=True).click()
     wait_for(opened, "Done")
     named = opened.get_by_role("img", name=re.compile(r"Map of air_temperature \[degC\] .* 100 % computed"))
     expect(named).to_be_visible(timeout=30_000)
@@ -291,9 +183,9 @@ def test_it_fits_narrow_windows_and_both_schemes(browser: Browser, address: str,
     try:
         page = context.new_page()
         page.goto(address)
-        page.wait_for_selector("body[data-ready]")
+        page.wait_for_selector("body[data-ready=yes]")
         write(page, SMALL)
-        page.get_by_role("button", name="Run").click()
+        page.get_by_role("button", name="Run", exact=True).click()
         wait_for(page, "Done")
         expect(page.locator("#caption")).to_contain_text("100 % computed", timeout=30_000)
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width

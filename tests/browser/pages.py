@@ -1,0 +1,112 @@
+"""What the tests of the pages share: questions, waiting, and what is drawn."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+ROOT = Path(__file__).parents[2]
+QUERIES = ROOT / "station_data" / "queries"
+
+SMALL = {
+    "variable": "air_temperature",
+    "steps": [
+        {"op": "aggregate", "function": "mean", "time": "6h"},
+        {
+            "op": "interpolate",
+            "method": "ordinary_kriging",
+            "grid": {"lon": "7:10:37", "lat": "45:52:01", "step": "1arcsec", "shape": [23, 23]},
+            "params": {"variogram": {"model": "exponential", "psill": 1.2, "range_m": 250.0, "nugget": 0.05}},
+        },
+    ],
+}
+
+CANVASES = """(id) => {
+  const found = [];
+  const visit = (node) => {
+    if (node instanceof HTMLCanvasElement && node.width) found.push(node.toDataURL());
+    for (const inner of node.children ?? []) visit(inner);
+    if (node.shadowRoot) visit(node.shadowRoot);
+  };
+  visit(document.getElementById(id));
+  return found;
+}"""
+
+MODEL = """([place, name, column]) => {
+  const value = document.getElementById(place).figure.find(name).data[column];
+  const cells = (one) => Array.from(one, (value) => Number.isFinite(value) ? value : null);
+  const plain = (one) => one.shape ? { shape: one.shape, values: cells(one) } : one;
+  return Array.from(value, plain);
+}"""
+
+
+def finer(cells: int) -> dict[str, Any]:
+    """Query 5 on a grid of `cells` by `cells` over the same square."""
+    document = json.loads((QUERIES / "q5_fine.json").read_text("utf-8"))
+    document["steps"][2]["grid"] |= {"step": f"{23 / cells:.6f}arcsec", "shape": [cells, cells]}
+    return dict(document)
+
+
+def saved(name: str) -> dict[str, Any]:
+    """Return a saved query of the sample network."""
+    return dict(json.loads((QUERIES / f"{name}.json").read_text("utf-8")))
+
+
+def write(page: Page, document: dict[str, Any]) -> None:
+    """Write a query into the text."""
+    page.get_by_label("Query (JSON)").fill(json.dumps(document))
+
+
+def written(page: Page) -> dict[str, Any]:
+    """Return the query that stands in the text."""
+    return dict(json.loads(page.get_by_label("Query (JSON)").input_value()))
+
+
+def run(page: Page, document: dict[str, Any] | None = None) -> None:
+    """Ask, and wait for the answer."""
+    if document is not None:
+        write(page, document)
+    page.get_by_role("button", name="Run", exact=True).click()
+    wait_for(page, "Done")
+
+
+def wait_for(page: Page, word: str) -> None:
+    """Wait until the state of the question is told with a word."""
+    expect(page.locator("#status")).to_contain_text(word, timeout=180_000)
+
+
+def eventually(page: Page, holds: Callable[[], bool], within_s: float = 15.0) -> None:
+    """Wait until something holds."""
+    for _ in range(round(within_s * 10)):
+        if holds():
+            return
+        page.wait_for_timeout(100)
+    assert holds()
+
+
+def digest(page: Page, place: str = "picture") -> str:
+    """Return what tells one picture from another."""
+    return hashlib.sha256("".join(page.evaluate(CANVASES, place)).encode()).hexdigest()
+
+
+def data(page: Page, name: str, column: str, place: str = "picture") -> Any:  # noqa: ANN401 - what a source holds
+    """Return a column of a source of a figure; images as shape and values, None where they are missing."""
+    return page.evaluate(MODEL, [place, name, column])
+
+
+def image(page: Page, place: str = "picture") -> dict[str, Any]:
+    """Return the cells of a map: shape, and values by row."""
+    return dict(data(page, "surface", "image", place)[0])
+
+
+def press_until(page: Page, wanted: str, key: str = "Tab") -> None:
+    """Press a key until the element with an id has the focus."""
+    for _ in range(150):
+        page.keyboard.press(key)
+        if page.evaluate("() => document.activeElement.id") == wanted:
+            return
+    pytest.fail(f"{key} never reached {wanted}")

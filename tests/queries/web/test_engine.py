@@ -1,0 +1,195 @@
+"""What the pages show of the engine: variance and cells of maps, orders, plans as graphs, caches, how stations are."""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import xarray as xr
+
+import hypergrid as hg
+
+Document = dict[str, Any]
+Wait = Callable[..., None]
+API = "/api/v1"
+
+
+def array(text: str, shape: list[int]) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), "<f8").reshape(shape)
+
+
+def finished(client: httpx.Client, document: Document, wait_until: Wait, **params: str) -> str:
+    answer = client.post(f"{API}/queries", json=document, params=params)
+    assert answer.status_code == 202, answer.text
+    address = f"{API}/queries/{answer.json()['id']}"
+    wait_until(lambda: client.get(address).json()["state"] in ("done", "failed", "cancelled"))
+    assert client.get(address).json()["state"] == "done"
+    return address
+
+
+def computed(archive: hg.OpenArchive, document: Document) -> xr.Dataset:
+    return archive.query(document).compute()
+
+
+def test_frames_of_the_variance(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    archive: hg.OpenArchive,
+    map_query: Document,
+    wait_until: Wait,
+) -> None:
+    document = {**map_query, "variance": True}
+    address = f"{API}/queries/{client.post(f'{API}/queries', json=document).json()['id']}"
+    gate.let(3)
+    wait_until(lambda: client.get(address).json()["fraction"] > 0)
+    early = client.get(f"{address}/frame", params={"part": "variance"}).json()
+    known = np.frombuffer(base64.b64decode(early["computed"]), "u1").reshape(early["shape"]) == 1
+    assert 0 < known.mean() < 1
+    assert early["error"] > 0
+    gate.open()
+    wait_until(lambda: client.get(address).json()["state"] == "done")
+    frame = client.get(f"{address}/frame", params={"part": "variance", "time": 1}).json()
+    expected = computed(archive, document)["variance"].to_numpy()
+    np.testing.assert_allclose(array(frame["values"], frame["shape"]), expected[1], rtol=1e-12)
+    np.testing.assert_allclose(array(early["values"], early["shape"])[known], expected[0][known], rtol=1e-12)
+    assert frame["error"] == 0
+
+
+def test_a_variance_that_nobody_asked_for(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    map_query: Document,
+    wait_until: Wait,
+) -> None:
+    address = f"{API}/queries/{client.post(f'{API}/queries', json=map_query).json()['id']}"
+    gate.let(3)
+    wait_until(lambda: client.get(address).json()["fraction"] > 0)
+    for _ in range(2):
+        refused = client.get(f"{address}/frame", params={"part": "variance"})
+        assert refused.status_code in (400, 422)
+        assert '"variance": true' in refused.json()["detail"]
+        gate.open()
+        wait_until(lambda: client.get(address).json()["state"] == "done")
+
+
+@pytest.mark.parametrize("variance", [True, False])
+def test_a_cell_over_time(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    archive: hg.OpenArchive,
+    map_query: Document,
+    wait_until: Wait,
+    variance: bool,  # noqa: FBT001 - a parametrized case
+) -> None:
+    gate.open()
+    document = {**map_query, "variance": True} if variance else map_query
+    address = finished(client, document, wait_until)
+    cell = client.get(f"{address}/cell", params={"row": 3, "column": 7}).json()
+    expected = computed(archive, document)
+    np.testing.assert_allclose(array(cell["values"], [4]), expected["value"].to_numpy()[:, 3, 7], rtol=1e-12)
+    assert (cell["variance"] is not None) == variance
+    if variance:
+        np.testing.assert_allclose(array(cell["variance"], [4]), expected["variance"].to_numpy()[:, 3, 7], rtol=1e-12)
+    assert cell["times"] == [f"2007-10-01T0{hour}:00Z" for hour in range(4)]
+    assert cell["place"] == {"lat": expected["lat"].to_numpy()[3], "lon": expected["lon"].to_numpy()[7]}
+    outside = client.get(f"{address}/cell", params={"row": 3, "column": 12})
+    assert outside.status_code == 404
+    assert "12 columns" in outside.json()["detail"]
+    assert client.get(f"{address}/cell", params={"row": -1, "column": 0}).status_code == 422
+
+
+@pytest.mark.parametrize("order", ["coarse_to_fine", "raster", "walk"])
+def test_every_order_gives_the_same_values(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    archive: hg.OpenArchive,
+    map_query: Document,
+    wait_until: Wait,
+    order: str,
+) -> None:
+    gate.open()
+    address = finished(client, map_query, wait_until, order=order)
+    frame = client.get(f"{address}/frame").json()
+    expected = computed(archive, map_query)["value"].to_numpy()[0]
+    np.testing.assert_allclose(array(frame["values"], frame["shape"]), expected, rtol=1e-12)
+
+
+def test_raster_begins_with_the_first_rows_and_unknown_orders_are_refused(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    map_query: Document,
+    wait_until: Wait,
+) -> None:
+    refused = client.post(f"{API}/queries", json=map_query, params={"order": "spiral"})
+    assert refused.status_code == 422
+    assert refused.headers["content-type"] == "application/problem+json"
+    asked = client.post(f"{API}/queries", json=map_query, params={"order": "raster"}).json()
+    gate.let(3)
+    wait_until(lambda: client.get(f"{API}/queries/{asked['id']}").json()["fraction"] > 0)
+    frame = client.get(f"{API}/queries/{asked['id']}/frame").json()
+    known = np.frombuffer(base64.b64decode(frame["computed"]), "u1")
+    assert known[: known.sum()].all(), "row by row"
+    gate.open()
+
+
+def test_a_plan_is_a_graph_whose_last_node_is_the_surface(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    map_query: Document,
+    wait_until: Wait,
+) -> None:
+    gate.open()
+    before = client.post(f"{API}/engine/plan", json=map_query).json()
+    tokens = [node["token"] for node in before["nodes"]]
+    for place, node in enumerate(before["nodes"]):
+        assert set(node["sources"]) <= set(tokens[:place]), "sources come first"
+    assert before["nodes"][0]["kind"] == "base"
+    assert before["nodes"][0]["sources"] == []
+    assert before["nodes"][-1]["cells"] == before["cells"] == 4 * 10 * 12
+    assert all(node["projected_s"] >= 0 for node in before["nodes"])
+    finished(client, map_query, wait_until)
+    after = client.post(f"{API}/engine/plan", json=map_query).json()["nodes"]
+    assert [node["token"] for node in after] == tokens
+    assert after[-1]["measured_cells"] > 0
+    assert after[-1]["measured_s"] > 0
+    assert 0 <= after[-1]["density"] <= 1
+
+
+def test_a_merge_reads_two_sources(client: httpx.Client) -> None:
+    hourly = {"op": "aggregate", "function": "mean", "time": "1h"}
+    other = {"variable": "air_temperature", "steps": [{**hourly, "function": "max"}]}
+    document = {
+        "variable": "air_temperature",
+        "steps": [hourly, {"op": "merge", "function": "difference", "with": [other]}],
+    }
+    nodes = client.post(f"{API}/engine/plan", json=document).json()["nodes"]
+    assert nodes[-1]["kind"] == "merge"
+    assert len(nodes[-1]["sources"]) == 2
+    assert sum(node["kind"] == "base" for node in nodes) == 1, "equal perspectives stand once"
+    broken = client.post(f"{API}/engine/plan", json={"variable": "rain"})
+    assert broken.status_code == 422
+
+
+def test_the_engine_tells_what_it_holds(client: httpx.Client) -> None:
+    told = client.get(f"{API}/engine").json()
+    assert told["queries"]["workers"] >= 1
+    for cache in told["caches"].values():
+        assert 0 <= cache["held_bytes"] <= cache["allowed_bytes"]
+    assert told["process"]["resident_bytes"] > 10_000_000
+    assert told["process"]["up_s"] > 0
+
+
+def test_how_the_stations_are(client: httpx.Client) -> None:
+    told = {one["station"]: one for one in client.get(f"{API}/stations/health").json()}
+    assert set(told) == {"1", "2", "3", "4", "5", "6"}
+    assert told["1"]["state"] == "reporting"
+    assert told["1"]["last"] == "2007-10-01T11:58Z"
+    assert told["1"]["interval_s"] == 3 * 120, "three usual gaps at least"
+    assert told["1"]["readings"] == 360
+    assert told["1"]["variables"] == ["air_temperature"]
+    assert told["6"] == {
+        "station": "6", "state": "unknown", "last": None, "interval_s": None, "readings": 0, "flagged": 0,
+        "variables": [],
+    }  # fmt: skip

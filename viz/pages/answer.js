@@ -1,0 +1,287 @@
+// The answer: one picture or several of one or two questions, and what is said of them.
+
+import * as api from "./api.js";
+import { figure as short, h, number } from "./dom.js";
+import { link } from "./figures.js";
+import { Looks, VIEWS } from "./looks.js";
+import { Pane } from "./pane.js";
+import { hasDays } from "./pictures.js";
+import { pose } from "./question.js";
+import { T } from "./text.js";
+import { content, differenceOf } from "./views.js";
+
+const FORMATS = ["netcdf", "csv", "png", "zarr", "geotiff", "covjson", "parquet"];
+/** Steps whose numbers are of one variable only. */
+const BOUNDS = ["valid_range", "limit"];
+/** At most ten redraws a second. */
+const PAUSE_MS = 100;
+/** Time cells from which a series is shown day by hour at first. */
+const MANY = 72;
+
+export class Answer {
+  constructor(frame, { onState, onRunning }) {
+    this.frame = frame;
+    this.onState = onState;
+    this.onRunning = onRunning;
+    this.questions = [];
+    this.panes = { first: new Pane("first"), second: new Pane("second"), difference: new Pane("difference"), cell: new Pane("cell") };
+    this.looks = new Looks(frame.known, { change: () => this.refresh(), beside: () => this.onBeside(), estimated: () => this.onEstimated(), note: () => onState(), busy: () => Boolean(this.busy) });
+    this.element = this.build();
+    this.showPanes();
+  }
+
+  /** The question that was asked; beside it another one may be. */
+  get main() {
+    return this.questions[0];
+  }
+
+  build() {
+    const { looks } = this;
+    this.bar = h("progress", { id: "bar", max: 1, value: 0, "aria-label": T.answer.share });
+    this.status = h("p", { id: "status", role: "status", "aria-live": "polite" }, T.answer.idle);
+    this.range = h("p", { id: "range", class: "quiet" });
+    this.downloads = h("nav", { id: "downloads", "aria-label": T.answer.downloads, hidden: true });
+    this.together = h("div", { class: "panes" }, Object.values(this.panes).map((pane) => pane.element));
+    return h("section", { id: "picture-part", "aria-labelledby": "picture-title", tabindex: -1 }, h("h2", { id: "picture-title" }, T.answer.title),
+      h("div", { class: "status" }, this.bar, this.status), looks.above, this.together, looks.mapControls, looks.place, this.range, this.downloads);
+  }
+
+  units() {
+    const surface = this.main?.surface;
+    return surface ? T.frame.units(surface.variable, surface.units) : T.frame.noUnits;
+  }
+
+  state() {
+    return this.looks.state();
+  }
+
+  restore(params) {
+    this.looks.restore(params);
+    this.showPanes();
+  }
+
+  // Asking
+
+  /** The question beside, from what is asked and what was chosen; null where there is none of its own. */
+  besideDocument(document) {
+    const [kind, name] = this.looks.beside.value.split(/:(.*)/s);
+    if (kind === "variable") return { ...document, variable: name, steps: (document.steps ?? []).filter((step) => !BOUNDS.includes(step.function)) };
+    if (kind === "snapshot") return { ...document, snapshot: name };
+    return kind === "saved" ? this.frame.known.saved[name] : null;
+  }
+
+  async begin(document, order, onPlan) {
+    this.leave();
+    const token = {};
+    Object.assign(this, { token, document, order, questions: [] });
+    this.onRunning(true);
+    this.status.textContent = T.answer.asking;
+    this.looks.hide();
+    this.downloads.hidden = true;
+    this.range.textContent = "";
+    for (const pane of Object.values(this.panes)) pane.clear(T.answer.first);
+    this.showPanes();
+    const on = {
+      plan: (question) => token === this.token && this.frame.attempt(() => this.onPlan(question, onPlan)),
+      progress: (question) => token === this.token && this.onProgress(question),
+      end: (question) => token === this.token && this.frame.attempt(() => this.onEnd(question)),
+    };
+    const asked = this.looks.beside.value === "deviation" && !document.variance ? { ...document, variance: true } : document;
+    const other = this.besideDocument(document);
+    try {
+      this.questions.push(await pose(asked, order, on));
+      if (other) this.questions.push(await pose(other, order, on));
+    } catch (problem) {
+      this.leave();
+      if (!this.questions.length) this.status.textContent = T.answer.idle;
+      this.onRunning(false);
+      throw problem;
+    }
+  }
+
+  onPlan(question, onPlan) {
+    if (question !== this.main) return;
+    onPlan(question.plan);
+    this.frame.units(this.units());
+    this.looks.show(question.surface);
+  }
+
+  onProgress(question) {
+    this.sayProgress();
+    // The first one says that the run began, before there is anything to see.
+    if (question.progress.cells > 0) this.refresh();
+  }
+
+  sayProgress() {
+    const words = { queued: T.answer.waiting, running: T.answer.computing, done: T.answer.done, cancelled: T.answer.stopped, failed: T.answer.failed, lost: T.answer.lost };
+    const told = this.questions.map((question) => {
+      const { fraction, cells, total, seconds } = question.progress;
+      return ["failed", "lost"].includes(question.state) ? words[question.state] : T.answer.progress(words[question.state], number(100 * fraction, 0), number(cells), number(total), number(seconds, 1));
+    });
+    this.bar.value = this.questions.reduce((sum, question) => sum + question.progress.fraction, 0) / Math.max(this.questions.length, 1);
+    this.status.textContent = told.length > 1 ? T.answer.two(...told) : told[0];
+  }
+
+  async onEnd(question) {
+    this.sayProgress();
+    if (question.state === "failed") this.frame.say(question.problem);
+    if (question.state === "lost") this.frame.say({ title: T.problems.gone, detail: T.problems.lostAdvice });
+    if (this.questions.every((one) => one.ended)) this.onRunning(false);
+    if (question.state === "cancelled") this.looks.endFilm();
+    if (question.state === "done") {
+      if (question === this.main) this.showDownloads(question.id);
+      if (question.surface.kind === "series") question.table = await api.series(question.id);
+      this.chooseView(question);
+      await this.refresh();
+    }
+    this.onState();
+  }
+
+  chooseView({ table }) {
+    if (this.looks.view || !this.main?.surface) return;
+    const byDay = table && hasDays(table.times) && table.times.length >= MANY;
+    this.looks.set(byDay ? "heat" : VIEWS[this.main.surface.kind][0]);
+  }
+
+  async stop() {
+    const open = this.questions.filter((question) => !question.ended);
+    await Promise.all(open.map((question) => question.stop()));
+  }
+
+  leave() {
+    for (const question of this.questions) if (!question.ended) question.stop().catch(() => {});
+  }
+
+  // Looking
+
+  /** What is drawn is at hand; what comes next is drawn likewise. */
+  onEstimated() {
+    this.onState();
+    const estimated = this.looks.estimated.value;
+    this.frame.attempt(() => Promise.all(Object.values(this.panes).map((pane) => pane.shown?.frame && pane.show({ ...pane.shown, estimated }))));
+  }
+
+  /** Another picture beside may need another question. */
+  onBeside() {
+    this.showPanes();
+    this.onState();
+    if (!this.main) return;
+    const { value } = this.looks.beside;
+    const other = JSON.stringify(this.besideDocument(this.document));
+    const isThere = value === "deviation" ? this.main.document.variance : other === "null" || other === this.besideAsked;
+    this.besideAsked = other;
+    if (value && !isThere) this.frame.attempt(() => this.begin(this.document, this.order, () => {}));
+    else this.refresh();
+  }
+
+  showPanes() {
+    const { looks, panes } = this;
+    const two = Boolean(looks.beside.value);
+    looks.difference.disabled = !looks.comparable;
+    panes.second.element.hidden = !two;
+    panes.difference.element.hidden = !(looks.comparable && looks.difference.checked);
+    panes.cell.element.hidden = true;
+    this.together.classList.toggle("beside", two);
+    for (const name of ["second", "difference"]) if (panes[name].element.hidden) panes[name].clear();
+  }
+
+  /** Fetch and draw what is chosen as it stands; one at a time, so that a slow line is not flooded. */
+  refresh() {
+    this.again = true;
+    this.busy ??= (async () => {
+      try {
+        while (this.again) {
+          await new Promise((resolve) => setTimeout(resolve, Math.max(0, (this.due ?? 0) - performance.now())));
+          this.again = false;
+          this.due = performance.now() + PAUSE_MS;
+          await this.frame.attempt(() => this.draw());
+        }
+      } finally {
+        this.busy = null;
+      }
+    })();
+    return this.busy;
+  }
+
+  async draw() {
+    const { token, panes, looks, main } = this;
+    if (!main?.surface) return;
+    const shared = { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, picked: looks.picked, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
+    const first = await this.drawn(main, "value", panes.first, shared, token);
+    if (!first) return;
+    const deviates = looks.beside.value === "deviation";
+    const second = looks.beside.value ? await this.drawn(deviates ? main : this.questions[1], deviates ? "variance" : "value", panes.second, shared, token) : null;
+    if (second && !panes.difference.element.hidden) {
+      const apart = differenceOf(first, second);
+      if (apart) await panes.difference.show(apart);
+      else panes.difference.clear(T.answer.notAlike);
+    }
+    await this.drawCell(shared, token);
+    if (token !== this.token) return;
+    this.link();
+    looks.mapControls.hidden = main.surface.kind !== "map";
+    this.sayRange(first);
+  }
+
+  /** Lines over time of the cell that was chosen on the map, below it. */
+  async drawCell(shared, token) {
+    const { cell } = this.panes;
+    const wanted = this.looks.clicked && shared.view === "map" && this.main?.state === "done" && this.main.surface.times.length > 1;
+    cell.element.hidden = !wanted;
+    if (wanted) await this.drawn(this.main, "value", cell, { ...shared, view: "lines" }, token);
+    else cell.clear();
+  }
+
+  /** Draw what one question has to show, and return it; null where it has nothing yet. */
+  async drawn(question, part, pane, shared, token) {
+    if (!question?.surface || question.stopping.signal.aborted || ["queued", "failed", "lost", "cancelled"].includes(question.state)) return null;
+    if (!question.progress.cells) return null;
+    try {
+      const shown = await content(question, part, shared);
+      if (token !== this.token) return null;
+      if (typeof shown === "string") {
+        pane.clear(shown);
+        return null;
+      }
+      await pane.show(shown);
+      return shown;
+    } catch (error) {
+      // A stopped query has no further pictures; the one that was on its way is no problem of anybody's.
+      if (question.stopping.signal.aborted || question.state === "cancelled") return null;
+      throw error;
+    }
+  }
+
+  /** The same stretch of the axes in pictures of the same kind. */
+  link() {
+    const { first: main, second: beside, difference } = this.panes;
+    const [first, ...others] = [main, beside, difference].map((pane) => pane.figure).filter((figure) => figure?.place.figure === figure);
+    for (const other of others) {
+      if (other.kind === first.kind && other.linked !== first && first.kind !== "histogram") {
+        other.linked = first;
+        link(first, other);
+      }
+    }
+  }
+
+  sayRange(shown) {
+    if (!shown.range || shown.view !== "map") {
+      this.range.textContent = "";
+      return;
+    }
+    const why = this.main.state === "done" ? T.answer.rangeDone : T.answer.rangeHeld;
+    const error = shown.frame.error ? T.answer.error(short(shown.frame.error), shown.units) : "";
+    this.range.textContent = `${T.answer.range(short(shown.range[0]), short(shown.range[1]), shown.units, why)}${error}`;
+  }
+
+  showDownloads(id) {
+    const anchor = (address, text, name) => h("a", { href: address, download: name }, text);
+    this.downloads.replaceChildren(h("span", {}, T.answer.download), ...FORMATS.map((format) => anchor(api.resultAddress(id, format), T.formats[format], "")), anchor(api.jobAddress(id), T.formats.query, `query-${id.slice(0, 8)}.json`));
+    this.downloads.hidden = false;
+  }
+
+  async redraw() {
+    for (const pane of Object.values(this.panes)) if (!pane.element.hidden) await pane.redraw();
+    this.link();
+  }
+}

@@ -1,0 +1,192 @@
+// Engine: plans as graphs with rates, queue and caches as they move, the scheduler's choices, snapshots on a line of time.
+
+import * as api from "./api.js";
+import { bytes, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
+import { spread, stretch } from "./figures.js";
+import { drawGraph, drawTimeline } from "./graph.js";
+import { drawLines, legend } from "./pictures.js";
+import { T } from "./text.js";
+
+const AGAIN_MS = 2000;
+/** What the moving graphs show [s]. */
+const SHOWN_S = 600;
+const LEAST_MS = 60_000;
+/** Moving graphs: title, unit, and a line each of what is told. */
+const GRAPHS = {
+  queue: ["", { waiting: (told) => told.engine.queries.queued, running: (told) => told.engine.queries.running, standing: (told) => told.standing?.queue }],
+  rates: ["1/s", { hits: (told, was) => rate(told, was, hits), misses: (told, was) => rate(told, was, misses), evaluations: (told, was) => rate(told, was, (one) => one.standing?.evaluations) }],
+  memory: ["MiB", { resident: (told) => told.engine.process.resident_bytes / 2 ** 20, results: (told) => told.engine.queries.result_bytes / 2 ** 20 }],
+};
+
+const summed = (told, name) => Object.values(told.engine.caches).reduce((sum, cache) => sum + cache[name], 0);
+const hits = (told) => summed(told, "hits");
+const misses = (told) => summed(told, "misses");
+const rate = (told, was, count) => (was ? (count(told) - count(was)) / ((told.at - was.at) / 1000) : NaN);
+
+export function open(root, frame) {
+  return new Engine(root, frame);
+}
+
+class Engine {
+  constructor(root, frame) {
+    this.frame = frame;
+    this.history = [];
+    this.tiles = h("dl", { id: "tiles", class: "tiles" });
+    this.graphs = Object.fromEntries(Object.keys(GRAPHS).map((name) => [name, h("div", { class: "picture small", role: "img", "aria-labelledby": `moving-${name}` })]));
+    this.which = choice("plan-of", [], () => this.choosePlan(), "");
+    this.graph = h("div", { id: "plan-graph" });
+    this.choices = h("div", { id: "choices" });
+    this.caches = h("div", { id: "caches" });
+    this.snapshots = h("div", { id: "snapshots" });
+    this.movingTable = h("div");
+    const block = (id, title, ...inner) => h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...inner);
+    root.append(
+      block("now-title", T.engine.now, this.tiles),
+      block("plan-title", T.engine.plan, field(T.engine.planOf, this.which), this.graph),
+      block("moving-title", T.engine.moving, h("div", { class: "three" }, Object.keys(GRAPHS).map((name) => h("figure", { class: "pane" }, this.graphs[name], legend(Object.keys(GRAPHS[name][1]).map((line) => ({ name: T.engine.lines[line] }))), h("figcaption", { id: `moving-${name}` }, T.engine.graphs[name])))),
+        h("details", { class: "as-table" }, h("summary", {}, T.pane.table), this.movingTable)),
+      h("div", { class: "halves" }, block("choices-title", T.engine.choices, this.choices), block("caches-title", T.engine.caches, this.caches)),
+      block("snapshots-title", T.engine.snapshots, this.snapshots));
+  }
+
+  async show(params) {
+    this.frame.units(T.frame.noUnits);
+    this.wanted = params.get("plan") ?? this.wanted;
+    await this.look();
+    clearInterval(this.timer);
+    this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
+  }
+
+  hide() {
+    clearInterval(this.timer);
+  }
+
+  async look() {
+    const optional = (what) => api.look(what).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
+    const [engine, jobs, standing, entries, snapshots] = await Promise.all([api.look("engine"), api.look("queries"), optional("standing/statistics"), optional("standing"), api.look("snapshots")]);
+    this.history.push({ at: Date.now(), engine, standing });
+    this.history.splice(0, Math.max(0, this.history.length - (SHOWN_S * 1000) / AGAIN_MS));
+    this.drawTiles(engine, standing);
+    this.offerPlans(jobs, entries ?? []);
+    this.drawCaches(engine);
+    this.drawChoices(standing);
+    this.drawSnapshots(snapshots);
+    await this.drawMoving();
+  }
+
+  drawTiles({ queries, process }, standing) {
+    const tiles = [
+      [T.engine.tiles.running, `${number(queries.running)} / ${number(queries.workers)}`], [T.engine.tiles.queue, `${number(queries.queued)} / ${number(queries.capacity)}`],
+      [T.engine.tiles.done, number(queries.done)], [T.engine.tiles.failed, number(queries.failed)], [T.engine.tiles.cancelled, number(queries.cancelled)], [T.engine.tiles.shared, number(queries.shared)],
+      [T.engine.tiles.memory, bytes(process.resident_bytes)], [T.engine.tiles.cpu, duration(process.cpu_s)], [T.engine.tiles.up, duration(process.up_s)],
+      ...(standing ? [[T.engine.tiles.standing, number(standing.queries)], [T.engine.tiles.oldest, duration(standing.oldest_s)]] : []),
+    ];
+    this.tiles.replaceChildren(...tiles.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  }
+
+  // Plans
+
+  offerPlans(jobs, entries) {
+    const words = (document) => `${document.variable}${(document.steps ?? []).map((step) => ` › ${step.function ?? step.method}`).join("")}`;
+    const seen = new Set();
+    const asked = jobs.filter((job) => job.state === "running" || !(seen.has(job.token) || !seen.add(job.token))).slice(0, 20);
+    const plans = [
+      ...asked.map((job) => [`job:${job.id}`, T.engine.job(T.engine.states[job.state], words(job.query)), job.query, job]),
+      ...entries.map((one) => [`standing:${one.name}`, T.engine.standing(one.name, words(one.query)), one.query, null]),
+      ...Object.entries(this.frame.known.saved).map(([name, query]) => [`saved:${name}`, T.engine.saved(name), query, null]),
+    ];
+    const text = JSON.stringify(plans.map(([key, name]) => [key, name]));
+    this.plans = new Map(plans.map(([key, , query, job]) => [key, { query, job }]));
+    if (text !== this.offered) {
+      this.offered = text;
+      const chosen = this.wanted ?? this.which.value;
+      this.which.replaceChildren(...plans.map(([key, name]) => new Option(name, key)));
+      this.which.value = this.plans.has(chosen) ? chosen : (plans[0]?.[0] ?? "");
+    }
+    const running = this.plans.get(this.which.value)?.job;
+    const progress = running ? `${running.state}${running.fraction}` : "";
+    if (this.planned !== this.which.value + progress) this.frame.attempt(() => this.drawPlan(progress));
+  }
+
+  choosePlan() {
+    this.wanted = this.which.value;
+    this.frame.note("engine", new URLSearchParams({ plan: this.wanted }));
+    this.frame.attempt(() => this.drawPlan(""));
+  }
+
+  async drawPlan(progress) {
+    const key = this.which.value;
+    this.planned = key + progress;
+    const chosen = this.plans.get(key);
+    if (!chosen) {
+      this.graph.replaceChildren(empty(T.engine.noPlans, T.engine.noPlansAdvice));
+      return;
+    }
+    const plan = await api.plan({ ...chosen.query, snapshot: chosen.query.snapshot ?? null });
+    if (key !== this.which.value) return;
+    this.graph.replaceChildren(...drawGraph(plan, chosen.job));
+  }
+
+  // Movement
+
+  async drawMoving() {
+    const { history } = this;
+    const times = history.map((one) => one.at);
+    for (const [name, [unit, lines]] of Object.entries(GRAPHS)) {
+      const drawn = Object.entries(lines).map(([line, pick]) => ({ name: T.engine.lines[line], times, values: history.map((one, at) => pick(one, history[at - 1]) ?? NaN) }));
+      const place = this.graphs[name];
+      if (place.clientWidth && (!place.figure || place.clientWidth !== place.widthDrawn)) {
+        place.widthDrawn = place.clientWidth;
+        move(await drawLines(place, drawn, { variable: T.engine.titles[name], units: unit || T.engine.number, title: T.engine.titles[name] }), drawn);
+      } else if (place.figure) move(place.figure, drawn);
+    }
+    const last = history[history.length - 1];
+    const before = history[history.length - 2];
+    const rows = Object.entries(GRAPHS).flatMap(([name, [unit, lines]]) => Object.entries(lines).map(([line, pick]) => [T.engine.titles[name], T.engine.lines[line], number(pick(last, before)), unit]));
+    this.movingTable.replaceChildren(table(T.engine.nowCaption, T.engine.nowColumns, rows));
+  }
+
+  drawCaches({ caches, queries }) {
+    const rows = Object.entries(caches).map(([name, one]) => [T.engine.cacheNames[name] ?? name, number(one.hits), number(one.misses), one.hits + one.misses ? `${number((100 * one.hits) / (one.hits + one.misses), 0)} %` : T.missing, number(one.entries), bytes(one.held_bytes), bytes(one.allowed_bytes)]);
+    rows.push([T.engine.cacheNames.answers, number(queries.shared), "", "", number(queries.results), bytes(queries.result_bytes), bytes(queries.result_bytes_limit)]);
+    this.caches.replaceChildren(table(T.engine.cachesCaption, T.engine.cacheColumns.map((name, place) => (place ? [name, "number"] : name)), rows));
+  }
+
+  drawChoices(standing) {
+    if (!standing) {
+      this.choices.replaceChildren(empty(T.standing.off, T.standing.offAdvice));
+      return;
+    }
+    const { strategy, sharing } = standing;
+    const rows = [
+      [T.engine.choice.strategy, strategy.name], [T.engine.choice.waiting, number(strategy.waiting)], [T.engine.choice.chosen, number(strategy.chosen)], [T.engine.choice.preempted, number(strategy.preempted)],
+      [T.engine.choice.postponed, number(standing.postponed)], [T.engine.choice.rescued, number(strategy.rescued)], [T.engine.choice.late, number(strategy.late)], [T.engine.choice.turns, number(standing.fair_turns)],
+      [T.engine.choice.steps, T.engine.of(number(sharing.steps), number(sharing.steps_apart))], [T.engine.choice.ran, T.engine.of(number(standing.steps_run), number(standing.steps_asked))], [T.engine.choice.saved, duration(standing.saved_s)],
+      [T.engine.choice.share, `${number(100 * standing.scheduling_share, 1)} %`], [T.engine.choice.overloaded, standing.overloaded ? T.yes : T.no],
+    ];
+    this.choices.replaceChildren(table(T.engine.choicesCaption, [T.engine.what, [T.engine.value, "number"]], rows));
+  }
+
+  drawSnapshots(snapshots) {
+    const text = snapshots.map((one) => one.id).join();
+    if (text === this.snapshotsDrawn) return;
+    this.snapshotsDrawn = text;
+    const rows = snapshots.slice(0, 50).map((one) => [instant(one.time.slice(0, 19)), one.message, h("code", {}, one.id)]);
+    this.snapshots.replaceChildren(drawTimeline(snapshots), table(T.engine.snapshotsCaption(number(snapshots.length)), T.engine.snapshotColumns, rows));
+  }
+
+  async redraw() {
+    for (const place of Object.values(this.graphs)) place.widthDrawn = 0;
+    if (this.history.length) await this.drawMoving();
+  }
+}
+
+/** New values for lines that are drawn already: nothing flickers. */
+function move(figure, lines) {
+  const source = figure.find("lines");
+  source.data = { ...source.data, times: lines.map((line) => line.times), values: lines.map((line) => line.values) };
+  const across = spread(lines[0].times);
+  if (across) stretch(figure.find("across"), Math.min(across[0], across[1] - LEAST_MS), across[1]);
+  const upwards = spread(lines.flatMap((line) => line.values));
+  if (upwards) stretch(figure.find("upwards"), 0, 1.1 * upwards[1] || 1);
+}

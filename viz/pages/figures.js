@@ -1,0 +1,104 @@
+// Figures from the server, put into the page, kept apart, linked, and saved as pictures.
+
+import * as api from "./api.js";
+import { theme } from "./theme.js";
+
+const Bokeh = window.Bokeh;
+/** What is being put into a place: one after the other, so that the last one asked for is the one that stays. */
+const turns = new Map();
+
+export class Figure {
+  /** Fetch a figure without data and put it into a place, instead of what is there. */
+  static open(place, kind, words) {
+    const turn = (turns.get(place) ?? Promise.resolve()).catch(() => {}).then(async () => {
+      const width = Math.max(280, Math.floor(words.width ?? place.clientWidth));
+      const item = await api.figure(kind, { ...words, theme: theme(), width });
+      place.figure?.clear();
+      place.replaceChildren();
+      place.figure = new Figure(place, kind, await Bokeh.embed.embed_item(item, place));
+      return place.figure;
+    });
+    turns.set(place, turn);
+    return turn;
+  }
+
+  constructor(place, kind, views) {
+    this.place = place;
+    this.kind = kind;
+    this.views = views;
+    [this.view] = views.roots;
+    this.plot = this.view.model;
+    this.document = this.plot.document;
+  }
+
+  /** A source or model of the figure by its name. */
+  find(name) {
+    return this.document.get_model_by_name(name);
+  }
+
+  clear() {
+    this.views.clear();
+    const at = Bokeh.documents.indexOf(this.document);
+    if (at >= 0) Bokeh.documents.splice(at, 1);
+    this.place.replaceChildren();
+    this.place.figure = null;
+  }
+
+  on(events) {
+    const callbacks = Object.entries(events).map(([name, listener]) => [name, [listener]]);
+    this.plot.setv({ js_event_callbacks: new Map(callbacks) });
+  }
+
+  /** The picture as a file: "png", or "svg" as lines and letters. */
+  picture(form) {
+    return this.view.export(form).to_blob();
+  }
+}
+
+export const clear = (place) => place.figure?.clear();
+
+/** Show the same stretch of both axes in two figures, whichever is moved. */
+export function link(one, other) {
+  for (const axis of ["x_range", "y_range"]) {
+    const follow = (from, to) =>
+      from.change.connect(() => {
+        const { start, end } = from;
+        if (to.start !== start || to.end !== end) to.setv({ start, end });
+      });
+    follow(one.plot[axis], other.plot[axis]);
+    follow(other.plot[axis], one.plot[axis]);
+  }
+}
+
+export function image(values, rows, columns) {
+  return Bokeh.require("core/util/ndarray").ndarray(values, { dtype: "float64", shape: [rows, columns] });
+}
+
+/** Least and greatest finite value, null where there is none. */
+export function spread(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return low <= high ? [low, high] : null;
+}
+
+/** What colours span: values as they are, differences as far below nothing as above it, directions all round. */
+export function span(range, scale) {
+  if (scale === "cyclic") return [0, 360];
+  const [low, high] = range;
+  if (scale === "diverging") {
+    const most = Math.max(Math.abs(low), Math.abs(high)) || 1e-3;
+    return [-most, most];
+  }
+  // A colour scale needs a width, also where all values are equal.
+  const pad = low === high ? Math.abs(low) * 1e-3 || 1e-3 : 0;
+  return [low - pad, high + pad];
+}
+
+/** Show a stretch of an axis; Bokeh's own ranges would complain of a figure that is still empty. */
+export function stretch(range, low, high) {
+  range.setv({ start: low, end: high, reset_start: low, reset_end: high });
+}

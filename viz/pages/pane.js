@@ -1,0 +1,154 @@
+// One picture of an answer with its words, its table and its files.
+
+import { button, csv, figure as short, h, instant, number, save, table } from "./dom.js";
+import { clear, spread } from "./figures.js";
+import { drawDayByHour, drawHistogram, drawLines, histogram, legend, MapPicture, millis } from "./pictures.js";
+import { T } from "./text.js";
+
+/** Rows that the table under a picture shows; the CSV has all. */
+const MOST_ROWS = 200;
+
+/** A picture: "map", "lines", "heat" or "histogram" of what `show` is given. */
+export class Pane {
+  constructor(name) {
+    const caption = name === "first" ? "caption" : `caption-${name}`;
+    this.name = name;
+    this.place = h("div", { id: name === "first" ? "picture" : `picture-${name}`, class: "picture", role: "img", "aria-labelledby": caption });
+    this.caption = h("figcaption", { id: caption });
+    this.tablePlace = h("div");
+    this.details = h("details", { class: "as-table", on: { toggle: () => this.fillTable() } }, h("summary", {}, T.pane.table), this.tablePlace);
+    this.saves = h("div", { class: "buttons small", hidden: true },
+      button(T.pane.png, () => this.savePicture("png")), button(T.pane.svg, () => this.savePicture("svg")),
+      button(T.pane.csv, () => save(this.file("csv"), csv(...this.rows()), "text/csv")));
+    this.details.hidden = true;
+    this.key = h("div");
+    this.element = h("figure", { class: "pane" }, this.place, this.key, this.caption, this.saves, this.details);
+    this.clear();
+  }
+
+  clear(words = T.pane.none) {
+    clear(this.place);
+    Object.assign(this, { figure: null, map: null, drawn: "", shown: null });
+    this.place.replaceChildren();
+    this.key.replaceChildren();
+    this.caption.textContent = words;
+    this.saves.hidden = this.details.hidden = true;
+  }
+
+  /**
+   * Draw. `shown` holds view, surface, title, units, scale, range; and frame, estimated, picked, stations and onPick of
+   * a map or histogram, lines of a picture over time, or times and values of days.
+   */
+  async show(shown) {
+    const { view, surface, title, units, scale } = shown;
+    const identity = [view, title, units, scale, this.place.clientWidth, JSON.stringify(surface.dims ?? ""), surface.lon?.length, surface.x?.length, surface.lat?.length].join("|");
+    const words = { variable: surface.variable, units, title, scale };
+    this.shown = shown;
+    if (view === "map") {
+      if (this.drawn !== identity || !this.map) {
+        this.map = await MapPicture.open(this.place, surface, shown.stations, { ...words, onPick: shown.onPick });
+        this.figure = this.map.figure;
+      }
+      if (shown.range) this.map.range = shown.range;
+      this.map.draw(shown.frame, shown.estimated);
+      this.map.mark(shown.picked);
+    } else {
+      this.map = null;
+      if (view === "lines") this.figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points });
+      if (view === "heat") this.figure = await drawDayByHour(this.place, shown.times, shown.values, { ...words, range: shown.range });
+      if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
+    }
+    this.drawn = identity;
+    this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : null].filter(Boolean));
+    this.caption.textContent = shown.words;
+    this.saves.hidden = this.details.hidden = false;
+    if (this.details.open) this.fillTable();
+  }
+
+  /** Draw again what is shown, in another width or theme. */
+  async redraw() {
+    if (!this.shown) return;
+    this.map = null;
+    await this.show(this.shown);
+  }
+
+  fillTable() {
+    if (!this.details.open || !this.shown) return;
+    const [columns, rows] = this.rows();
+    const words = rows.length > MOST_ROWS ? T.pane.firstRows(MOST_ROWS, number(rows.length)) : "";
+    const told = rows.slice(0, MOST_ROWS).map((row) => row.map((value) => (typeof value === "number" ? short(value) : value)));
+    this.tablePlace.replaceChildren(table(`${this.shown.title} ${words}`, columns.map((name) => [name, "number"]), told));
+  }
+
+  /** What is shown as columns and rows. */
+  rows() {
+    const { view, surface, units, frame, lines, title } = this.shown;
+    if (view === "histogram") {
+      const { edges, counts } = histogram(this.shown.values);
+      return [[T.pane.from(units), T.pane.to(units), T.pane.cells], counts.map((count, at) => [edges[at], edges[at + 1], count])];
+    }
+    if (view === "map") {
+      const [row, column] = surface.dims;
+      const [, across] = frame.shape;
+      const rows = Array.from(frame.estimate, (value, at) => {
+        const computed = frame.computed[at] !== 0;
+        return [surface[column][at % across], surface[row][Math.floor(at / across)], computed ? frame.values[at] : value, computed ? T.pane.computed : T.pane.estimated];
+      });
+      return [[`${column} [${surface.axis_units}]`, `${row} [${surface.axis_units}]`, `${title} [${units}]`, T.pane.how], rows];
+    }
+    if (view === "heat") {
+      const { times, values } = this.shown;
+      return [[T.pane.time, `${title} [${units}]`], times.map((time, at) => [instant(time), values[at]])];
+    }
+    const names = lines.flatMap((line) => [`${line.name} [${units}]`, ...(line.deviation ? [T.pane.deviation(line.name, units)] : [])]);
+    const all = [...new Set(lines.flatMap((line) => Array.from(line.times)))].sort((one, other) => one - other);
+    const held = lines.map((line) => new Map(Array.from(line.times, (time, at) => [time, at])));
+    const rows = all.map((time) => [
+      instant(new Date(time).toISOString()),
+      ...lines.flatMap((line, place) => {
+        const at = held[place].get(time);
+        return [line.values[at] ?? NaN, ...(line.deviation ? [line.deviation[at] ?? NaN] : [])];
+      }),
+    ]);
+    return [[T.pane.time, ...names], rows];
+  }
+
+  file(ending) {
+    const words = this.shown.title.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "");
+    return `hypergrid-${words}.${ending}`;
+  }
+
+  async savePicture(form) {
+    save(this.file(form), await this.figure.picture(form));
+  }
+}
+
+/** What a map shows at one time, in words. */
+export function mapWords({ surface, title, units, frame }) {
+  const range = spread(frame.values);
+  const values = range ? T.pane.range(short(range[0]), short(range[1]), units) : T.pane.nothingYet;
+  const height = frame.level_m === undefined ? "" : T.pane.at(number(frame.level_m));
+  const rest = frame.computed.includes(0) ? T.pane.paler : "";
+  const circles = surface.dims[1] === "lon" ? T.pane.circles : "";
+  return T.pane.map({ title, units, time: frame.time, height, across: frame.shape[1], up: frame.shape[0], percent: number(100 * frame.fraction, 0), values, rest, circles });
+}
+
+/** The table of a finished query without a map, as lines. */
+export function linesOf(series) {
+  const [rows, columns] = series.shape;
+  const times = millis(series.times);
+  return series.stations.map((name, column) => ({
+    name,
+    times,
+    values: Array.from({ length: rows }, (_, row) => series.values[row * columns + column]),
+  }));
+}
+
+/** Mean over lines at each time. */
+export function meanOf(lines) {
+  return lines[0].values.map((_, row) => {
+    const present = lines.map((line) => line.values[row]).filter(Number.isFinite);
+    return present.length ? present.reduce((sum, value) => sum + value, 0) / present.length : NaN;
+  });
+}
+

@@ -1,0 +1,144 @@
+// Stations: how each is, on a map and in a table; and its readings as they came, with their flags.
+
+import * as api from "./api.js";
+import { button, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
+import { Pane } from "./pane.js";
+import { openRegion } from "./pictures.js";
+import { T } from "./text.js";
+
+const AGAIN_MS = 15_000;
+const DAY_MS = 86_400_000;
+const PERIODS = [1, 2, 7, 28, 0];
+/** Colour and shape of a reading's flag; good ones and those that nobody judged are the line. */
+const FLAGS = { 3: ["#E69F00", "triangle"], 4: ["#D55E00", "x"], 9: ["#9aa5b1", "square"] };
+const SIGNS = { reporting: "●", late: "▲", dead: "✕", unknown: "■" };
+const BAD_FIRST = ["dead", "late", "unknown", "reporting"];
+
+export function open(root, frame) {
+  return new Stations(root, frame);
+}
+
+class Stations {
+  constructor(root, frame) {
+    this.frame = frame;
+    const { variables } = frame.known;
+    this.summary = h("p", { id: "stations-summary", role: "status" });
+    this.map = h("div", { id: "stations-map", class: "region", role: "img", "aria-label": T.stations.mapAlt });
+    this.list = h("div", { id: "stations-list" });
+    this.pane = new Pane("station");
+    this.detailTitle = h("h2", { id: "station-title", tabindex: -1 }, T.stations.pick);
+    this.variable = choice("station-variable", variables.map((one) => [one.name, `${one.name} [${one.unit}]`]), () => this.choose(this.station), variables[0].name);
+    this.period = choice("station-period", PERIODS.map((days) => [String(days), T.stations.period(days)]), () => this.choose(this.station), "2");
+    this.counts = h("div", { id: "station-counts" });
+    this.detail = h("section", { "aria-labelledby": "station-title" }, this.detailTitle,
+      h("div", { class: "inline" }, field(T.stations.variable, this.variable), field(T.stations.periodLabel, this.period)), this.pane.element, this.counts);
+    this.pane.clear(T.stations.pickAdvice);
+    root.append(h("div", { class: "two" }, h("section", { "aria-labelledby": "health-title" }, h("h2", { id: "health-title" }, T.stations.health), this.summary, this.map, this.list), this.detail));
+  }
+
+  async show(params) {
+    this.frame.units(T.frame.variableUnits(this.unitOf()));
+    if (params.get("variable")) this.variable.value = params.get("variable");
+    if (params.get("days")) this.period.value = params.get("days");
+    await this.look();
+    clearInterval(this.timer);
+    this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
+    const wanted = params.get("station");
+    if (wanted && wanted !== this.station) await this.choose(wanted);
+  }
+
+  hide() {
+    clearInterval(this.timer);
+  }
+
+  unitOf() {
+    return this.frame.known.variables.find((one) => one.name === this.variable.value) ?? { name: "", unit: "" };
+  }
+
+  /** Ask how the stations are; draw again only what changed. */
+  async look() {
+    const told = await api.look("stations/health");
+    const text = JSON.stringify(told);
+    if (text === this.told) return;
+    this.told = text;
+    const { features } = this.frame.known.stations;
+    const named = Object.fromEntries(features.map((feature) => [feature.id, feature.properties]));
+    this.health = Object.fromEntries(told.map((one) => [one.station, one]));
+    const newest = Math.max(...told.map((one) => (one.last ? Date.parse(one.last) : 0)));
+    const count = (state) => told.filter((one) => one.state === state).length;
+    this.summary.textContent = T.stations.summary(BAD_FIRST.map((state) => [number(count(state)), T.stations.states[state]]), instant(new Date(newest).toISOString()));
+    if (!told.length) {
+      this.list.replaceChildren(empty(T.stations.none, T.stations.noneAdvice));
+      return;
+    }
+    const ordered = [...told].sort((one, other) => BAD_FIRST.indexOf(one.state) - BAD_FIRST.indexOf(other.state) || one.station.localeCompare(other.station, "en", { numeric: true }));
+    const rows = ordered.map((one) => [
+      button(one.station, () => this.choose(one.station, true), { class: "link", "aria-label": T.stations.look(one.station), data: { station: one.station } }),
+      named[one.station]?.name ?? "",
+      h("span", { class: `state ${one.state}` }, `${SIGNS[one.state]} ${T.stations.states[one.state]}`),
+      instant(one.last),
+      one.last ? duration((newest - Date.parse(one.last)) / 1000) : "",
+      duration(one.interval_s), number(one.readings), number(one.flagged),
+    ]);
+    const held = document.activeElement?.dataset?.station;
+    this.list.replaceChildren(table(T.stations.caption, T.stations.columns.map((name, place) => (place > 3 ? [name, "number"] : name)), rows));
+    if (held) this.list.querySelector(`button[data-station="${CSS.escape(held)}"]`)?.focus();
+    await this.drawMap();
+  }
+
+  async drawMap() {
+    const figure = await openRegion(this.map, this.frame.known.stations, { health: this.health, title: "", onTap: (station) => this.choose(station) });
+    if (!figure) this.map.replaceChildren(h("p", { class: "quiet" }, T.region.noPlaces));
+  }
+
+  /** Show the readings of a station; `jump` moves the focus to them. */
+  async choose(station, jump = false) {
+    if (!station) return;
+    this.station = station;
+    const { name, unit } = this.unitOf();
+    this.frame.units(T.frame.units(name, unit));
+    this.frame.note("stations", new URLSearchParams({ station, variable: name, days: this.period.value }));
+    this.detailTitle.textContent = T.stations.title(station);
+    if (jump) this.detailTitle.focus();
+    await this.frame.attempt(() => this.readings(station, name, unit));
+  }
+
+  async readings(station, variable, unit) {
+    const days = Number(this.period.value);
+    const last = this.health[station]?.last;
+    const start = days && last ? `&start=${new Date(Date.parse(last) - days * DAY_MS).toISOString()}` : "";
+    const rows = await api.rows(`series?station=${encodeURIComponent(station)}&variable=${encodeURIComponent(variable)}${start}&f=csv`);
+    if (station !== this.station) return;
+    this.counts.replaceChildren();
+    if (!rows.length) {
+      this.pane.clear(T.stations.noReadings(variable));
+      return;
+    }
+    const readings = rows.map((row) => ({ ...row, at: Date.parse(row.end ?? row.time), number: row.value === "" ? NaN : Number(row.value), flag: Number(row.flag ?? 2) }));
+    const kinds = new Map();
+    for (const one of readings) {
+      const key = [variable, one.height_m && `${one.height_m} m`, one.statistic, one.replicate].filter(Boolean).join(", ");
+      if (!kinds.has(key)) kinds.set(key, []);
+      kinds.get(key).push(one);
+    }
+    const lines = [...kinds].map(([kind, all]) => {
+      const good = all.filter((one) => !(one.flag in FLAGS));
+      return { name: kind, times: good.map((one) => one.at), values: good.map((one) => one.number) };
+    });
+    const flagged = readings.filter((one) => one.flag in FLAGS && Number.isFinite(one.number));
+    const points = flagged.map((one) => ({ time: one.at, value: one.number, colour: FLAGS[one.flag][0], marker: FLAGS[one.flag][1], what: [T.flags[one.flag], one.failed_tests].filter(Boolean).join(": ") }));
+    const surface = { variable };
+    await this.pane.show({ view: "lines", surface, title: T.stations.plot(variable, station), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
+    const count = (flag) => readings.filter((one) => one.flag === flag).length;
+    const present = [1, 2, 3, 4, 9].filter(count);
+    const tests = (flag) => [...new Set(readings.filter((one) => one.flag === flag).map((one) => one.failed_tests).filter(Boolean))].join("; ");
+    this.counts.replaceChildren(table(T.stations.flagCaption, [T.stations.flag, [T.stations.readings, "number"], T.stations.tests],
+      present.map((flag) => [`${{ 3: "▲ ", 4: "✕ ", 9: "■ " }[flag] ?? "— "}${T.flags[flag]}`, number(count(flag)), tests(flag)])));
+  }
+
+  async redraw() {
+    if (this.health) await this.drawMap();
+    await this.pane.redraw();
+  }
+}
+

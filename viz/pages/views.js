@@ -1,0 +1,109 @@
+// What a question has to show in a view, fetched from the API.
+
+import * as api from "./api.js";
+import { instant, number } from "./dom.js";
+import { spread } from "./figures.js";
+import { linesOf, mapWords, meanOf } from "./pane.js";
+import { hasDays, millis } from "./pictures.js";
+import { T } from "./text.js";
+
+const root = (values) => values.map((value) => Math.sqrt(Math.max(value, 0)) + (Number.isNaN(value) ? NaN : 0));
+
+/**
+ * What a pane shows, or why there is nothing, in words.
+ *
+ * `part` is "value" or "variance", of which the root is shown; `shared` holds view, time, level, picked and what a map needs.
+ */
+export function content(question, part, shared) {
+  const { surface } = question;
+  const deviation = part === "variance";
+  const title = deviation ? T.views.deviation(surface.variable) : surface.variable;
+  const units = surface.units;
+  const common = { ...shared, surface, title, units, scale: deviation ? "sequential" : question.scale };
+  if (surface.kind === "series") return seriesContent(question, common, deviation);
+  return shared.view === "map" || shared.view === "histogram" ? frameContent(question, part, common) : cellContent(question, common, deviation);
+}
+
+async function frameContent(question, part, common) {
+  const { surface, view, title, units } = common;
+  const time = Math.min(common.time, surface.times.length - 1);
+  const level = Math.min(common.level, (surface.z?.length ?? 1) - 1);
+  const found = await api.frame(question.id, time, level, part, question.stopping.signal);
+  const frame = part === "variance" ? { ...found, values: root(found.values), estimate: root(found.estimate), error: null } : found;
+  const key = `${part}Range`;
+  // Colours are fixed by the first estimate, so that the picture does not flicker; the final values set them at the end.
+  question[key] ??= spread(frame.estimate);
+  const range = part === "value" ? (question.range ?? question.valueRange) : question.state === "done" ? spread(frame.values) : question.varianceRange;
+  if (view === "histogram") {
+    const values = common.estimated === "hidden" ? frame.values : frame.estimate;
+    return { ...common, values, words: T.views.histogram(title, units, number(values.filter(Number.isFinite).length), instant(frame.time)) };
+  }
+  return { ...common, frame, range, words: mapWords({ surface, title, units, frame }) };
+}
+
+async function cellContent(question, common, deviation) {
+  const { view, title, units, picked, level } = common;
+  if (question.state !== "done") return T.views.whenDone;
+  question.cells ??= new Map();
+  const key = [...picked, level].join();
+  if (!question.cells.has(key)) question.cells.set(key, await api.cell(question.id, ...picked, level));
+  const cell = question.cells.get(key);
+  const spreadOf = cell.variance && root(cell.variance);
+  if (deviation && !spreadOf) return T.views.noVariance;
+  const values = deviation ? spreadOf : cell.values;
+  if (!values.some(Number.isFinite)) return T.views.noValues;
+  const place = Object.entries(cell.place).reverse().map(([name, value]) => `${name} ${number(value, 5)}`).join(", ");
+  if (view === "heat") return daysOf(common, cell.times, values, T.views.place(place));
+  const name = T.views.cell(place);
+  const lines = [{ name, times: millis(cell.times), values: Array.from(values), deviation: deviation ? null : spreadOf && Array.from(spreadOf) }];
+  const words = T.views.line(title, units, name, number(values.length), instant(cell.times[0])) + (spreadOf && !deviation ? T.views.band : "");
+  return { ...common, lines, points: [], words };
+}
+
+function seriesContent(question, common, deviation) {
+  const { view, title, units } = common;
+  if (deviation) return T.views.noVarianceOfSeries;
+  if (!question.table) return T.views.whenDone;
+  const { table } = question;
+  const lines = linesOf(table);
+  if (!lines.length) return T.views.noSeries;
+  if (!table.values.some(Number.isFinite)) return T.views.noValues;
+  if (view === "heat") return daysOf(common, table.times, meanOf(lines), T.views.meanOf(lines.length));
+  if (view === "histogram") return { ...common, values: table.values, words: T.views.histogram(title, units, number(table.values.filter(Number.isFinite).length), T.views.allTimes) };
+  return { ...common, lines, points: [], words: T.views.lines(number(lines.length), title, units, number(table.times.length), table.times[0]) };
+}
+
+function daysOf(common, times, values, what) {
+  if (!hasDays(times)) return T.views.noDays;
+  const { title, units } = common;
+  const full = `${title}, ${what}`;
+  return { ...common, title: full, times, values, range: null, words: T.views.days(title, units, what, instant(times[0])) };
+}
+
+/** What one picture shows less what another does; null where they are not alike. */
+export function differenceOf(first, second) {
+  const title = T.views.difference(first.title, second.title);
+  const common = { ...first, title, scale: "diverging" };
+  if (first.units !== second.units || first.view !== second.view) return null;
+  if (first.view === "map") {
+    const { frame: one } = first;
+    const { frame: other } = second;
+    if (String(one.shape) !== String(other.shape)) return null;
+    const less = (name) => one[name].map((value, at) => value - other[name][at]);
+    const computed = one.computed.map((value, at) => Math.min(value, other.computed[at]));
+    const frame = { ...one, values: less("values"), estimate: less("estimate"), computed, fraction: Math.min(one.fraction, other.fraction), error: null };
+    const range = spread(frame.estimate);
+    return { ...common, frame, range, words: mapWords({ surface: first.surface, title, units: first.units, frame }) };
+  }
+  if (first.view === "lines") {
+    const held = new Map(second.lines.map((line) => [line.name, new Map(line.times.map((time, at) => [time, line.values[at]]))]));
+    const lines = first.lines.filter((line) => held.has(line.name)).map((line) => ({ name: line.name, times: line.times, values: line.values.map((value, at) => value - (held.get(line.name).get(line.times[at]) ?? NaN)) }));
+    if (!lines.length) return null;
+    return { ...common, scale: "sequential", lines, words: T.views.lines(number(lines.length), title, first.units, number(lines[0].times.length), instant(new Date(lines[0].times[0]).toISOString())) };
+  }
+  if (first.view === "heat" && String(first.times) === String(second.times)) {
+    const values = Array.from(first.values, (value, at) => value - second.values[at]);
+    return { ...common, values, range: null, words: T.views.days(title, first.units, "", instant(first.times[0])) };
+  }
+  return null;
+}
