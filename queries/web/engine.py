@@ -17,6 +17,7 @@ from hypergrid.times import format_instant
 from queries.scheduling.runner import Runner
 from queries.station_health import Health
 from queries.web.bodies import read_document
+from queries.web.schemas import body_of
 
 _BEGUN_S: Final = time.monotonic()
 
@@ -35,7 +36,7 @@ def router(runner: Runner, archive: OpenArchive) -> APIRouter:
             "process": {"up_s": time.monotonic() - _BEGUN_S, "resident_bytes": _resident_bytes(), "cpu_s": _cpu_s()},
         }
 
-    @routes.post("/engine/plan")
+    @routes.post("/engine/plan", openapi_extra=body_of("Query"))
     async def plan(request: Request) -> dict[str, Any]:
         """Return the plan of a query as a graph: perspectives with their sources, costs and measured rates."""
         made = await run_in_threadpool(runner.plan, await read_document(request))
