@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.lattice import Lattice, lattice_of
+from hypergrid.execution.measured import Meter
 from hypergrid.execution.orders import CellOrder, order_of
 from hypergrid.execution.plan import REFINING_BLOCKS, Plan
 from hypergrid.execution.run import Frame, Outcome, Places, Progress
@@ -93,7 +94,8 @@ def _served(plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], 
     begun, topology = clock(), plan.surface.topology
     value = np.full((topology.time.count, topology.space.count), np.nan)
     outcome = Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
-    evaluator = SomeTimes() if lattice.along == "time" else Evaluator()
+    meter = Meter(clock)
+    evaluator = SomeTimes() if lattice.along == "time" else Evaluator(meter=meter)
     outcome.left_out, outcome.notes = evaluator.left_out, evaluator.remarks.notes
     block_cells = plan.block_cells if lattice.along == "space" else -(-lattice.cells // REFINING_BLOCKS)
     done, count, waited_s = np.zeros(lattice.cells, dtype=bool), 0, 0.0
@@ -116,6 +118,7 @@ def _served(plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], 
         yield Picture(
             Progress(plan, outcome, places, seconds, count * slices, waited_s / count), lattice, done, count
         )  # fmt: skip
+    meter.remember()
 
 
 def _put_places(

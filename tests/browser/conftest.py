@@ -89,14 +89,20 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> hg.OpenArchive:
 
 
 @pytest.fixture(scope="module")
-def address(archive: hg.OpenArchive, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def standing(archive: hg.OpenArchive, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingQueries]:
+    """Give standing queries that run, none at first."""
+    with StandingQueries(archive, clock=time.time_ns, folder=tmp_path_factory.mktemp("standing")) as made:
+        made.start()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def address(archive: hg.OpenArchive, standing: StandingQueries) -> Iterator[str]:
     """Give the address of a server of the sample network, with pages and standing queries."""
-    standing = StandingQueries(archive, clock=time.time_ns, folder=tmp_path_factory.mktemp("standing"))
     app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing)
     app.mount("/", site())
     ready = threading.Event()
-    with standing, listen("127.0.0.1", 0) as listening:
-        standing.start()
+    with listen("127.0.0.1", 0) as listening:
         server = Server(app, listening, lambda _address: ready.set())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -76,7 +76,7 @@ def run(page: Page, document: dict[str, Any] | None = None) -> None:
 
 def wait_for(page: Page, word: str) -> None:
     """Wait until the state of the question is told with a word."""
-    expect(page.locator("#status")).to_contain_text(word, timeout=180_000)
+    expect(page.locator("#status")).to_contain_text(word, timeout=90_000)
 
 
 def eventually(page: Page, holds: Callable[[], bool], within_s: float = 15.0) -> None:
@@ -110,3 +110,9 @@ def press_until(page: Page, wanted: str, key: str = "Tab") -> None:
         if page.evaluate("() => document.activeElement.id") == wanted:
             return
     pytest.fail(f"{key} never reached {wanted}")
+
+
+def show(page: Page, name: str) -> None:
+    """Go to a page by its link, and wait until it is there."""
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
+    expect(page.locator(f"#page-{name.lower()}")).to_be_visible()

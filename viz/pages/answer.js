@@ -90,11 +90,20 @@ export class Answer {
     const other = this.besideDocument(document);
     try {
       this.questions.push(await pose(asked, order, on));
-      if (other) this.questions.push(await pose(other, order, on));
     } catch (problem) {
-      this.leave();
-      if (!this.questions.length) this.status.textContent = T.answer.idle;
+      this.status.textContent = T.answer.idle;
       this.onRunning(false);
+      throw problem;
+    }
+    if (other) await this.frame.attempt(() => this.beginBeside(other, order, on));
+  }
+
+  /** A question beside that cannot be answered leaves the other one alone. */
+  async beginBeside(other, order, on) {
+    try {
+      this.questions.push(await pose(other, order, on));
+    } catch (problem) {
+      this.panes.second.clear(T.answer.besideFailed);
       throw problem;
     }
   }
@@ -206,7 +215,7 @@ export class Answer {
   async draw() {
     const { token, panes, looks, main } = this;
     if (!main?.surface) return;
-    const shared = { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, picked: looks.picked, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
+    const shared = { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
     const first = await this.drawn(main, "value", panes.first, shared, token);
     if (!first) return;
     const deviates = looks.beside.value === "deviation";

@@ -109,6 +109,13 @@ export class Builder {
   }
 
   fillForms() {
+    const held = document.activeElement?.id;
+    this.drawForms();
+    // Whoever works with the keyboard goes on where they were.
+    if (held && document.activeElement?.id !== held) part(held)?.focus();
+  }
+
+  drawForms() {
     const { variables, snapshots } = this.known;
     const given = this.document;
     const time = given.clip?.time ?? [];
@@ -150,41 +157,56 @@ export class Builder {
     return step.op === "interpolate" ? [...all, { name: "recipe", summary: T.builder.recipe, parameters: [] }] : all;
   }
 
+  /** The card of a step; its select stays while the rest of it changes, so that typing in it goes on. */
   step(step, place, count) {
     const key = step.op === "interpolate" ? "method" : "function";
     const rows = this.rows(step);
-    const row = rows.find((one) => one.name === step[key]) ?? { name: step[key], summary: "", parameters: [] };
-    const words = T.builder.step(place + 1, step.op, row.name);
+    const row = () => rows.find((one) => one.name === step[key]) ?? { name: step[key], summary: "", parameters: [] };
     const change = (act, anew) => this.change((document) => act(document.steps[place]), anew);
-    const select = choice(`step-${place}-function`, named(rows.map((one) => [one.name, one.name]), row.name), (name) => change((one) => {
-      one[key] = name;
-      const kept = rows.find((other) => other.name === name).parameters.map((parameter) => parameter.name);
-      one.params = Object.fromEntries(Object.entries(one.params ?? {}).filter(([known]) => kept.includes(known)));
-      if (!Object.keys(one.params).length) delete one.params;
-      if (step.op === "interpolate" && inTime(name)) {
-        delete one.grid;
-        one.time ??= "10min";
-      } else if (step.op === "interpolate") {
-        delete one.time;
-        one.grid ??= this.defaultGrid();
-      }
-    }, true), row.name);
-    const act = (name, sign, on, disabled) => button(sign, on, { id: `step-${place}-${name}`, class: "icon", "aria-label": T.builder.acts[name](words), title: T.builder.acts[name](words), disabled });
-    const card = h("li", { class: "step", data: { op: step.op } },
-      h("div", { class: "step-head" }, h("strong", {}, `${place + 1}. ${T.builder.operations[step.op] ?? step.op}`),
-        h("span", { class: "icons" },
-          act("up", "↑", () => this.move(place, place - 1), place === 0),
-          act("down", "↓", () => this.move(place, place + 1), place === count - 1),
-          act("remove", "✕", () => this.remove(place), false))),
-      field(T.builder.what[step.op] ?? T.builder.what.convert, select, row.summary),
-      this.cells(step, change),
-      parameters(row, step.params, change));
+    const [head, hint, rest] = [h("div", { class: "step-head" }), h("p", { class: "quiet hint", id: `step-${place}-hint` }), h("div")];
+    const fill = () => {
+      head.replaceChildren(h("strong", {}, `${place + 1}. ${T.builder.operations[step.op] ?? step.op}`), this.moves(step.op, row().name, place, count));
+      hint.textContent = row().summary;
+      rest.replaceChildren(...[this.cells(step, change), ...parameters(row(), step.params, change, `step-${place}`)].filter(Boolean));
+    };
+    const select = choice(`step-${place}-function`, named(rows.map((one) => [one.name, one.name]), step[key]), (name) => {
+      change((one) => this.rename(one, key, name, rows));
+      fill();
+    }, step[key]);
+    select.setAttribute("aria-describedby", hint.id);
+    fill();
+    const card = h("li", { class: "step", data: { op: step.op } }, head, field(T.builder.what[step.op] ?? T.builder.what.convert, select), hint, rest);
     card.addEventListener("keydown", (event) => {
       if (!event.altKey || !["ArrowUp", "ArrowDown"].includes(event.key)) return;
       event.preventDefault();
       this.move(place, place + (event.key === "ArrowUp" ? -1 : 1));
     });
     return card;
+  }
+
+  /** Another function: parameters that it knows are kept, and so is where it interpolates. */
+  rename(step, key, name, rows) {
+    step[key] = name;
+    const kept = rows.find((other) => other.name === name).parameters.map((parameter) => parameter.name);
+    step.params = Object.fromEntries(Object.entries(step.params ?? {}).filter(([known]) => kept.includes(known)));
+    if (!Object.keys(step.params).length) delete step.params;
+    if (step.op !== "interpolate") return;
+    if (inTime(name)) {
+      delete step.grid;
+      step.time ??= "10min";
+    } else {
+      delete step.time;
+      step.grid ??= this.defaultGrid();
+    }
+  }
+
+  moves(op, name, place, count) {
+    const words = T.builder.step(place + 1, op, name);
+    const act = (what, sign, on, disabled) => button(sign, on, { id: `step-${place}-${what}`, class: "icon", "aria-label": T.builder.acts[what](words), title: T.builder.acts[what](words), disabled });
+    return h("span", { class: "icons" },
+      act("up", "↑", () => this.move(place, place - 1), place === 0),
+      act("down", "↓", () => this.move(place, place + 1), place === count - 1),
+      act("remove", "✕", () => this.remove(place), false));
   }
 
   /** What cells a step gives, by its kind. */

@@ -14,7 +14,7 @@ const named = (given) => Object.entries(given ?? {}).map(([name, value]) => `${n
 
 function call(step) {
   const { op, function: name, method, params, grid, with: others, ...cells } = step;
-  const parts = [JSON.stringify(name ?? method), ...(others ?? []).map(query)];
+  const parts = [JSON.stringify(name ?? method), ...(others ?? []).map((other) => query(other))];
   if (grid) parts.push(`grid=${python(grid)}`);
   return `.${op}(${[...parts, ...named(cells), ...named(params)].join(", ")})`;
 }

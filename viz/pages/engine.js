@@ -61,7 +61,15 @@ class Engine {
     clearInterval(this.timer);
   }
 
-  async look() {
+  /** One look at a time: a slow answer must not be overtaken by the next. */
+  look() {
+    this.looking ??= this.lookOnce().finally(() => {
+      this.looking = null;
+    });
+    return this.looking;
+  }
+
+  async lookOnce() {
     const optional = (what) => api.look(what).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
     const [engine, jobs, standing, entries, snapshots] = await Promise.all([api.look("engine"), api.look("queries"), optional("standing/statistics"), optional("standing"), api.look("snapshots")]);
     this.history.push({ at: Date.now(), engine, standing });

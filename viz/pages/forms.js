@@ -34,11 +34,11 @@ export function box(value, on, given = {}) {
   return made;
 }
 
-function variogram(value, set) {
+function variogram(value, set, id) {
   const model = typeof value === "object" && value ? value.model : (value ?? "");
   const held = typeof value === "object" && value ? value : {};
   const pairs = [["", T.builder.choose], ...FITS.map((name) => [name, T.builder.fits[name]]), ...MODELS.map((name) => [name, name])];
-  const select = choice(undefined, pairs, (chosen) => {
+  const select = choice(`${id}-variogram`, pairs, (chosen) => {
     if (!chosen) return set(undefined, true);
     const start = { psill: held.psill ?? 1, range_m: held.range_m ?? 500, nugget: held.nugget ?? 0 };
     return set(FITS.includes(chosen) ? chosen : { model: chosen, ...start }, true);
@@ -50,12 +50,12 @@ function variogram(value, set) {
 }
 
 /** One parameter; `set(value, anew)` takes what was chosen, undefined takes it away. */
-function control(one, value, set) {
+function control(one, value, set, id) {
   const label = T.builder.parameter(one.name, one.unit, one.required);
   const hint = one.summary + (one.default === null || one.default === undefined ? "" : T.builder.default(shown(one.default)));
   switch (one.kind) {
     case "variogram":
-      return variogram(value, set);
+      return variogram(value, set, id);
     case "count":
     case "number":
       return field(label, box(value, (text) => set(typed(text)), { inputmode: one.kind === "count" ? "numeric" : "text", required: one.required }), hint);
@@ -70,8 +70,8 @@ function control(one, value, set) {
   }
 }
 
-/** Fields of all parameters of a function: what must be given and what is given, the others folded away. */
-export function parameters(row, params, change) {
+/** Fields of all parameters of a function: what must be given and what is given, the others folded away; `id` is the step's. */
+export function parameters(row, params, change, id) {
   const put = (name) => (value, anew = false) =>
     change((step) => {
       step.params = { ...step.params };
@@ -79,7 +79,7 @@ export function parameters(row, params, change) {
       else step.params[name] = value;
       if (!Object.keys(step.params).length) delete step.params;
     }, anew);
-  const make = (one) => control(one, params?.[one.name], put(one.name));
+  const make = (one) => control(one, params?.[one.name], put(one.name), id);
   const open = row.parameters.filter((one) => one.required || params?.[one.name] !== undefined);
   const folded = row.parameters.filter((one) => !open.includes(one));
   return [

@@ -90,7 +90,7 @@ export function drawTimeline(snapshots) {
   const dots = snapshots.map((one, at) => s("circle", { cx: x(times[at]), cy: 26, r: 6 }, s("title", {}, `${instant(one.time.slice(0, 19))}: ${one.message}`)));
   const ends = snapshots.length ? [[first, LINE.margin, "start"], ...(last > first ? [[last, LINE.width - LINE.margin, "end"]] : [])] : [];
   const words = T.graph.timeline(number(snapshots.length), ...(snapshots.length ? [first, last].map((time) => instant(new Date(time).toISOString().slice(0, 19))) : ["", ""]));
-  return h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": T.engine.snapshots },
+  return h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": T.graph.line },
     s("svg", { class: "timeline", viewBox: `0 0 ${LINE.width} ${LINE.height}`, width: LINE.width, height: LINE.height, role: "img", "aria-label": words },
       s("line", { x1: LINE.margin, x2: LINE.width - LINE.margin, y1: 26, y2: 26 }), ...dots,
       ...ends.map(([time, at, anchor]) => s("text", { x: at, y: 56, "text-anchor": anchor }, instant(new Date(time).toISOString().slice(0, 19))))));

@@ -29,7 +29,7 @@ export class Looks {
     this.sliders = Object.fromEntries(Object.keys(SLIDERS).map((name) => [name, this.slider(name)]));
     this.play = button(T.answer.play, () => this.film(), { id: "play", "aria-pressed": "false" });
     this.sliders.time.part.append(this.play);
-    this.place = h("div", { class: "inline", id: "pick", hidden: true });
+    this.place = this.pickFields();
     this.above = h("div", { class: "inline looks" }, this.views, field(T.answer.beside, this.beside), tick(T.answer.difference, this.difference));
     this.mapControls = h("div", { id: "map-controls", class: "controls", hidden: true }, this.sliders.time.part, this.sliders.level.part, field(T.answer.estimatedCells, this.estimated));
   }
@@ -134,24 +134,31 @@ export class Looks {
   }
 
   /** The cell whose lines are shown, to be chosen without a mouse, too. */
+  pickFields() {
+    this.pickInputs = ["row", "column"].map((name, axis) => {
+      const made = h("input", { id: `pick-${name}`, type: "number", min: 0 });
+      made.addEventListener("change", () => {
+        const at = Math.max(0, Math.min(Math.round(Number(made.value)) || 0, Number(made.max)));
+        this.pick(...this.picked.map((one, place) => (place === axis ? at : one)));
+      });
+      return made;
+    });
+    this.pickWords = h("p", { class: "quiet" });
+    return h("div", { class: "inline", id: "pick", hidden: true }, this.pickInputs.map((made, axis) => field(T.answer.pick[["row", "column"][axis]], made)), this.pickWords);
+  }
+
   showPick() {
     const { surface } = this;
     const [row, column] = surface.dims;
     const sizes = [surface[row].length, surface[column].length];
     this.picked = (this.picked ?? sizes.map((size) => Math.floor(size / 2))).map((at, axis) => Math.min(at, sizes[axis] - 1));
-    const input = (axis, name) => {
-      const made = h("input", { id: `pick-${name}`, type: "number", min: 0, max: sizes[axis] - 1, value: this.picked[axis] });
-      made.addEventListener("change", () => {
-        const at = Math.max(0, Math.min(Math.round(Number(made.value)) || 0, sizes[axis] - 1));
-        this.pick(...this.picked.map((one, place) => (place === axis ? at : one)));
-      });
-      return field(T.answer.pick[name], made);
-    };
-    const words = T.answer.picked(number(surface[column][this.picked[1]], 5), number(surface[row][this.picked[0]], 5), surface.axis_units);
-    const held = document.activeElement?.id;
-    this.place.replaceChildren(input(0, "row"), input(1, "column"), h("p", { class: "quiet" }, words));
+    this.pickInputs.forEach((made, axis) => {
+      made.max = sizes[axis] - 1;
+      // What is being typed is left alone.
+      if (made !== document.activeElement) made.value = this.picked[axis];
+    });
+    this.pickWords.textContent = T.answer.picked(number(surface[column][this.picked[1]], 5), number(surface[row][this.picked[0]], 5), surface.axis_units);
     this.place.hidden = surface.times.length < 2;
-    if (held?.startsWith("pick-")) document.getElementById(held).focus();
   }
 
   // Film

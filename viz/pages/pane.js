@@ -2,7 +2,7 @@
 
 import { button, csv, figure as short, h, instant, number, save, table } from "./dom.js";
 import { clear, spread } from "./figures.js";
-import { drawDayByHour, drawHistogram, drawLines, histogram, legend, MapPicture, millis } from "./pictures.js";
+import { drawDayByHour, drawHistogram, drawLines, fillHistogram, histogram, legend, MapPicture, millis } from "./pictures.js";
 import { T } from "./text.js";
 
 /** Rows that the table under a picture shows; the CSV has all. */
@@ -43,6 +43,7 @@ export class Pane {
     const { view, surface, title, units, scale } = shown;
     const identity = [view, title, units, scale, this.place.clientWidth, JSON.stringify(surface.dims ?? ""), surface.lon?.length, surface.x?.length, surface.lat?.length].join("|");
     const words = { variable: surface.variable, units, title, scale };
+    const before = this.drawn === identity ? this.shown : null;
     this.shown = shown;
     if (view === "map") {
       if (this.drawn !== identity || !this.map) {
@@ -54,9 +55,13 @@ export class Pane {
       this.map.mark(shown.picked);
     } else {
       this.map = null;
-      if (view === "lines") this.figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points });
-      if (view === "heat") this.figure = await drawDayByHour(this.place, shown.times, shown.values, { ...words, range: shown.range });
-      if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
+      // Figures whose data are the same stay as they are.
+      const same = before && ["lines", "values", "times"].every((name) => before[name] === shown[name]);
+      if (same) this.drawn = identity;
+      else if (view === "lines") this.figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points });
+      else if (view === "heat") this.figure = await drawDayByHour(this.place, shown.times, shown.values, { ...words, range: shown.range });
+      else if (before) fillHistogram(this.figure, shown.values);
+      else if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
     }
     this.drawn = identity;
     this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : null].filter(Boolean));
@@ -68,7 +73,7 @@ export class Pane {
   /** Draw again what is shown, in another width or theme. */
   async redraw() {
     if (!this.shown) return;
-    this.map = null;
+    Object.assign(this, { map: null, drawn: "" });
     await this.show(this.shown);
   }
 
@@ -126,7 +131,7 @@ export class Pane {
 /** What a map shows at one time, in words. */
 export function mapWords({ surface, title, units, frame }) {
   const range = spread(frame.values);
-  const values = range ? T.pane.range(short(range[0]), short(range[1]), units) : T.pane.nothingYet;
+  const values = range ? T.pane.range(short(range[0]), short(range[1]), units) : (frame.fraction < 1 ? T.pane.nothingYet : T.pane.allMissing);
   const height = frame.level_m === undefined ? "" : T.pane.at(number(frame.level_m));
   const rest = frame.computed.includes(0) ? T.pane.paler : "";
   const circles = surface.dims[1] === "lon" ? T.pane.circles : "";

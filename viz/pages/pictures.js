@@ -266,11 +266,16 @@ export function histogram(values) {
 export async function drawHistogram(place, values, { variable, units, title, width }) {
   const words = { title, variable, units };
   const figure = await Figure.open(place, "histogram", width ? { ...words, width } : words);
+  fillHistogram(figure, values);
+  return figure;
+}
+
+/** Newer values in a histogram that is there: nothing flickers. */
+export function fillHistogram(figure, values) {
   const { edges: sides, counts } = histogram(values);
   figure.find("bars").data = { left: sides.slice(0, -1), right: sides.slice(1), bottom: counts.map(() => 0), top: counts };
   if (counts.length) {
     stretch(figure.find("across"), sides[0], sides[BARS]);
     stretch(figure.find("upwards"), 0, 1.05 * Math.max(...counts));
   }
-  return figure;
 }

@@ -101,13 +101,14 @@ export class Region {
   }
 
   /** Show the region of a query. */
-  show(document) {
-    this.box = regionOf(document);
+  show(asked) {
+    this.box = regionOf(asked);
     for (const side of SIDES) {
-      this.inputs[side].value = this.box ? round(this.box[side]) : "";
+      // What is being typed is left alone.
+      if (this.inputs[side] !== document.activeElement) this.inputs[side].value = this.box ? round(this.box[side]) : "";
       this.inputs[side].removeAttribute("aria-invalid");
     }
-    const grid = gridStep(document)?.grid;
+    const grid = gridStep(asked)?.grid;
     this.step.value = grid?.step ?? "";
     this.step.disabled = !grid;
     if (this.figure) drawBox(this.figure, this.box);

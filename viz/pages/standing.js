@@ -197,6 +197,6 @@ class Standing {
     this.alertsDrawn = true;
     const all = [...this.alerts.values()].filter((one) => !this.only.value || one.query === this.only.value).sort((one, other) => other.number - one.number);
     const rows = all.slice(0, MOST_ALERTS).map((one) => [instant(one.at.slice(0, 19)), one.query, `${T.standing.happenings[one.happening] ?? one.happening}${one.late ? T.standing.late : ""}${one.muted ? T.standing.muted : ""}`, one.place, one.text]);
-    this.alertList.replaceChildren(rows.length ? table(T.standing.alertsCaption, T.standing.alertColumns, rows) : h("p", { class: "quiet" }, T.standing.noAlerts));
+    this.alertList.replaceChildren(rows.length ? table(T.standing.alertsCaption, [[T.standing.alertColumns[0], "time"], ...T.standing.alertColumns.slice(1)], rows) : h("p", { class: "quiet" }, T.standing.noAlerts));
   }
 }

@@ -81,7 +81,7 @@ class Stations {
       duration(one.interval_s), number(one.readings), number(one.flagged),
     ]);
     const held = document.activeElement?.dataset?.station;
-    this.list.replaceChildren(table(T.stations.caption, T.stations.columns.map((name, place) => (place > 3 ? [name, "number"] : name)), rows));
+    this.list.replaceChildren(table(T.stations.caption, T.stations.columns.map((name, place) => (place === 3 ? [name, "time"] : place > 3 ? [name, "number"] : name)), rows));
     if (held) this.list.querySelector(`button[data-station="${CSS.escape(held)}"]`)?.focus();
     await this.drawMap();
   }

@@ -42,20 +42,26 @@ async function frameContent(question, part, common) {
 }
 
 async function cellContent(question, common, deviation) {
-  const { view, title, units, picked, level } = common;
+  const { view, title, units, cell: picked, level } = common;
   if (question.state !== "done") return T.views.whenDone;
   question.cells ??= new Map();
   const key = [...picked, level].join();
-  if (!question.cells.has(key)) question.cells.set(key, await api.cell(question.id, ...picked, level));
+  if (!question.cells.has(key)) {
+    const found = await api.cell(question.id, ...picked, level);
+    question.cells.set(key, { ...found, deviation: found.variance && root(found.variance), drawn: new Map() });
+  }
   const cell = question.cells.get(key);
-  const spreadOf = cell.variance && root(cell.variance);
+  const spreadOf = cell.deviation;
   if (deviation && !spreadOf) return T.views.noVariance;
   const values = deviation ? spreadOf : cell.values;
   if (!values.some(Number.isFinite)) return T.views.noValues;
   const place = Object.entries(cell.place).reverse().map(([name, value]) => `${name} ${number(value, 5)}`).join(", ");
   if (view === "heat") return daysOf(common, cell.times, values, T.views.place(place));
   const name = T.views.cell(place);
-  const lines = [{ name, times: millis(cell.times), values: Array.from(values), deviation: deviation ? null : spreadOf && Array.from(spreadOf) }];
+  if (!cell.drawn.has(deviation)) {
+    cell.drawn.set(deviation, [{ name, times: millis(cell.times), values: Array.from(values), deviation: deviation ? null : spreadOf && Array.from(spreadOf) }]);
+  }
+  const lines = cell.drawn.get(deviation);
   const words = T.views.line(title, units, name, number(values.length), instant(cell.times[0])) + (spreadOf && !deviation ? T.views.band : "");
   return { ...common, lines, points: [], words };
 }
@@ -65,10 +71,11 @@ function seriesContent(question, common, deviation) {
   if (deviation) return T.views.noVarianceOfSeries;
   if (!question.table) return T.views.whenDone;
   const { table } = question;
-  const lines = linesOf(table);
+  table.lines ??= linesOf(table);
+  const { lines } = table;
   if (!lines.length) return T.views.noSeries;
   if (!table.values.some(Number.isFinite)) return T.views.noValues;
-  if (view === "heat") return daysOf(common, table.times, meanOf(lines), T.views.meanOf(lines.length));
+  if (view === "heat") return daysOf(common, table.times, (table.mean ??= meanOf(lines)), T.views.meanOf(lines.length));
   if (view === "histogram") return { ...common, values: table.values, words: T.views.histogram(title, units, number(table.values.filter(Number.isFinite).length), T.views.allTimes) };
   return { ...common, lines, points: [], words: T.views.lines(number(lines.length), title, units, number(table.times.length), table.times[0]) };
 }

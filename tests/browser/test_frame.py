@@ -1,0 +1,255 @@
+"""The frame of the pages: which is shown, links that reproduce it, theme, narrow windows, what is said in trouble."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.browser.pages import SMALL, press_until, run, show, wait_for, written
+
+pytestmark = pytest.mark.browser
+
+PAGES = ("Explore", "Stations", "Standing", "Engine")
+CSS = Path(__file__).parents[2] / "viz" / "pages" / "page.css"
+
+NAMELESS = """() => [...document.querySelectorAll(
+    "button, input, select, textarea, summary, [role=img], [role=region]")]
+  .filter((one) => one.offsetParent && !one.ariaLabel && !one.textContent.trim() && !one.labels?.length
+    && !document.getElementById(one.getAttribute("aria-labelledby"))?.textContent)
+  .map((one) => one.outerHTML.slice(0, 120))"""
+
+
+def axe() -> str | None:
+    """Return the source of axe-core where node has it (`NODE_PATH`), else None."""
+    node = shutil.which("node")
+    if node is None:
+        return None
+    found = subprocess.run([node, "-p", "require.resolve('axe-core')"], capture_output=True, text=True, check=False)
+    return Path(found.stdout.strip()).read_text("utf-8") if found.returncode == 0 else None
+
+
+def hash_of(page: Page) -> dict[str, str]:
+    """Return what the address says of what is shown."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment.partition("?")[2]).items()}
+
+
+def test_pages_by_mouse(opened: Page) -> None:
+    for name in reversed(PAGES):
+        show(opened, name)
+        assert opened.title() == f"{name} · HyperGrid"
+        assert opened.locator("section.page:visible").count() == 1
+        current = opened.locator("#pages [aria-current=page]")
+        expect(current).to_have_text(name)
+
+
+def test_pages_by_keyboard(opened: Page) -> None:
+    press_until(opened, "skip")
+    opened.keyboard.press("Enter")
+    assert opened.evaluate("() => document.activeElement.id") == "main"
+    press_until(opened, "link-engine", "Shift+Tab")
+    opened.keyboard.press("Enter")
+    expect(opened.locator("#page-engine")).to_be_visible()
+    press_until(opened, "link-stations", "Shift+Tab")
+    opened.keyboard.press("Enter")
+    expect(opened.locator("#page-stations")).to_be_visible()
+    opened.go_back()
+    expect(opened.locator("#page-engine")).to_be_visible()
+
+
+def test_a_link_reproduces_the_page(opened: Page, browser: Browser) -> None:
+    run(opened, SMALL)
+    opened.get_by_label("Beside it").select_option("variable:relative_humidity")
+    wait_for(opened, "beside: Done")
+    opened.get_by_label("Histogram").check()
+    expect(opened.locator("#caption")).to_contain_text("Histogram")
+    assert hash_of(opened)["view"] == "histogram"
+    context = browser.new_context()
+    try:
+        other = context.new_page()
+        other.goto(opened.url)
+        wait_for(other, "beside: Done")
+        expect(other.locator("#caption")).to_have_text(opened.inner_text("#caption"), timeout=15_000)
+        expect(other.locator("#caption-second")).to_contain_text("relative_humidity")
+        assert written(other)["steps"] == SMALL["steps"]
+    finally:
+        context.close()
+
+
+def test_the_copied_link_names_the_snapshot(opened: Page, archive: Any) -> None:  # noqa: ANN401
+    run(opened, SMALL)
+    opened.get_by_role("button", name="Link").click()
+    link = opened.locator(".copied pre").inner_text()
+    asked = json.loads(parse_qs(urlsplit(link).fragment.partition("?")[2])["q"][0])
+    assert asked["snapshot"] == archive.snapshot
+
+
+def test_the_theme_is_chosen_and_kept(opened: Page) -> None:
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    before = opened.evaluate(ground)
+    opened.get_by_label("Theme").select_option("dark")
+    assert opened.evaluate(ground) == "rgb(23, 29, 36)" != before
+    opened.reload()
+    opened.wait_for_selector("body[data-ready=yes]")
+    assert opened.evaluate(ground) == "rgb(23, 29, 36)"
+    expect(opened.get_by_label("Theme")).to_have_value("dark")
+    opened.get_by_label("Theme").select_option("system")
+    assert opened.evaluate(ground) == before
+    assert opened.evaluate("() => localStorage.length") == 0
+
+
+def test_units_and_zone_are_always_in_sight(opened: Page) -> None:
+    run(opened, SMALL)
+    for name in PAGES:
+        show(opened, name)
+        expect(opened.locator("#status-line")).to_be_in_viewport()
+        expect(opened.locator("#clock")).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"))
+        expect(opened.locator("#units")).to_contain_text("UTC")
+    show(opened, "Explore")
+    expect(opened.locator("#units")).to_have_text("air_temperature [degC], times in UTC")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_every_page_fits_every_window(browser: Browser, address: str, width: int, scheme: Any) -> None:  # noqa: ANN401
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    try:
+        page = context.new_page()
+        for name in PAGES:
+            page.goto(f"{address}#{name.lower()}")
+            page.wait_for_selector("body[data-ready=yes]")
+            page.wait_for_timeout(500)
+            assert page.evaluate("() => document.documentElement.scrollWidth") <= width, name
+            assert page.evaluate(NAMELESS) == [], name
+    finally:
+        context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, address: str, scheme: Any) -> None:  # noqa: ANN401
+    source = axe()
+    if source is None:
+        pytest.skip(f"axe-core is not where NODE_PATH={os.environ.get('NODE_PATH', '')} says: npm install axe-core")
+    context = browser.new_context(viewport={"width": 1300, "height": 900}, color_scheme=scheme)
+    try:
+        page = context.new_page()
+        for name in PAGES:
+            page.goto(f"{address}#{name.lower()}")
+            page.wait_for_selector("body[data-ready=yes]")
+            if name == "Explore":
+                run(page, SMALL)
+                expect(page.locator("#caption")).to_contain_text("100 % computed", timeout=15_000)
+            page.wait_for_timeout(1000)
+            page.evaluate(source)
+            found = page.evaluate("() => axe.run()")
+            bad = [
+                (one["id"], one["help"], [node["target"] for node in one["nodes"]][:4])
+                for one in found["violations"]
+                if one["impact"] in ("serious", "critical", "moderate")
+            ]
+            assert bad == [], name
+    finally:
+        context.close()
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours (WCAG 2), 1 to 21."""
+
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_of_the_pages_have_contrast() -> None:
+    pairs = dict(re.findall(r"--([\w-]+): light-dark\((#\w{6}, #\w{6})\)", CSS.read_text("utf-8")))
+    colours = {name: pair.split(", ") for name, pair in pairs.items()}
+    for theme in (0, 1):
+        told = {name: pair[theme] for name, pair in colours.items()}
+        for ground in ("ground", "panel"):
+            for ink in ("ink", "quiet", "accent", "good", "late"):
+                assert contrast(told[ink], told[ground]) >= 4.5, (theme, ink, ground)
+            assert contrast(told["edge"], told[ground]) >= 3, (theme, ground)
+        assert contrast(told["accent-ink"], told["accent"]) >= 4.5
+        assert contrast(told["bad"], told["bad-ground"]) >= 4.5
+        assert contrast(told["bad"], told["ground"]) >= 4.5
+
+
+# Trouble
+
+
+def test_an_archive_without_readings_says_what_to_do(page: Page, address: str) -> None:
+    is_empty = True
+
+    def answer(route: Route) -> None:
+        if is_empty:
+            route.fulfill(json=[])
+        else:
+            route.fallback()
+
+    page.route("**/api/v1/variables", answer)
+    page.goto(address)
+    page.wait_for_selector("body[data-ready=yes]")
+    expect(page.locator("#no-data")).to_contain_text("hypergrid ingest")
+    is_empty = False
+    page.get_by_role("button", name="Look again").click()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
+    expect(page.locator("#no-data")).to_be_empty()
+
+
+def test_a_server_that_is_gone_is_told_and_found_again(page: Page, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector("body[data-ready=yes]")
+    page.route("**/api/**", lambda route: route.abort())
+    page.route("**/health", lambda route: route.abort())
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#notice")).to_contain_text("The server does not answer")
+    expect(page.locator("#connection")).to_contain_text("trying again")
+    page.unroute("**/api/**")
+    page.unroute("**/health")
+    expect(page.locator("#connection")).to_have_text("Connected", timeout=15_000)
+    expect(page.locator("#notice")).to_be_empty()
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#plan")).to_contain_text("Plan")
+
+
+def test_a_login_is_asked_for_where_it_is_needed(page: Page, address: str) -> None:
+    is_in = False
+    problem = {"type": "about:blank", "title": "An access key is needed", "status": 401, "detail": "log in"}
+
+    def guard(route: Route) -> None:
+        if is_in:
+            route.fallback()
+        else:
+            route.fulfill(status=401, content_type="application/problem+json", body=json.dumps(problem))
+
+    def session(route: Route) -> None:
+        nonlocal is_in
+        is_in = json.loads(route.request.post_data or "{}") == {"key": "right"}
+        if is_in:
+            route.fulfill(json={"name": "me", "scope": "read"})
+        else:
+            wrong = {**problem, "title": "The key is not known"}
+            route.fulfill(status=401, content_type="application/problem+json", body=json.dumps(wrong))
+
+    page.route("**/api/v1/**", guard)
+    page.route("**/api/v1/session", session)
+    page.goto(address)
+    dialog = page.get_by_role("dialog", name="Login needed")
+    expect(dialog).to_be_visible()
+    page.keyboard.type("wrong")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("alert")).to_contain_text("The key is not known")
+    dialog.get_by_label("Access key").fill("right")
+    page.get_by_role("button", name="Log in").click()
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()

@@ -1,0 +1,77 @@
+"""Stations: how each is, in a table and on a map, and its readings with their flags; by mouse and by keyboard."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import hypergrid as hg
+from hypergrid.flags import FAIL, SUSPECT
+from queries.station_health import station_health
+from tests.browser.pages import data, press_until, show
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_table_and_the_map_show_every_station(opened: Page, archive: hg.OpenArchive) -> None:
+    show(opened, "Stations")
+    table = opened.locator("#stations-list table")
+    expect(table.locator("tbody tr")).to_have_count(len(archive.stations))
+    told = station_health(archive)
+    reporting = sum(one.state == "reporting" for one in told)
+    expect(opened.locator("#stations-summary")).to_contain_text(f"{reporting} reporting")
+    opened.wait_for_selector("#stations-map canvas")
+    assert sorted(data(opened, "stations", "station", "stations-map")) == sorted(archive.stations)
+    assert set(data(opened, "stations", "marker", "stations-map")) <= {"circle", "triangle", "x", "square"}
+
+
+def worst(archive: hg.OpenArchive) -> tuple[str, str]:
+    """Return the station and variable with the most flagged readings."""
+    counts = {}
+    for variable in archive.variables:
+        readings = archive.store.read(variable)
+        for place, series in enumerate(readings.series):
+            bad = (readings.index == place) & ((readings.flag == SUSPECT) | (readings.flag == FAIL))
+            counts[series.station, variable] = int(bad.sum())
+    return max(counts, key=lambda pair: counts[pair])
+
+
+def test_readings_with_their_flags_by_mouse(opened: Page, archive: hg.OpenArchive) -> None:
+    station, variable = worst(archive)
+    show(opened, "Stations")
+    opened.get_by_role("button", name=f"Show the readings of station {station}", exact=True).click()
+    opened.get_by_role("combobox", name="Variable").locator("visible=true").select_option(variable)
+    expect(opened.locator("#caption-station")).to_contain_text(f"readings of {variable}", timeout=15_000)
+    readings = archive.store.read(variable)
+    mine = [place for place, series in enumerate(readings.series) if series.station == station]
+    of = readings.take(readings.index == mine[0])
+    bad = (of.flag == SUSPECT) | (of.flag == FAIL)
+    assert bad.any(), "the sample network has flagged readings"
+    assert data(opened, "points", "value", "picture-station") == of.value[bad].tolist()
+    assert len(data(opened, "lines", "values", "picture-station")[0]) == int((of.flag < SUSPECT).sum())
+    counts = opened.locator("#station-counts")
+    for flag, word in ((SUSPECT, "suspect"), (FAIL, "fail")):
+        if (of.flag == flag).any():
+            expect(counts).to_contain_text(word)
+    expect(opened.locator("#units")).to_contain_text(archive.variables[variable].unit)
+    assert f"station={station}" in opened.url
+
+
+def test_readings_by_keyboard(opened: Page) -> None:
+    press_until(opened, "link-stations")
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector("#stations-list button")
+    for _ in range(60):
+        opened.keyboard.press("Tab")
+        if opened.evaluate("() => document.activeElement.dataset.station") == "3":
+            break
+    opened.keyboard.press("Enter")
+    assert opened.evaluate("() => document.activeElement.id") == "station-title"
+    expect(opened.locator("#caption-station")).to_contain_text("readings of air_temperature", timeout=15_000)
+    press_until(opened, "station-period")
+    opened.keyboard.type("All")
+    expect(opened.locator("#station-period")).to_have_value("0")
+    expect(opened.locator("#station-title")).to_have_text("Readings of station 3")
+
+
+def test_a_link_to_a_station(opened: Page, address: str) -> None:
+    opened.goto(f"{address}#stations?station=5&variable=wind_speed&days=1")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed [m s-1]", timeout=15_000)
