@@ -222,7 +222,7 @@ def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
     names = ("time", "value", "colour", "marker", "what")
     points = plot.scatter(
         "time", "value", source=ColumnDataSource({name: [] for name in names}, name="points"), size=8, marker="marker",
-        fill_color="colour", line_color=look.ink, line_width=0.5,
+        fill_color="colour", line_color="colour", line_width=2,
     )  # fmt: skip
     plot.add_tools(
         HoverTool(

@@ -20,7 +20,7 @@ def test_the_table_and_the_map_show_every_station(opened: Page, archive: hg.Open
     expect(opened.locator("#stations-summary")).to_contain_text(f"{reporting} reporting")
     opened.wait_for_selector("#stations-map canvas")
     assert sorted(data(opened, "stations", "station", "stations-map")) == sorted(archive.stations)
-    assert set(data(opened, "stations", "marker", "stations-map")) <= {"circle", "triangle", "x", "square"}
+    assert set(data(opened, "stations", "marker", "stations-map")) <= {"circle", "triangle", "diamond", "square"}
 
 
 def worst(archive: hg.OpenArchive) -> tuple[str, str]:

@@ -11,7 +11,7 @@ export const LINE_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E
 export const STATES = {
   reporting: ["#ffffff", "circle"],
   late: ["#E69F00", "triangle"],
-  dead: ["#D55E00", "x"],
+  dead: ["#D55E00", "diamond"],
   unknown: ["#9aa5b1", "square"],
 };
 const BARS = 24;

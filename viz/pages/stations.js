@@ -11,7 +11,7 @@ const DAY_MS = 86_400_000;
 const PERIODS = [1, 2, 7, 28, 0];
 /** Colour and shape of a reading's flag; good ones and those that nobody judged are the line. */
 const FLAGS = { 3: ["#E69F00", "triangle"], 4: ["#D55E00", "x"], 9: ["#9aa5b1", "square"] };
-const SIGNS = { reporting: "●", late: "▲", dead: "✕", unknown: "■" };
+const SIGNS = { reporting: "●", late: "▲", dead: "◆", unknown: "■" };
 const BAD_FIRST = ["dead", "late", "unknown", "reporting"];
 
 export function open(root, frame) {

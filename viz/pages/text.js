@@ -200,7 +200,7 @@ export const T = {
 
   stations: {
     health: "How the stations are",
-    mapAlt: "Map of the stations; white circles report, triangles are late, crosses are dead, squares are not known. The table below says the same",
+    mapAlt: "Map of the stations; white circles report, triangles are late, diamonds are dead, squares are not known. The table below says the same",
     states: { reporting: "reporting", late: "late", dead: "dead", unknown: "not known" },
     summary: (counts, time) => `${counts.map(([count, state]) => `${count} ${state}`).join(", ")}; the newest reading of the network is of ${time}.`,
     none: "The archive has no stations.",
