@@ -1,7 +1,7 @@
 """Stations: how each is, in a table and on a map, and its readings with their flags; by mouse and by keyboard."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 import hypergrid as hg
 from hypergrid.flags import FAIL, SUSPECT
@@ -53,6 +53,27 @@ def test_readings_with_their_flags_by_mouse(opened: Page, archive: hg.OpenArchiv
             expect(counts).to_contain_text(word)
     expect(opened.locator("#units")).to_contain_text(archive.variables[variable].unit)
     assert f"station={station}" in opened.url
+
+
+def test_readings_that_come_late_do_not_replace_those_asked_for_after_them(opened: Page) -> None:
+    held: list[Route] = []
+
+    def slow(route: Route) -> None:
+        if not held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    opened.route("**/api/v1/series?*", slow)
+    show(opened, "Stations")
+    opened.get_by_role("button", name="Show the readings of station 3", exact=True).click()
+    opened.wait_for_function("() => document.activeElement.id === 'station-title'")
+    opened.get_by_role("combobox", name="Variable").locator("visible=true").select_option("relative_humidity")
+    expect(opened.locator("#caption-station")).to_contain_text("readings of relative_humidity", timeout=15_000)
+    with opened.expect_response("**/api/v1/series?*"):
+        held[0].continue_()
+    opened.wait_for_timeout(500)
+    expect(opened.locator("#caption-station")).to_contain_text("readings of relative_humidity")
 
 
 def test_readings_by_keyboard(opened: Page) -> None:

@@ -104,11 +104,13 @@ class Stations {
   }
 
   async readings(station, variable, unit) {
+    const asked = (this.asked = (this.asked ?? 0) + 1);
     const days = Number(this.period.value);
     const last = this.health[station]?.last;
     const start = days && last ? `&start=${new Date(Date.parse(last) - days * DAY_MS).toISOString()}` : "";
     const rows = await api.rows(`series?station=${encodeURIComponent(station)}&variable=${encodeURIComponent(variable)}${start}&f=csv`);
-    if (station !== this.station) return;
+    // Another station, variable or time was chosen meanwhile: its readings may have come before these.
+    if (asked !== this.asked) return;
     this.counts.replaceChildren();
     if (!rows.length) {
       this.pane.clear(T.stations.noReadings(variable));
