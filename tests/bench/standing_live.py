@@ -25,7 +25,7 @@ WARM_SLICES = 12
 """Slices that are there before: each query is computed for all of them at first."""
 LARGEST_SIDE = 400
 """Cells along a map's edge, at most."""
-TRIES = 2
+TRIES = 3
 """Sides that are tried to find a load."""
 SCHEDULING = 0.02
 
@@ -47,7 +47,7 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         network = Network(path)
         network.create(WARM_SLICES)
         opened = hg.open(path)
-        side, cost_s = _side(opened, network, Path(folder), queries, load * period_s)
+        side, cost_s = _side(opened, network, Path(folder), queries, load * period_s, above=load > 1)
         first = network.slices
         standing = StandingQueries(opened, clock=time.time_ns, folder=Path(folder) / "run")
         listed = documents(queries, templates=queries, side=side)
@@ -96,25 +96,32 @@ def _run(load: float, queries: int, slices: int) -> dict[str, Any]:
         "met": bool(
             ages["alert"] <= FRESH_SLICES and oldest_s <= ended.longest_wait_s + period_s
             and scheduling_s < SCHEDULING * busy_s
+            and (cost_s >= load * period_s or load < 1)
             and (reached >= SHARE_OF_BOUND * bound if load > 1 else max(ages.values()) <= FRESH_SLICES)
         ),
     }  # fmt: skip
 
 
-def _side(opened: hg.OpenArchive, network: Network, folder: Path, queries: int, wanted_s: float) -> tuple[int, float]:
-    """Return the side of the maps with which a slice costs so many seconds, and what it costs with it [s].
+def _side(
+    opened: hg.OpenArchive, network: Network, folder: Path, queries: int, wanted_s: float, *, above: bool
+) -> tuple[int, float]:
+    """Return the side of the maps with which a slice costs so many seconds or little more, and what it costs [s].
 
-    A straight line in the number of cells, through the two measurements that lie next to what is wanted.
+    By halving the number of cells between two sides; where `above` is false, so many seconds or little less. The cost
+    jumps where the kriging weights of all maps no longer fit into what is kept of them, so not every cost is there.
     """
     costs = {side: _cost(opened, network, folder / f"side{side}", queries, side) for side in (20, 140)}
     for _ in range(TRIES):
-        low, high = sorted(sorted(costs, key=lambda side: abs(costs[side] - wanted_s))[:2])
-        slope = max((costs[high] - costs[low]) / (high**2 - low**2), 1e-9)
-        side = min(max(2, round(max((wanted_s - costs[low]) / slope + low**2, 4.0) ** 0.5)), LARGEST_SIDE)
+        low = max((side for side in costs if costs[side] < wanted_s), default=2)
+        high = min((side for side in costs if costs[side] >= wanted_s), default=LARGEST_SIDE)
+        side = round(((low**2 + high**2) / 2) ** 0.5)
         if side in costs:
             break
         costs[side] = _cost(opened, network, folder / f"side{side}", queries, side)
-    best = min(costs, key=lambda side: abs(costs[side] - wanted_s))
+    if above:
+        best = min((side for side in costs if costs[side] >= wanted_s), default=max(costs))
+    else:
+        best = max((side for side in costs if costs[side] <= wanted_s), default=min(costs))
     return best, costs[best]
 
 
