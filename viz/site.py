@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import bokeh
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,6 +29,7 @@ from viz.figures import (
 PAGES: Final = Path(__file__).parent / "pages"
 BOKEH_JS: Final = Path(bokeh.__file__).parent / "server" / "static" / "js"
 _LONGEST_TEXT: Final = 200
+_DRAWING: Final = CapacityLimiter(1)
 
 
 def site() -> Starlette:
@@ -48,6 +50,11 @@ async def _page(_request: Request) -> Response:
 
 
 async def _figure(request: Request) -> Response:
+    """Draw beside the server's loop, one figure at a time: everybody may ask, and it takes long."""
+    return await to_thread.run_sync(_drawn, request, limiter=_DRAWING)
+
+
+def _drawn(request: Request) -> Response:
     """Answer `?title=&variable=&units=&theme=&width=&scale=`, for maps `&west=&east=&south=&north=&geographic=`."""
     asked = request.query_params
     words = Words(*(asked.get(name, "")[:_LONGEST_TEXT] for name in ("title", "variable", "units")))

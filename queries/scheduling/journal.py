@@ -91,10 +91,13 @@ class Journal:
             # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
+            # In one transaction: a kill between the two would leave a file that no later process could use.
+            self._db.execute("BEGIN IMMEDIATE")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 self._db.execute(_SCHEMA)
                 self._db.execute(f"PRAGMA user_version = {_VERSION}")
+            self._db.execute("COMMIT")
             self.lost = self._db.execute(
                 "UPDATE jobs SET state = 'failed', ended_ns = ?, error = ? WHERE state IN ('queued', 'running')",
                 (now_ns, LOST),

@@ -246,7 +246,9 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
         raise Undelivered(message)
     mail = EmailMessage()
     repeat = " (possible repeat)" if body["possible_repeat"] else ""
-    mail["Subject"] = f"{body['query']}: {body['happening']} at {body['place']}{repeat}"
+    # A line break in the name of a place would keep every letter to this address from being made.
+    place = " ".join(str(body["place"]).split())
+    mail["Subject"] = f"{body['query']}: {body['happening']} at {place}{repeat}"
     mail["From"], mail["To"] = settings.mail_from, address
     mail["Message-ID"] = f"<{body['id']}@hypergrid>"
     mail.set_content(f"{body['text']}\n\n{json.dumps(body, indent=1)}\n")

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -175,6 +175,9 @@ class StandingStore:
         self._file: os.stat_result | None = None
         self._is_gone = False
         with self._explained():
+            # Made before SQLite opens it: webhooks and mail addresses are nobody else's business.
+            with suppress(OSError):
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             version = self._prepare()

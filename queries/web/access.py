@@ -15,7 +15,9 @@ from queries.web.keys import BadKey, Key, KeyStore, Scope
 
 COOKIE: Final = "hypergrid_session"
 MOST_SESSIONS: Final = 1000
-"""Sessions that are remembered; the oldest ends first."""
+"""Sessions that are remembered; the oldest ends first,"""
+MOST_OF_A_KEY: Final = 100
+"""and of one key: nobody ends the sessions of others by logging in again and again."""
 
 
 class Unauthorized(HyperGridError, PermissionError):
@@ -153,6 +155,9 @@ class Access:
         ends_ns = ends_ns if known.expires_ns is None else min(ends_ns, known.expires_ns)
         value = secrets.token_urlsafe(32)
         self._sessions[_digest(value)] = _Session(known.id, ends_ns)
+        own = [digest for digest, session in list(self._sessions.items()) if session.key_id == known.id]
+        for digest in own[:-MOST_OF_A_KEY]:
+            self._sessions.pop(digest, None)
         while len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
         return self._known(known, "session"), value, ends_ns

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, cookie_parser
@@ -171,7 +170,7 @@ def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) ->
     """
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is not None:
-        is_own = urlsplit(origin).netloc == headers.get("host", "") != ""
+        is_own = origin.partition("://")[2] == headers.get("host", "") != ""
         is_fine = is_own or (caller.by == "key" and origin in origins)
     elif site is not None:
         is_fine = site in ("same-origin", "none")

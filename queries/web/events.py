@@ -37,7 +37,8 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
             runner.job(job_id)
         except Past as past:
             return EventSourceResponse(_only(past, root_of(request)), sep="\n")
-        after = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
+        is_number = last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 16
+        after = int(last_event_id or 0) if is_number else 0
         told = _tied(ties, job_id, follow(runner, job_id, after=after, root=root_of(request)))
         return EventSourceResponse(told, ping=PING_S, sep="\n", shutdown_grace_period=FAREWELL_S)
 

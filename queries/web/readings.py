@@ -24,7 +24,7 @@ from queries.readings import FORMATS, archive_at, pieces_of, window_of
 from queries.web.etags import entity_tag, tagged, unchanged
 
 READERS: Final = 2
-"""Threads that read readings at a time."""
+"""Threads that read readings at a time, and as many that read the latest values."""
 KEPT_BYTES: Final = 32 << 20
 """What the answers with latest values that are kept may take together [bytes]."""
 
@@ -36,6 +36,8 @@ def router(archive: OpenArchive) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["readings"])
     reading, newest = anyio.CapacityLimiter(READERS), _Served(LatestValues(archive))
+    # Of its own: long series of one caller would keep everybody's latest values waiting.
+    looking = anyio.CapacityLimiter(READERS)
 
     @routes.get("/series", response_class=Response)
     async def series(
@@ -84,7 +86,7 @@ def router(archive: OpenArchive) -> APIRouter:
         asked = ",".join(variable) if variable is not None else None
         body = newest.at_hand(asked, f)
         if body is None:
-            body = await to_thread.run_sync(newest.made, asked, f, limiter=reading)
+            body = await to_thread.run_sync(newest.made, asked, f, limiter=looking)
         content, media_type, tag = body
         return unchanged(request, tag) or Response(content, media_type=media_type, headers=tagged(tag))
 

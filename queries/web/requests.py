@@ -130,31 +130,35 @@ class Requests:
 def whence(scope: Scope, trusted: Sequence[str]) -> tuple[str, str]:
     """Return the address of who asks, and "http" or "https" as they wrote it.
 
-    A proxy is believed only where its address is trusted; of several the last that is not trusted is who asks.
+    A proxy is believed only where its address is trusted; of several the last that is not trusted is who asks. What
+    stands before an address that cannot be read may be anybody's words, and so may all but the last of several headers.
     """
-    address, scheme = (scope.get("client") or ("unknown", 0))[0], str(scope["scheme"])
+    peer, scheme = (scope.get("client") or ("unknown", 0))[0], str(scope["scheme"])
+    address = _read(peer) or peer
     if address not in trusted:
         return _network(address), scheme
     headers = Headers(scope=scope)
-    if headers.get("x-forwarded-proto", "").strip().lower() in ("http", "https"):
-        scheme = headers["x-forwarded-proto"].strip().lower()
-    for one in reversed(headers.get("x-forwarded-for", "").split(",")):
-        if _is_address(one.strip()) and address in trusted:
-            address = one.strip()
-    return _network(address), scheme
+    told = "".join(headers.getlist("x-forwarded-proto")[-1:]).strip().lower()
+    for one in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
+        before = _read(one.strip())
+        if before is None or address not in trusted:
+            break
+        address = before
+    return _network(address), told if told in ("http", "https") else scheme
 
 
-def _is_address(text: str) -> bool:
+def _read(text: str) -> str | None:
+    """Return an address, of IPv4 within IPv6 (as a socket for both tells it) that of IPv4; None: it is none."""
     try:
-        ipaddress.ip_address(text)
+        found = ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
+    return str(getattr(found, "ipv4_mapped", None) or found)
 
 
 def _network(address: str) -> str:
     """Return an address, of IPv6 its network of 64 bits: who has one of these has all."""
-    if ":" not in address or not _is_address(address):
+    if ":" not in address or _read(address) is None:
         return address
     return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
 

@@ -52,7 +52,11 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         """Return a standing query; mail addresses and webhooks are told to those who may change it."""
         if allows(request.state.caller.scope, "write"):
             return told
-        return {**told, "to": sorted({str(to).partition(":")[0] for to in told["to"]})}
+        hidden = {**told, "to": sorted({_channel(to) for to in told["to"]})}
+        if "undelivered" in told:
+            # What went wrong names the address too.
+            hidden["undelivered"] = [{**one, "to": _channel(one["to"]), "error": ""} for one in told["undelivered"]]
+        return hidden
 
     @routes.get("/standing", responses=answer_of("Standing", listed=True))
     def listing(request: Request) -> list[dict[str, Any]]:
@@ -148,6 +152,10 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         return {"number": alert.number, "to": [str(to) for to in standing.store.entry(name).definition.to]}
 
     return routes
+
+
+def _channel(target: str) -> str:
+    return target.partition(":")[0]
 
 
 def _until(document: Mapping[str, Any], now_ns: int) -> int | None:

@@ -1,8 +1,12 @@
 """The site: its files, BokehJS from the installed package, problems as documents, and no other host in any file."""
 
+import ast
 import asyncio
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -106,3 +110,22 @@ def test_texts_that_the_pages_use_are_there() -> None:
     for path in used:
         for name in path[1:].split("."):
             assert re.search(rf"\b{name}\b", text) or name in ("map", "length"), path
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js, which runs the scripts of the pages")
+def test_a_query_of_a_link_brings_no_code_into_the_python_that_is_copied(tmp_path: Path) -> None:
+    evil = "x=1)\nimport os;os.system('id')#"
+    step = {"op": evil, "function": f'"{evil}', "params": {evil: evil, "low": -40, "a b": None}}
+    document = {"variable": f"'{evil}", "accept_flags": [evil], "steps": [step], "clip": {evil: [1]}}
+    (tmp_path / "code.mjs").write_text((PAGES / "code.js").read_text("utf-8"), "utf-8")
+    (tmp_path / "run.mjs").write_text(
+        f"import {{ asPython }} from './code.mjs'; process.stdout.write(asPython({json.dumps(document)}));", "utf-8"
+    )
+    done = subprocess.run(["node", tmp_path / "run.mjs"], capture_output=True, check=True, text=True)  # noqa: S607
+    tree = ast.parse(done.stdout)
+    assert [type(one) for one in tree.body] == [ast.Import, ast.Assign, ast.Assign, ast.Assign]
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    called = {one.func.attr for one in calls if isinstance(one.func, ast.Attribute)}
+    assert called == {"open", "compute", "accept_flags", "clip", "x1importosossystemid"}
+    (keywords,) = [one.keywords for one in calls if len(one.keywords) == 3]
+    assert [one.arg for one in keywords] == [None, "low", None]

@@ -10,13 +10,15 @@ function python(value) {
   return JSON.stringify(value);
 }
 
-const named = (given) => Object.entries(given ?? {}).map(([name, value]) => `${name}=${python(value)}`);
+/** Parameters; a name that is none in Python, which anybody may have put into a link, stays text. */
+const named = (given) =>
+  Object.entries(given ?? {}).map(([name, value]) => (/^[a-z]\w*$/i.test(name) ? `${name}=${python(value)}` : `**${python({ [name]: value })}`));
 
 function call(step) {
   const { op, function: name, method, params, grid, with: others, ...cells } = step;
   const parts = [JSON.stringify(name ?? method), ...(others ?? []).map((other) => query(other))];
   if (grid) parts.push(`grid=${python(grid)}`);
-  return `.${op}(${[...parts, ...named(cells), ...named(params)].join(", ")})`;
+  return `.${String(op).replace(/\W/g, "")}(${[...parts, ...named(cells), ...named(params)].join(", ")})`;
 }
 
 /** The query as Python, a step a line where it stands alone. */
@@ -24,7 +26,7 @@ function query(document, newline = "") {
   const { variable, steps = [], clip, accept_flags: flags, select, variance } = document;
   const calls = [];
   if (select) calls.push(`.select(${named(select).join(", ")})`);
-  if (flags) calls.push(`.accept_flags(${flags.join(", ")})`);
+  if (flags) calls.push(`.accept_flags(${flags.map(python).join(", ")})`);
   calls.push(...steps.map(call));
   if (clip) calls.push(`.clip(${named(clip).join(", ")})`);
   if (variance) calls.push(`.with_variance(${named(variance === true ? {} : variance).join(", ")})`);

@@ -1,5 +1,6 @@
 """Letters arrive at least once; one that hangs, redirects or is not allowed harms nobody else."""
 
+import json
 import socket
 import sqlite3
 import threading
@@ -299,14 +300,16 @@ def test_mail_goes_to_the_server_of_the_settings(make_standing: Callable[..., St
     thread.start()
     standing = make_standing(mail_server=f"127.0.0.1:{listening.getsockname()[1]}", mail_from="grid@example.org")
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": ["email:warden@example.org"]})
-    standing.test("hot")
+    # The name of a place is what a station's file says.
+    body = {**standing.test("hot").body, "place": "no\r\nBcc: all@example.org\nwhere"}
+    standing.store._db.execute("UPDATE alerts SET body = ?", (json.dumps(body),))
     assert standing.carriers.carry()
     assert standing.store.post() == {"sent": 1}
     thread.join(10)
     text = "\n".join(said)
     assert "To: warden@example.org" in text
     assert "From: grid@example.org" in text
-    assert "Subject: hot: test at nowhere" in text
+    assert "Subject: hot: test at no Bcc: all@example.org where" in text
     listening.close()
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,13 @@ def test_what_was_found_for_a_query_is_not_told_for_another_of_its_name(standing
         ("value below -50 degC", place) for place in STATIONS
     ]
     assert {str(to) for _, to in standing.store.letters()} == {"email:new@x.org"}
+
+
+def test_nobody_else_can_read_where_alerts_go(tmp_path: Path) -> None:
+    made = StandingStore(tmp_path / "standing" / "standing.sqlite")
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in made.path.parent.iterdir()}
+    made.close()
+    assert modes == dict.fromkeys(("standing.sqlite", "standing.sqlite-shm", "standing.sqlite-wal"), 0o600)
 
 
 def test_a_catalogue_that_another_holds_is_not_called_damaged(

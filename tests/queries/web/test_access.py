@@ -24,7 +24,7 @@ from queries.catalogue import Catalogue
 from queries.scheduling.admission import asker
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
-from queries.web.access import COOKIE, Access, Allowed, Rules
+from queries.web.access import COOKIE, MOST_OF_A_KEY, Access, Allowed, Rules
 from queries.web.app import create_app
 from queries.web.audit import Audit
 from queries.web.commands import rules_of
@@ -334,6 +334,10 @@ def test_where_letters_go_is_told_to_those_who_may_change_it(make: Make, texts: 
     document = {"name": "frost", "query": {"variable": "air_temperature", "steps": []},
                 "to": ["events", "email:warden@example.org"]}  # fmt: skip
     client.post("/api/v1/standing", json=document, headers=bearer(texts["write"])).raise_for_status()
+    # The letter is never sent here, so it is told among those that have not arrived.
+    client.post("/api/v1/standing/frost/test", headers=bearer(texts["write"])).raise_for_status()
+    (waiting,) = client.get("/api/v1/standing/frost", headers=bearer(texts["read"])).json()["undelivered"]
+    assert (waiting["to"], waiting["state"], waiting["error"]) == ("email", "waiting", "")
     for path in ("/api/v1/standing/frost", "/api/v1/standing"):
         told = {scope: client.get(path, headers=bearer(texts[scope])).text for scope in ("read", "query", "write")}
         assert ["warden" in told[scope] for scope in ("read", "query", "write")] == [False, False, True]
@@ -381,6 +385,16 @@ def test_a_session_ends_with_its_time_and_with_its_key(
     assert client.get("/api/v1/variables").status_code == 401
 
 
+def test_logging_in_again_and_again_ends_no_session_of_another_key(
+    store: KeyStore, texts: dict[str, str], clock: Clock
+) -> None:
+    access = Access(store, clock)
+    _, other, _ = access.log_in(texts["admin"])
+    values = [access.log_in(texts["read"])[1] for _ in range(2 * MOST_OF_A_KEY)]
+    scopes = [access.caller(key=None, session=value).scope for value in (other, *values)]
+    assert scopes == ["admin"] + [None] * MOST_OF_A_KEY + ["read"] * MOST_OF_A_KEY
+
+
 @pytest.mark.parametrize("body", [{"key": "hg_1"}, {"key": 5}, {}, {"key": "x", "y": 1}, []])
 def test_logins_that_fail(make: Make, texts: dict[str, str], body: object) -> None:
     answer = make().post("/api/v1/session", json=body)
@@ -402,6 +416,8 @@ def test_logins_that_fail(make: Make, texts: dict[str, str], body: object) -> No
         ({"Origin": "http://127.0.0.1.evil.example"}, False),
         ({"Origin": "http://127.0.0.1:81"}, False),
         ({"Origin": ""}, False),
+        ({"Origin": "http://[evil"}, False),
+        ({"Origin": "http://evil@127.0.0.1"}, False),
         ({"Sec-Fetch-Site": "same-site"}, False),
         ({"Sec-Fetch-Site": "cross-site"}, False),
         ({"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}, False),
@@ -480,6 +496,10 @@ def test_too_many_requests_are_told_when_to_come_back(
         ("10.0.0.1", "6.6.6.6, 1.2.3.4", "https", ("1.2.3.4", "https")),  # what it was told by others is not believed
         ("10.0.0.1", "1.2.3.4, 10.0.0.2", "http", ("1.2.3.4", "http")),  # two proxies
         ("10.0.0.1", "nonsense", "gopher", ("10.0.0.1", "http")),
+        ("10.0.0.1", "6.6.6.6, 1.2.3.4:80", "https", ("10.0.0.1", "https")),  # before it anything may stand
+        ("10.0.0.1", "6.6.6.6|1.2.3.4", "http|https", ("1.2.3.4", "https")),  # a proxy that adds headers of its own
+        ("::ffff:10.0.0.1", "::ffff:1.2.3.4", "https", ("1.2.3.4", "https")),  # a socket for both
+        ("::ffff:1.2.3.4", "6.6.6.6", "https", ("1.2.3.4", "http")),
         ("10.0.0.1", "", "", ("10.0.0.1", "http")),
         ("2001:db8:1:2:3:4:5:6", "", "", ("2001:db8:1:2::/64", "http")),
     ],
@@ -487,7 +507,8 @@ def test_too_many_requests_are_told_when_to_come_back(
 def test_only_trusted_proxies_say_whence_a_request_comes(
     peer: str, forwarded: str, proto: str, expected: tuple[str, str]
 ) -> None:
-    headers = [(b"x-forwarded-for", forwarded.encode()), (b"x-forwarded-proto", proto.encode())]
+    headers = [(b"x-forwarded-for", one.encode()) for one in forwarded.split("|")]
+    headers += [(b"x-forwarded-proto", one.encode()) for one in proto.split("|")]
     scope = {"type": "http", "client": (peer, 1), "scheme": "http", "headers": headers}
     assert whence(scope, ("10.0.0.1", "10.0.0.2")) == expected
 

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,15 @@ from covjson_pydantic.coverage import CoverageCollection
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
+from hypergrid.reading_files import Chosen, Piece
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.times import SECOND_NS, parse_instant
 from hypergrid.units import KNOWN_VARIABLES, Variable
 from queries.catalogue import Catalogue
+from queries.readings import pieces_of
 from queries.scheduling.runner import Runner
+from queries.web import readings
 from queries.web.app import create_app
 from tests.judges import judge_cf
 
@@ -222,6 +227,28 @@ def test_latest_values(web: httpx.Client, network: hg.OpenArchive) -> None:
     assert {row["station"] for row in rows} == {"a", "lost"}
     assert web.get("/api/v1/latest", params={"variable": "nothing"}).status_code == 404
     assert web.get("/api/v1/latest", params={"f": "xls"}).status_code == 404
+
+
+def test_latest_values_do_not_wait_for_series(web: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(chosen: Chosen) -> list[Piece]:
+        begun.release()
+        assert go_on.wait(20)
+        return pieces_of(chosen)
+
+    monkeypatch.setattr(readings, "pieces_of", slow)
+    with ThreadPoolExecutor(2 * readings.READERS + 1) as threads:
+        asked = [threads.submit(web.get, "/api/v1/series") for _ in range(2 * readings.READERS)]
+        for _ in range(readings.READERS):
+            assert begun.acquire(timeout=20)
+        latest = threads.submit(web.get, "/api/v1/latest")
+        try:
+            assert latest.result(timeout=20).status_code == 200
+            assert not any(one.done() for one in asked)
+        finally:
+            go_on.set()
+    assert [one.result().status_code for one in asked] == [200] * len(asked)
 
 
 def test_functions_say_what_their_parameters_may_be(web: httpx.Client) -> None:
