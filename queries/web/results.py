@@ -1,5 +1,6 @@
 """`queries/{id}/frame`, `/series` and `/result`: the surface as it stands, and when it is done."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypergrid.pictures import picture_bytes, place_names
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.records import cell_body, encode, picture_body, surface_body
+from queries.web.sending import sent
 
 
 def router(runner: Runner) -> APIRouter:
@@ -68,8 +70,11 @@ def router(runner: Runner) -> APIRouter:
         if same is not None:
             return same
         dataset = runner.result(job_id)
-        content = picture_bytes(dataset, time=time, level=level) if f == "png" else to_bytes(dataset, f)
+        draw = partial(picture_bytes, dataset, time=time, level=level)
         disposition = f'attachment; filename="hypergrid-{job_id[:8]}{row.suffix}"'
-        return Response(content, media_type=row.media_type, headers={"Content-Disposition": disposition, **tagged(tag)})
+        return sent(
+            draw if f == "png" else partial(to_bytes, dataset, f),
+            media_type=row.media_type, headers={"Content-Disposition": disposition, **tagged(tag)},
+        )  # fmt: skip
 
     return routes

@@ -26,6 +26,7 @@ from queries.web.problems import NoSuchPage
 from queries.web.records import PREFIX
 from queries.web.schemas import answer_of, body_of
 from queries.web.scopes import allows
+from queries.web.sending import sent
 
 LOOKED_S: Final = 2.0
 """How often a stream looks for alerts that another process kept, such as `hypergrid standing test` [s]."""
@@ -118,8 +119,10 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         if same is not None:
             return same
         disposition = f'attachment; filename="{name}{row.suffix}"'
-        content = picture_bytes(dataset) if f == "png" else to_bytes(dataset, f)
-        return Response(content, media_type=row.media_type, headers={"Content-Disposition": disposition, **tagged(tag)})
+        return sent(
+            partial(picture_bytes, dataset) if f == "png" else partial(to_bytes, dataset, f),
+            media_type=row.media_type, headers={"Content-Disposition": disposition, **tagged(tag)},
+        )  # fmt: skip
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:

@@ -18,6 +18,7 @@ from hypergrid.times import SECOND_NS, parse_duration
 from queries.scheduling.jobs import Job, QueueFull
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged
+from queries.web.sending import sent
 
 LONGEST_S: Final = 60.0
 """Longest that a request waits for a query [s]."""
@@ -107,11 +108,10 @@ async def answered(runner: Runner, job: Job, request: Request, *, seconds: float
             runner.cancel(job.id)
         return None
     row = FORMATS[form]
-    content = await run_in_threadpool(to_bytes, runner.result(job.id), form)
     told = {"X-Query-Id": job.id, "Preference-Applied": f"wait={math.ceil(seconds)}"}
-    return Response(
-        content, media_type=row.media_type, headers={**told, **tagged(entity_tag(job.token, job.snapshot, form, 0, 0))}
-    )
+    tag = tagged(entity_tag(job.token, job.snapshot, form, 0, 0))
+    write = partial(to_bytes, runner.result(job.id), form)
+    return await run_in_threadpool(sent, write, media_type=row.media_type, headers={**told, **tag})
 
 
 async def computed(runner: Runner, document: Mapping[str, Any], request: Request) -> xr.Dataset:

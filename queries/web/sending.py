@@ -1,0 +1,50 @@
+"""Results on their way: few are written at once, and large ones wait on the disk for clients that read slowly.
+
+Were they held in memory until they are read, clients that read slowly, or not at all, would fill it: forty of them with
+one result of half a million cells took 2.5 GiB.
+"""
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Final
+
+from fastapi import Response
+from fastapi.responses import StreamingResponse
+
+AT_ONCE: Final = 2
+"""Results that are written as a file format at one time; others wait their turn."""
+SMALL_BYTES: Final = 1 << 20
+"""Up to this size an answer is held in memory [bytes]."""
+CHUNK_BYTES: Final = 1 << 18
+"""Of a larger one so much is in memory at a time [bytes]."""
+
+_WRITING: Final = threading.BoundedSemaphore(AT_ONCE)
+
+
+def sent(write: Callable[[], bytes], *, media_type: str, headers: Mapping[str, str]) -> Response:
+    """Return the answer with what `write` returns. Not for the event loop: it may wait.
+
+    Parameters
+    ----------
+    write
+        Returns the content.
+    media_type, headers
+        Of the answer.
+    """
+    with _WRITING:
+        content = write()
+        if len(content) <= SMALL_BYTES:
+            return Response(content, media_type=media_type, headers=dict(headers))
+        # Without a name: gone when it is closed, or with the process.
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who sends it
+        file.write(content)
+    file.seek(0)
+    told = {**headers, "Content-Length": str(len(content))}
+    return StreamingResponse(_chunks(file), media_type=media_type, headers=told)
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
