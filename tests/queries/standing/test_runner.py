@@ -14,6 +14,7 @@ from hypergrid.errors import NotFound
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Station
 from hypergrid.times import SECOND_NS
+from queries.scheduling.jobs import NotReady
 from queries.standing.service import StandingQueries
 from queries.standing.statistics import Update
 from queries.standing.store import Found
@@ -308,7 +309,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost_by_it(
 def test_the_newest_result_can_be_looked_at(standing: StandingQueries, live: Live, evaluate: Evaluate) -> None:
     standing.add(query("map", MEAN, MAP, condition=HOT))
     evaluate()
-    with pytest.raises(NotFound, match="a new slice brings it"):
+    with pytest.raises(NotReady, match="a new slice brings it"):
         standing.runner.latest("map")
     live.everywhere(10, 6.0)
     live.add(11, {"1": 7.0, "2": 8.0, "3": 7.0, "4": 6.0})
