@@ -1,5 +1,6 @@
 """Questions put together word by word: what a query in this process and one of a server have in common."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
@@ -10,7 +11,7 @@ from hypergrid.topology.space import Grid, grid_json
 from hypergrid.topology.zones import zones as read_zones
 
 
-class Fluent:
+class Fluent(ABC):
     """A frozen question, and methods that return another with one word more.
 
     Who inherits holds the question, and says how another is held.
@@ -18,9 +19,9 @@ class Fluent:
 
     question: Question
 
+    @abstractmethod
     def _with(self, question: Question) -> Self:
         """Return the same about another question."""
-        raise NotImplementedError
 
     def _joined(self, query: Self, others: tuple[Self, ...]) -> Self:  # noqa: ARG002 - for those who inherit
         """Return a query that also reads what others read."""
