@@ -66,6 +66,9 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
 )
 """Method, path and need; "*" is one part of a path, "**" any number. The first row that fits counts."""
 
+FILES: Final = ("/", "/static/**", "/bokeh/**")
+"""Rows of files that are the same for everybody: no rate counts them, for a page is some thirty at once."""
+
 
 class Undeclared(RuntimeError):
     """A route was added without a row in `ROWS`; nobody could reach it."""

@@ -26,10 +26,16 @@ export const T = {
     noDataAdvice: "Read station files into it, then look again:",
     noDataCommand: "hypergrid ingest PATHS… --archive DIR",
     lookAgain: "Look again",
-    login: "Login needed",
-    loginAdvice: "This server answers to those who have an access key. Whoever runs it makes one with: hypergrid keys create",
+  },
+
+  login: {
+    needed: "Login needed",
+    advice: "This server answers to those who have an access key. Whoever runs it makes one with: hypergrid keys create",
     key: "Access key",
     logIn: "Log in",
+    logOut: "Log out",
+    notNow: "Not now",
+    who: (name, scope) => `${name} (${scope})`,
   },
 
   problems: {
@@ -289,6 +295,8 @@ export const T = {
     saved: (name) => `saved query ${name}`,
     noPlans: "No query was asked yet.",
     noPlansAdvice: "Run one on the page Explore.",
+    noPlanHere: "Plans are shown to those who may ask queries.",
+    noPlanHereAdvice: "Log in with a key of scope query or above.",
     moving: "As it moves",
     graphs: { queue: "Queries that wait and run, now and in the last ten minutes.", rates: "Uses of what the caches hold, and evaluations of standing queries, each second.", memory: "Memory of the process and of kept answers." },
     titles: { queue: "Queries", rates: "Rates", memory: "Memory" },
