@@ -42,6 +42,8 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/export", "read"),
     ("GET", f"{API}/engine", "read"),
     ("GET", f"{API}/stations/health", "read"),
+    ("GET", f"{API}/stations/quality", "read"),
+    ("GET", f"{API}/rejects", "read"),
     ("GET", "/edr", "read"),
     ("GET", "/edr/**", "read"),
     # What stands, and its alerts.

@@ -1,15 +1,24 @@
 """What the pages show of the engine: variance and cells of maps, orders, plans as graphs, caches, how stations are."""
 
 import base64
+import shutil
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import xarray as xr
+from starlette.testclient import TestClient
 
 import hypergrid as hg
+from hypergrid.store import Reject
+from hypergrid.times import SECOND_NS
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
+from queries.web.app import create_app
 
 Document = dict[str, Any]
 Wait = Callable[..., None]
@@ -193,3 +202,32 @@ def test_how_the_stations_are(client: httpx.Client) -> None:
         "station": "6", "state": "unknown", "last": None, "interval_s": None, "readings": 0, "flagged": 0,
         "variables": [],
     }  # fmt: skip
+
+
+def test_flags_by_station_and_test(client: httpx.Client) -> None:
+    told = client.get(f"{API}/stations/quality").json()
+    assert [(one["station"], one["variable"]) for one in told] == [(name, "air_temperature") for name in "12345"]
+    assert told[0]["flags"] == {"not_evaluated": 360}
+    assert told[0]["tests"] == {}
+    day = client.get(f"{API}/stations/quality", params={"days": 1}).json()
+    assert day == told, "it is half a day"
+    assert client.get(f"{API}/stations/quality", params={"days": 0}).status_code == 422
+
+
+def test_what_could_not_be_read(tmp_path: Path, archive: hg.OpenArchive, make_runner: Callable[..., Runner]) -> None:
+    shutil.copytree(archive.store.path, tmp_path / "copy")
+    copied = hg.open(tmp_path / "copy")
+    client = TestClient(create_app(make_runner(copied), Catalogue(copied)), base_url="http://127.0.0.1")
+    assert client.get(f"{API}/rejects").json() == {"count": 0, "kinds": []}
+    bad = [Reject("a.txt", line, "T", "=1", f"no number: row {line}") for line in range(1, 8)]
+    with copied.store.commit(batch="bad", message="bad", now_ns=1_200_000_000 * SECOND_NS) as writer:
+        writer.rejects(bad)
+    told = client.get(f"{API}/rejects").json()
+    assert told["count"] == 7
+    (kind,) = told["kinds"]
+    assert (kind["kind"], kind["count"], kind["files"], len(kind["examples"])) == ("no number", 7, 1, 5)
+    assert kind["examples"][0] == asdict(bad[0])
+    rows = client.get(f"{API}/rejects", params={"f": "csv"})
+    assert rows.headers["content-type"].startswith("text/csv")
+    assert rows.text.splitlines()[1] == "a.txt,1,T,no number: row 1,'=1"
+    assert client.get(f"{API}/rejects", params={"f": "xml"}).status_code == 422
