@@ -53,6 +53,7 @@ export const plan = (document) => post(`${PREFIX}/engine/plan`, document);
 export const stop = (id) => send(`${PREFIX}/queries/${id}`, { method: "DELETE", keepalive: true });
 export const resultAddress = (id, format) => `${PREFIX}/queries/${id}/result?f=${format}`;
 export const jobAddress = (id) => `${PREFIX}/queries/${id}`;
+export const rejectsAddress = `${PREFIX}/rejects?f=csv`;
 /** The bare figure, without data. */
 export const figure = (kind, words) => send(`figures/${kind}?${new URLSearchParams(words)}`);
 export const alive = () => send("health");
