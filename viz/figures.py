@@ -2,7 +2,7 @@
 
 Sources and models that the page looks up by name: `surface` (the image), `veil` (what is estimated only), `stations`,
 `picked` (the cell that was chosen), `box` (the chosen region), `lines`, `bands` around them, `points` on them, `bars`,
-`colours` (the colour mapper), `across` and `upwards` (ranges).
+`bins` and `models` of a variogram, `colours` (the colour mapper), `across` and `upwards` (ranges).
 """
 
 import math
@@ -249,6 +249,39 @@ def histogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any
         HoverTool(
             renderers=[drawn], tooltips=[(words.label, "@left{0.00} to @right{0.00}"), ("cells", "@top{0,0}")]
         )  # fmt: skip
+    )
+    return _item(plot)
+
+
+def variogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+    """Return an empirical variogram with models through it, as a Bokeh `json_item`.
+
+    Its sources are `bins` (x, y, size, pairs, label) and `models`, a line each; the y axis says what `words` do.
+    """
+    look = LOOKS[theme]
+    plot = _plot(
+        words, look, width=width, height=420, x_range=Range1d(name="across"), y_range=Range1d(name="upwards")
+    )  # fmt: skip
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "distance [m]", words.label
+    names = ("times", "values", "colour", "dash")
+    plot.multi_line(
+        "times", "values", source=ColumnDataSource({name: [] for name in names}, name="models"), line_color="colour",
+        line_dash="dash", line_width=2.5,
+    )  # fmt: skip
+    columns = ("x", "y", "size", "pairs", "label")
+    source = ColumnDataSource({name: [] for name in columns}, name="bins")
+    bins = plot.scatter(
+        "x", "y", source=source, size="size", fill_color=look.ground, line_color=look.ink, line_width=1.5
+    )  # fmt: skip
+    plot.text(
+        "x", "y", "label", source=source, x_offset=0, y_offset=11, text_align="center", text_baseline="top",
+        text_font_size="11px", text_color=look.ink,
+    )  # fmt: skip
+    plot.add_tools(
+        HoverTool(
+            renderers=[bins],
+            tooltips=[("distance", "@x{0} m"), (words.label, "@y{0.0000}"), ("pairs", "@pairs{0,0}")],
+        )
     )
     return _item(plot)
 

@@ -13,7 +13,20 @@ from starlette.middleware.cors import CORSMiddleware
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
-from queries.web import about, engine, events, health, jobs, login, problems, quality, readings, results, zarr_files
+from queries.web import (
+    about,
+    engine,
+    events,
+    health,
+    jobs,
+    login,
+    problems,
+    quality,
+    readings,
+    results,
+    variograms,
+    zarr_files,
+)
 from queries.web import standing as standing_routes
 from queries.web.access import Access
 from queries.web.audit import Audit
@@ -90,6 +103,7 @@ def create_app(
     problems.install(app)
     ties = Ties(runner)
     answers = (
+        variograms.router(runner),
         jobs.router(runner, ties),
         events.router(runner, ties),
         results.router(runner),

@@ -56,6 +56,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     # Queries of one's own, which cost memory and time.
     ("POST", f"{API}/engine/plan", "query"),
     ("POST", f"{API}/queries/explain", "query"),
+    ("POST", f"{API}/queries/variogram", "query"),
     ("POST", f"{API}/queries", "query"),
     ("GET", f"{API}/queries", "query"),
     ("GET", f"{API}/queries/*", "query"),

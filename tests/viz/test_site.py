@@ -53,7 +53,7 @@ def test_nothing_in_the_page_is_inline() -> None:
     assert not re.search(r"<script(?![^>]*src=)|<style|\son[a-z]+=|\sstyle=", page)
 
 
-@pytest.mark.parametrize("kind", ["lines", "day_by_hour", "map", "region", "histogram"])
+@pytest.mark.parametrize("kind", ["lines", "day_by_hour", "map", "region", "histogram", "variogram"])
 def test_figures_are_served(client: Client, kind: str) -> None:
     answer = client.get(f"/figures/{kind}", params={"west": 7, "east": 8, "south": 45, "north": 46, "units": "degC"})
     assert answer.status_code == 200

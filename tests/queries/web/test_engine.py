@@ -1,6 +1,7 @@
 """What the pages show of the engine: variance and cells of maps, orders, plans as graphs, caches, how stations are."""
 
 import base64
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 
 import hypergrid as hg
 from hypergrid.store import Reject
+from hypergrid.study import at_stations, samples_of
 from hypergrid.times import SECOND_NS
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
@@ -231,3 +233,63 @@ def test_what_could_not_be_read(tmp_path: Path, archive: hg.OpenArchive, make_ru
     assert rows.headers["content-type"].startswith("text/csv")
     assert rows.text.splitlines()[1] == "a.txt,1,T,no number: row 1,'=1"
     assert client.get(f"{API}/rejects", params={"f": "xml"}).status_code == 422
+
+
+@pytest.fixture
+def ungated(archive: hg.OpenArchive, make_runner: Callable[..., Runner]) -> TestClient:
+    """Asks without a gate: values at stations are computed within the request."""
+    return TestClient(create_app(make_runner(archive), Catalogue(archive)), base_url="http://127.0.0.1")
+
+
+def test_the_variogram_of_a_query(ungated: TestClient, archive: hg.OpenArchive, map_query: Document) -> None:
+    told = ungated.post(f"{API}/queries/variogram", json=map_query, params={"cutoff_m": 400, "bins": 6}).json()
+    query = at_stations(archive.query(map_query))
+    expected = hg.fit_variogram(query, cutoff_m=400, bins=6)
+    assert told["unit"] == "degC"
+    assert told["bins"]["pairs"] == expected.bins.pairs.tolist()
+    np.testing.assert_allclose(told["bins"]["semivariance"], expected.bins.semivariance, rtol=1e-12)
+    fitted = told["fitted"]
+    assert (fitted["model"], fitted["psill"]) == ("exponential", expected.variogram.psill)
+    assert fitted["reasons"] == list(expected.reasons)
+    at = np.array(told["bins"]["distance_m"])
+    np.testing.assert_allclose(fitted["at_bins"], expected.variogram.semivariance(at), rtol=1e-12)
+    # The one that the query names: 0.05 + 1.2 (1 - exp(-3 h / 250 m)).
+    given = told["given"]
+    assert (given["sill"], given["effective_range_m"]) == (1.25, 250.0)
+    near = np.array(told["line_m"])
+    np.testing.assert_allclose(given["at_line"], 0.05 + 1.2 * (1 - np.exp(-3 * near / 250)), rtol=1e-9)
+    assert near[-1] == pytest.approx(1.03 * told["cutoff_m"])
+
+
+def test_the_empirical_variogram_is_that_of_all_pairs(
+    ungated: TestClient, archive: hg.OpenArchive, map_query: Document
+) -> None:
+    told = ungated.post(
+        f"{API}/queries/variogram", json=map_query, params={"bins": 4, "cutoff_m": 500, "model": "nugget"}
+    ).json()
+    assert told["fitted"]["model"] == "nugget"
+    samples = samples_of(archive.query(map_query))
+    pairs, squares = np.zeros(4, int), np.zeros(4)
+    for one in range(5):
+        for other in range(one):
+            apart = math.dist(samples.positions_m[one], samples.positions_m[other])
+            if apart <= 500:
+                place = math.ceil(apart / 125) - 1
+                for row in samples.values:
+                    pairs[place] += 1
+                    squares[place] += (row[one] - row[other]) ** 2
+    filled = pairs > 0
+    assert told["bins"]["pairs"] == pairs[filled].tolist()
+    np.testing.assert_allclose(told["bins"]["semivariance"], squares[filled] / pairs[filled] / 2, rtol=1e-9)
+
+
+def test_a_variogram_that_cannot_be_is_refused(ungated: TestClient, map_query: Document) -> None:
+    for more, said in (
+        ({"model": "banana", "cutoff_m": "400"}, "banana"),
+        ({"cutoff_m": "1"}, "no pair of values within 1 m"),
+        ({"cutoff_m": "-3"}, "greater than 0"),
+    ):
+        refused = ungated.post(f"{API}/queries/variogram", json=map_query, params=more)
+        assert refused.status_code == 422, more
+        assert said in refused.text
+    assert ungated.post(f"{API}/queries/variogram", json={"variable": "rain"}).status_code == 422
