@@ -52,17 +52,18 @@ def serve_archive(
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
     folder = state_folder(opened.path, settings)
-    journal = Journal(folder / JOURNAL, now_ns=time.time_ns())
-    runner = Runner(
-        opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
-        journal=journal,
-    )  # fmt: skip
+    catalogue = Catalogue(opened, saved=saved)
+    # First: it refuses a second server of the archive, which must not close the queries of the first in the journal.
     with StandingQueries(opened, settings, clock=time.time_ns) as standing:
+        standing.start()
+        runner = Runner(
+            opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
+            journal=Journal(folder / JOURNAL, now_ns=time.time_ns()),
+        )  # fmt: skip
         web = create_app(
-            runner, Catalogue(opened, saved=saved), standing=standing, access=access,
+            runner, catalogue, standing=standing, access=access,
             audit=audit_of(opened.path, settings), folders={"archive": opened.path, "state": folder},
             tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
         )  # fmt: skip
         web.mount("/", pages)
-        standing.start()
         serve(web, settings.host, settings.port, on_ready=on_ready)

@@ -576,6 +576,18 @@ def test_changes_are_noted_and_no_secret_is_told_anywhere(
         assert text.split("_", 2)[2] not in told.getvalue()
 
 
+def test_changes_that_are_refused_to_somebody_known_are_noted(
+    make: Make, texts: dict[str, str], tmp_path: Path
+) -> None:
+    client = make(audit=Audit(tmp_path / "audit.jsonl"))
+    client.post("/api/v1/standing/frost/pause")
+    assert not (tmp_path / "audit.jsonl").exists()
+    client.post("/api/v1/standing/frost/pause", headers=bearer(texts["read"]))
+    client.post("/api/v1/standing/frost/pause", headers=bearer(texts["write"]) | {"Origin": "https://evil.org"})
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [(one["who"].partition(" ")[0], one["status"]) for one in lines] == [("read", 403), ("write", 403)]
+
+
 @pytest.mark.parametrize(
     ("given", "kept"), [("abc-1.X_", True), ("a b", False), ("x" * 65, False), ("", False), ("a\x0b", False)]
 )
