@@ -43,7 +43,7 @@ export class Answer {
     this.downloads = h("nav", { id: "downloads", "aria-label": T.answer.downloads, hidden: true });
     this.together = h("div", { class: "panes" }, Object.values(this.panes).map((pane) => pane.element));
     return h("section", { id: "picture-part", "aria-labelledby": "picture-title", tabindex: -1 }, h("h2", { id: "picture-title" }, T.answer.title),
-      h("div", { class: "status" }, this.bar, this.status), looks.above, this.together, looks.mapControls, looks.place, this.range, this.downloads);
+      h("div", { class: "status" }, this.bar, this.status), looks.above, looks.fit.element, this.together, looks.mapControls, looks.place, this.range, this.downloads);
   }
 
   units() {
@@ -215,7 +215,7 @@ export class Answer {
   async draw() {
     const { token, panes, looks, main } = this;
     if (!main?.surface) return;
-    const shared = { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
+    const shared = { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
     const first = await this.drawn(main, "value", panes.first, shared, token);
     if (!first) return;
     const deviates = looks.beside.value === "deviation";
@@ -266,7 +266,7 @@ export class Answer {
     const { first: main, second: beside, difference } = this.panes;
     const [first, ...others] = [main, beside, difference].map((pane) => pane.figure).filter((figure) => figure?.place.figure === figure);
     for (const other of others) {
-      if (other.kind === first.kind && other.linked !== first && first.kind !== "histogram") {
+      if (other.kind === first.kind && other.linked !== first && !["histogram", "variogram"].includes(first.kind)) {
         other.linked = first;
         link(first, other);
       }

@@ -48,6 +48,7 @@ export const look = (what, options) => send(`${PREFIX}/${what}`, options);
 export const text = (what) => send(`${PREFIX}/${what}`, {}, (response) => response.text());
 export const ask = (document, order) => post(`${PREFIX}/queries?order=${order}`, document);
 export const explain = (document) => post(`${PREFIX}/queries/explain`, document);
+export const variogram = (document, how) => post(`${PREFIX}/queries/variogram?${new URLSearchParams(how)}`, document);
 export const plan = (document) => post(`${PREFIX}/engine/plan`, document);
 /** `keepalive` lets the request outlive the page that sends it. */
 export const stop = (id) => send(`${PREFIX}/queries/${id}`, { method: "DELETE", keepalive: true });
