@@ -3,10 +3,10 @@
 import * as api from "./api.js";
 import { choice, field, figure as short, h, number } from "./dom.js";
 import { Figure, stretch } from "./figures.js";
+import { MODELS } from "./forms.js";
 import { LINE_COLOURS } from "./pictures.js";
 import { T } from "./text.js";
 
-const MODELS = ["", "exponential", "spherical", "gaussian", "matern", "linear", "power", "nugget"];
 const DASHES = ["solid", "dashed"];
 const SMALLEST = 5;
 /** How much larger than the smallest the point with most pairs is [px]. */
@@ -17,7 +17,7 @@ const MOST_LABELLED = 20;
 /** How it is fitted: the model, the greatest distance, the number of points. `change` is called with what was chosen. */
 export class FitForm {
   constructor(change) {
-    this.model = choice("fit-model", MODELS.map((name) => [name, name || T.variogram.asNamed]), change, "");
+    this.model = choice("fit-model", ["", ...MODELS].map((name) => [name, name || T.variogram.asNamed]), change, "");
     this.cutoff = h("input", { id: "fit-cutoff", type: "number", min: 1, step: "any", on: { change } });
     this.bins = h("input", { id: "fit-bins", type: "number", min: 2, max: 100, value: "15", on: { change } });
     this.element = h("div", { class: "inline", id: "fit", hidden: true }, field(T.variogram.model, this.model), field(T.variogram.cutoff, this.cutoff, T.variogram.cutoffHint), field(T.variogram.bins, this.bins));
