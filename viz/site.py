@@ -24,6 +24,7 @@ from viz.figures import (
     lines_figure,
     map_figure,
     region_figure,
+    variogram_figure,
 )
 
 PAGES: Final = Path(__file__).parent / "pages"
@@ -76,8 +77,11 @@ def _drawn(request: Request) -> Response:
                 return JSONResponse(day_by_hour_figure(words, theme=theme, width=width, scale=scale))
             case "histogram":
                 return JSONResponse(histogram_figure(words, theme=theme, width=width))
+            case "variogram":
+                return JSONResponse(variogram_figure(words, theme=theme, width=width))
             case kind:
-                raise HTTPException(404, f"no figure {kind!r}; there are map, region, lines, day_by_hour and histogram")
+                there = "map, region, lines, day_by_hour, histogram and variogram"
+                raise HTTPException(404, f"no figure {kind!r}; there are {there}")
     except ValueError as error:
         raise HTTPException(400, str(error)) from error
 

@@ -17,7 +17,7 @@ from queries.web.audit import Audit
 from queries.web.keys import BadKey
 from queries.web.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
 from queries.web.rates import Rates
-from queries.web.scopes import allows, find
+from queries.web.scopes import FILES, allows, find
 
 _LOG: Final = logging.getLogger(__name__)
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
@@ -99,7 +99,8 @@ class Door:
             raise Forbidden(message)
         state["caller"] = caller
         state["asker"] = who if caller.id == "anonymous" else caller.id
-        self._take(state["asker"], caller.allowed.requests_per_s)
+        if found.template not in FILES:
+            self._take(state["asker"], caller.allowed.requests_per_s)
         if not found.methods:
             message = f"{method} {route_path(scope)}: there is nothing here; /openapi.json lists what there is"
             raise NoSuchPage(message)

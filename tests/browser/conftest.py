@@ -81,9 +81,13 @@ def page(browser: Browser, outside_requests: list[str]) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> hg.OpenArchive:
-    """Give the sample network's archive."""
+    """Give the sample network's archive, with some rows that could not be read."""
     path = tmp_path_factory.mktemp("pages") / "archive"
-    ingest([ROOT / "station_data" / "sample"], path, engine="inprocess", now_ns=parse_instant("2007-10-02"))
+    broken = path.parent / "pass-meteo-torn.txt"
+    lines = (ROOT / "station_data" / "sample" / "sensorscope" / "pass-meteo-1.txt").read_text("utf-8").splitlines()
+    broken.write_text("\n".join([lines[0][:40], lines[1][:60], lines[2].replace("2007", "MMVII")]) + "\n", "utf-8")
+    files = [ROOT / "station_data" / "sample", broken]
+    ingest(files, path, engine="inprocess", now_ns=parse_instant("2007-10-02"))
     return hg.open(path)
 
 

@@ -1,6 +1,7 @@
 // The answer: one picture or several of one or two questions, and what is said of them.
 
 import * as api from "./api.js";
+import { Brush } from "./brush.js";
 import { figure as short, h, number } from "./dom.js";
 import { link } from "./figures.js";
 import { Looks, VIEWS } from "./looks.js";
@@ -26,6 +27,8 @@ export class Answer {
     this.questions = [];
     this.panes = { first: new Pane("first"), second: new Pane("second"), difference: new Pane("difference"), cell: new Pane("cell") };
     this.looks = new Looks(frame.known, { change: () => this.refresh(), beside: () => this.onBeside(), estimated: () => this.onEstimated(), note: () => onState(), busy: () => Boolean(this.busy) });
+    const { first, second, difference } = this.panes;
+    this.brush = new Brush({ first, second, difference }, () => onState());
     this.element = this.build();
     this.showPanes();
   }
@@ -43,7 +46,7 @@ export class Answer {
     this.downloads = h("nav", { id: "downloads", "aria-label": T.answer.downloads, hidden: true });
     this.together = h("div", { class: "panes" }, Object.values(this.panes).map((pane) => pane.element));
     return h("section", { id: "picture-part", "aria-labelledby": "picture-title", tabindex: -1 }, h("h2", { id: "picture-title" }, T.answer.title),
-      h("div", { class: "status" }, this.bar, this.status), looks.above, this.together, looks.mapControls, looks.place, this.range, this.downloads);
+      h("div", { class: "status" }, this.bar, this.status), looks.above, looks.fit.element, this.together, this.brush.element, looks.mapControls, looks.place, this.range, this.downloads);
   }
 
   units() {
@@ -52,11 +55,12 @@ export class Answer {
   }
 
   state() {
-    return this.looks.state();
+    return { ...this.looks.state(), ...this.brush.state() };
   }
 
   restore(params) {
     this.looks.restore(params);
+    this.brush.restore(params);
     this.showPanes();
   }
 
@@ -216,7 +220,7 @@ export class Answer {
   async draw() {
     const { token, panes, looks, main } = this;
     if (!main?.surface) return;
-    const shared = { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
+    const shared = { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
     const first = await this.drawn(main, "value", panes.first, shared, token);
     if (!first) return;
     const deviates = looks.beside.value === "deviation";
@@ -229,6 +233,7 @@ export class Answer {
     await this.drawCell(shared, token);
     if (token !== this.token) return;
     this.link();
+    this.brush.drawn();
     looks.mapControls.hidden = main.surface.kind !== "map";
     this.sayRange(first);
   }
@@ -267,7 +272,7 @@ export class Answer {
     const { first: main, second: beside, difference } = this.panes;
     const [first, ...others] = [main, beside, difference].map((pane) => pane.figure).filter((figure) => figure?.place.figure === figure);
     for (const other of others) {
-      if (other.kind === first.kind && other.linked !== first && first.kind !== "histogram") {
+      if (other.kind === first.kind && other.linked !== first && !["histogram", "variogram"].includes(first.kind)) {
         other.linked = first;
         link(first, other);
       }
@@ -293,5 +298,6 @@ export class Answer {
   async redraw() {
     for (const pane of Object.values(this.panes)) if (!pane.element.hidden) await pane.redraw();
     this.link();
+    this.brush.drawn();
   }
 }

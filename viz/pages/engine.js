@@ -71,7 +71,7 @@ class Engine {
 
   async lookOnce() {
     const optional = (what) => api.look(what).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
-    const [engine, jobs, standing, entries, snapshots] = await Promise.all([api.look("engine"), api.look("queries"), optional("standing/statistics"), optional("standing"), api.look("snapshots")]);
+    const [engine, jobs, standing, entries, snapshots] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look("queries") : [], optional("standing/statistics"), optional("standing"), api.look("snapshots")]);
     this.history.push({ at: Date.now(), engine, standing });
     this.history.splice(0, Math.max(0, this.history.length - (SHOWN_S * 1000) / AGAIN_MS));
     this.drawTiles(engine, standing);
@@ -128,6 +128,10 @@ class Engine {
     const chosen = this.plans.get(key);
     if (!chosen) {
       this.graph.replaceChildren(empty(T.engine.noPlans, T.engine.noPlansAdvice));
+      return;
+    }
+    if (!this.frame.may("query")) {
+      this.graph.replaceChildren(empty(T.engine.noPlanHere, T.engine.noPlanHereAdvice));
       return;
     }
     const plan = await api.plan({ ...chosen.query, snapshot: chosen.query.snapshot ?? null });

@@ -44,9 +44,11 @@ export class Figure {
     this.place.figure = null;
   }
 
+  /** Listen to events of the figure as well; one listener an event. */
   on(events) {
     const callbacks = Object.entries(events).map(([name, listener]) => [name, [listener]]);
-    this.plot.setv({ js_event_callbacks: new Map(callbacks) });
+    const before = this.plot.js_event_callbacks;
+    this.plot.setv({ js_event_callbacks: new Map([...(before instanceof Map ? before : Object.entries(before)), ...callbacks]) });
   }
 
   /** The picture as a file: "png", or "svg" as lines and letters. */

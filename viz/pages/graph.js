@@ -27,7 +27,14 @@ function wrapped(text, most) {
   return lines.slice(0, most);
 }
 
-const rateOf = (node) => (node.measured_s ? T.graph.rate(number(node.measured_cells / node.measured_s, 0)) : T.graph.notMeasured);
+/** Steps that were read and computed as a part of the one that reads them: readings, and what changes them one by one. */
+function together(nodes) {
+  const found = new Set();
+  for (const node of [...nodes].reverse()) {
+    if (node.measured_s === null && nodes.some((one) => one.sources.includes(node.token) && (one.measured_s !== null || found.has(one.token)))) found.add(node.token);
+  }
+  return found;
+}
 
 /** Column and row of each node: a node stands right of all that it reads. */
 function places(nodes) {
@@ -54,6 +61,9 @@ export function drawGraph(plan, job) {
     return s("g", {}, s("path", { class: "arrow", d: `M${x1} ${y1} C${x1 + 30} ${y1} ${x2 - 30} ${y2} ${x2 - 6} ${y2}`, "marker-end": "url(#arrow-head)" }),
       s("text", { class: "flow", x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 6, "text-anchor": "middle" }, T.graph.cells(short(origin.cells))));
   }));
+  const within = together(nodes);
+  const unmeasured = (node) => (within.has(node.token) ? T.graph.together : job?.state === "done" ? T.graph.notKept : T.graph.notMeasured);
+  const rateOf = (node) => (node.measured_s ? T.graph.rate(number(node.measured_cells / node.measured_s, 0)) : unmeasured(node));
   const longest = Math.max(...nodes.map((node) => node.measured_s ?? node.projected_s));
   const boxes = nodes.map((node) => {
     const { column, row } = found.get(node.token);
@@ -75,7 +85,7 @@ export function drawGraph(plan, job) {
   const running = job && job.fraction !== undefined ? h("p", { class: "quiet" }, T.graph.running(T.engine.states[job.state], number(100 * job.fraction, 0), number(job.cells / Math.max(job.seconds, 1e-3), 0))) : null;
   const rules = plan.rules.length ? h("ul", { class: "quiet" }, plan.rules.map((one) => h("li", {}, h("strong", {}, one.rule), `: ${one.why}`))) : h("p", { class: "quiet" }, T.graph.noRules);
   const columnsOf = T.graph.columns.map((name, place) => (place > 1 ? [name, "number"] : name));
-  const cells = nodes.map((node, place) => [String(place), node.what, number(node.cells), bytes(node.projected_bytes), duration(node.projected_s), duration(node.measured_s), node.density === null ? T.missing : `${number(100 * node.density, 0)} %`]);
+  const cells = nodes.map((node, place) => [String(place), node.what, number(node.cells), bytes(node.projected_bytes), duration(node.projected_s), node.measured_s === null ? unmeasured(node) : duration(node.measured_s), node.density === null ? T.missing : `${number(100 * node.density, 0)} %`]);
   return [h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": T.graph.region }, picture), h("p", { class: "quiet" }, words), ...(running ? [running] : []),
     h("details", { class: "as-table" }, h("summary", {}, T.graph.rules), rules), h("details", { class: "as-table" }, h("summary", {}, T.pane.table), table(words, columnsOf, cells))];
 }

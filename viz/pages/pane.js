@@ -4,6 +4,7 @@ import { button, csv, figure as short, h, instant, number, save, table } from ".
 import { clear, spread } from "./figures.js";
 import { drawDayByHour, drawHistogram, drawLines, fillHistogram, histogram, legend, MapPicture, millis } from "./pictures.js";
 import { T } from "./text.js";
+import { drawVariogram, models, variogramRows } from "./variogram.js";
 
 /** Rows that the table under a picture shows; the CSV has all. */
 const MOST_ROWS = 200;
@@ -56,15 +57,16 @@ export class Pane {
     } else {
       this.map = null;
       // Figures whose data are the same stay as they are.
-      const same = before && ["lines", "values", "times"].every((name) => before[name] === shown[name]);
+      const same = before && ["lines", "values", "times", "variogram"].every((name) => before[name] === shown[name]);
       if (same) this.drawn = identity;
       else if (view === "lines") this.figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points });
+      else if (view === "variogram") this.figure = await drawVariogram(this.place, shown.variogram, words);
       else if (view === "heat") this.figure = await drawDayByHour(this.place, shown.times, shown.values, { ...words, range: shown.range });
       else if (before) fillHistogram(this.figure, shown.values);
       else if (view === "histogram") this.figure = await drawHistogram(this.place, shown.values, words);
     }
     this.drawn = identity;
-    this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : null].filter(Boolean));
+    this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
     this.caption.textContent = shown.words;
     this.saves.hidden = this.details.hidden = false;
     if (this.details.open) this.fillTable();
@@ -88,6 +90,7 @@ export class Pane {
   /** What is shown as columns and rows. */
   rows() {
     const { view, surface, units, frame, lines, title } = this.shown;
+    if (view === "variogram") return variogramRows(this.shown.variogram, units);
     if (view === "histogram") {
       const { edges, counts } = histogram(this.shown.values);
       return [[T.pane.from(units), T.pane.to(units), T.pane.cells], counts.map((count, at) => [edges[at], edges[at + 1], count])];

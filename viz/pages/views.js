@@ -6,6 +6,7 @@ import { spread } from "./figures.js";
 import { linesOf, mapWords, meanOf } from "./pane.js";
 import { hasDays, millis } from "./pictures.js";
 import { T } from "./text.js";
+import { variogramContent } from "./variogram.js";
 
 const root = (values) => values.map((value) => Math.sqrt(Math.max(value, 0)) + (Number.isNaN(value) ? NaN : 0));
 
@@ -20,6 +21,7 @@ export function content(question, part, shared) {
   const title = deviation ? T.views.deviation(surface.variable) : surface.variable;
   const units = surface.units;
   const common = { ...shared, surface, title, units, scale: deviation ? "sequential" : question.scale };
+  if (shared.view === "variogram") return deviation ? T.views.noVarianceHere : variogramContent(question, common, shared.fit);
   if (surface.kind === "series") return seriesContent(question, common, deviation);
   return shared.view === "map" || shared.view === "histogram" ? frameContent(question, part, common) : cellContent(question, common, deviation);
 }

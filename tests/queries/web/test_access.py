@@ -488,6 +488,16 @@ def test_too_many_requests_are_told_when_to_come_back(
     assert wrong[:6] == [401] * 5 + [429]
 
 
+def test_the_files_of_a_page_are_not_counted(make: Make, texts: dict[str, str]) -> None:
+    assert texts, "without keys nothing is counted"
+    client = make(Rules(keyed=Allowed(), anonymous=Allowed(1.0, 10)))
+    # There is no page here, but the door knows its addresses.
+    files = [client.get(f"/static/{number}.js").status_code for number in range(30)]
+    assert files == [404] * 30
+    sessions = [client.get("/api/v1/session").status_code for _ in range(6)]
+    assert sessions == [200] * 5 + [429], "what asks for more than a file is counted"
+
+
 @pytest.mark.parametrize(
     ("peer", "forwarded", "proto", "expected"),
     [
