@@ -61,13 +61,12 @@ def order_of(name: str, lattice: Lattice, walking: Walking) -> CellOrder:
     NotFound
         There is no order of this name.
     """
-    if name == WALK:
-        # A short row is left to the rest: walkers need a rectangle.
-        return Walk(lattice.full, walking, cells=lattice.cells)
-    if name not in ORDERS:
+    if name not in ORDERS and name != WALK:
         raise NotFound.among(kind="order of blocks", given=name, existing=(*ORDERS, WALK))
-    permutation = ORDERS[name]((lattice.rows, lattice.columns))
-    return Known(permutation[permutation < lattice.cells])
+    permutation = (coarse_to_fine if name == WALK else ORDERS[name])((lattice.rows, lattice.columns))
+    permutation = permutation[permutation < lattice.cells]
+    # A short row is left to the rest: walkers need a rectangle.
+    return Walk(lattice.full, walking, order=permutation) if name == WALK else Known(permutation)
 
 
 @ORDERS.register("raster")
