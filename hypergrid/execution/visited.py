@@ -24,7 +24,7 @@ class Surprises:
     """How far each visited cell is from what those around it tell."""
 
     cells: NDArray[np.intp]
-    """The visited cells, in the order in which they were computed."""
+    """The visited cells, ascending."""
     sizes: Floats
     """Their surprises over the root mean square of all; 0 where there is none."""
     tree: KDTree
@@ -72,7 +72,9 @@ class Visited:
 
     def surprises(self) -> Surprises:
         """Compare each cell with the mean of a few near ones, in the stretch of rows and columns that tells best."""
-        cells, values = self._cells[: self._used], self._values[:, : self._used]
+        # However they came: of neighbours at equal distances the first is taken.
+        order = np.argsort(self._cells[: self._used])
+        cells, values = self._cells[order], self._values[:, order]
         places = np.stack(np.divmod(cells, self._columns), axis=1).astype(np.float64)
         scale = np.max(np.abs(values), where=np.isfinite(values), initial=0.0)
         values = values / scale if scale > 0 else values

@@ -69,7 +69,8 @@ class Walk:
     until the four cells beside are known, or one of them surprises more. Else it goes on, the straighter the more it
     was surprised: it draws several steps and takes the one that ends in the largest gap among cells that surprise. One
     that meets a computed cell restarts where it finds the same anywhere. Steps are reflected at the edge and end at the
-    centre of a cell. With |v(i) - v(i-1)| the darkness of the rain events in example 5.3.2 was told by 5 walks of 100.
+    centre of a cell. With |v(i) - v(i-1)| 37 walks of 100 showed that the rain events E1 and E3 of example 5.3.2 are
+    dark; 62 do.
 
     Parameters
     ----------
