@@ -16,7 +16,7 @@ from queries.web.records import event_body, noted_body
 from queries.web.ties import Ties
 
 SHORTEST_PAUSE_S: Final = 0.1
-"""At most ten progress events a second."""
+"""At most ten progress events a second, besides the one that says that a run begins."""
 PING_S: Final = 15
 """A comment this often keeps the connection of a long block open [s]."""
 FAREWELL_S: Final = 2.0
@@ -69,16 +69,19 @@ async def follow(runner: Runner, job_id: str, *, after: int, root: str = "") -> 
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(changed.set)
 
-    leave = runner.listen(job_id, wake)
+    leave, told_at = runner.listen(job_id, wake), loop.time() - SHORTEST_PAUSE_S
     try:
         while True:
             changed.clear()
             for event in runner.events(job_id, after=after):
                 after = event.id
+                if event.job.progress.cells:
+                    told_at = loop.time()
                 yield ServerSentEvent(json.dumps(event_body(event, root)), event=event.name, id=str(event.id))
                 if event.name in _LAST:
                     return
             await changed.wait()
-            await asyncio.sleep(SHORTEST_PAUSE_S)
+            # What a run computes first need not wait, only what comes after it.
+            await asyncio.sleep(told_at + SHORTEST_PAUSE_S - loop.time())
     finally:
         leave()
