@@ -521,6 +521,7 @@ def bench(
     case: Annotated[str, typer.Option(help="Which of its cases.")] = "all",
     pairs: Annotated[int, typer.Option(min=1, help="Pairs that a median is of.")] = 5,
     values: Annotated[int | None, typer.Option(min=1, help="Values that the benchmark ingest brings in.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="How long pages are left open.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A minute's version (scheduling).")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -534,7 +535,8 @@ def bench(
     chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
     if case not in chosen.CASES:
         raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
-    sizes: dict[str, int] = ({} if values is None else {"values": values}) | ({"quick": quick} if quick else {})
+    given: dict[str, float | None] = {"values": values, "minutes": minutes, "quick": quick or None}
+    sizes: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     for option in sizes.keys() - inspect.signature(chosen.measure).parameters.keys():
         message = f"--{option} is not for the benchmark {name}, which has sizes of its own; leave it away"
         raise InvalidQuery(message)

@@ -90,6 +90,7 @@ class Explore {
     const { saved } = this.frame.known;
     this.saved.value = Object.keys(saved).find((name) => JSON.stringify(saved[name]) === JSON.stringify(document)) ?? "";
     this.region.show(document);
+    this.answer?.expect(document);
     this.note();
   }
 
