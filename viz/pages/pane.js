@@ -45,8 +45,8 @@ export class Pane {
   openMap(shown) {
     const identity = this.identity(shown);
     if (this.opening?.identity !== identity) {
-      const { surface, title, units, scale, stations, onPick } = shown;
-      const opening = { identity, map: MapPicture.open(this.place, surface, stations, { title, units, scale, onPick }) };
+      const { surface, title, quantity, units, scale, stations, onPick } = shown;
+      const opening = { identity, map: MapPicture.open(this.place, surface, stations, { title, quantity, units, scale, onPick }) };
       this.opening = opening;
       opening.map.catch(() => {
         if (this.opening === opening) this.opening = null;
@@ -60,9 +60,9 @@ export class Pane {
    * a map or histogram, lines of a picture over time, or times and values of days.
    */
   async show(shown) {
-    const { view, surface, title, units, scale } = shown;
+    const { view, quantity, title, units, scale } = shown;
     const identity = this.identity(shown);
-    const words = { variable: surface.variable, units, title, scale };
+    const words = { variable: quantity, units, title, scale };
     const before = this.drawn === identity ? this.shown : null;
     this.shown = shown;
     if (view === "map") {

@@ -41,9 +41,9 @@ export const expectMap = (place, named, { west, east, south, north }) => Figure.
 
 /** A map that sharpens. */
 export class MapPicture {
-  static async open(place, surface, stations, { title, units, scale, onPick, width }) {
+  static async open(place, surface, stations, { title, quantity, units, scale, onPick, width }) {
     const { column, row, geographic } = extent(surface);
-    const words = mapAsked({ title, variable: surface.variable, units, scale }, column, row, geographic);
+    const words = mapAsked({ title, variable: quantity, units, scale }, column, row, geographic);
     const figure = await Figure.open(place, "map", width ? { ...words, width } : words);
     if (geographic) figure.find("stations").data = stationColumns(stations);
     return new MapPicture(figure, surface, scale, onPick);

@@ -150,7 +150,7 @@ class Stations {
     const flagged = readings.filter((one) => one.flag in FLAGS && Number.isFinite(one.number));
     const points = flagged.map((one) => ({ time: one.at, value: one.number, colour: FLAGS[one.flag][0], marker: FLAGS[one.flag][1], what: [T.flags[one.flag], one.failed_tests].filter(Boolean).join(": ") }));
     const surface = { variable };
-    await this.pane.show({ view: "lines", surface, title: T.stations.plot(variable, station), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
+    await this.pane.show({ view: "lines", surface, quantity: variable, title: T.stations.plot(variable, station), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
     const count = (flag) => readings.filter((one) => one.flag === flag).length;
     const present = [1, 2, 3, 4, 9].filter(count);
     const tests = (flag) => [...new Set(readings.filter((one) => one.flag === flag).map((one) => one.failed_tests).filter(Boolean))].join("; ");

@@ -195,6 +195,7 @@ export const T = {
 
   views: {
     deviation: (name) => `${name}, standard deviation`,
+    deviationAxis: "standard deviation",
     difference: (one, other) => (one === other ? `${one}, difference` : `${one} less ${other}`),
     whenDone: "This picture comes when all is computed.",
     noVariance: "Its uncertainty was not asked for: tick it under More, then run again.",

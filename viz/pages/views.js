@@ -13,7 +13,8 @@ const root = (values) => values.map((value) => Math.sqrt(Math.max(value, 0)) + (
 /** What is known of a picture as soon as the plan is: title, units, colours, and where its cells lie. */
 export function headOf({ surface, scale }, part, shared) {
   const deviation = part === "variance";
-  return { ...shared, surface, title: deviation ? T.views.deviation(surface.variable) : surface.variable, units: surface.units, scale: deviation ? "sequential" : scale };
+  const [title, quantity] = deviation ? [T.views.deviation(surface.variable), T.views.deviationAxis] : [surface.variable, surface.variable];
+  return { ...shared, surface, title, quantity, units: surface.units, scale: deviation ? "sequential" : scale };
 }
 
 /**
