@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from hypergrid.bounded import Bounded
-from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.query import OpenArchive, open_archive
 from hypergrid.tokens import token
 from hypergrid.topology.wkt import Region
@@ -133,8 +133,7 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         asked, points = read_asked(request, there.parameters), read_position(request)
         if isinstance(there, StationsCollection):
             return await off(lambda: _nearest(there, asked, points, _base(request)))
-        height = next((z for *_, z in points if z is not None), None)
-        heights = asked.heights or (None if height is None else Ranges(((height, height),)))
+        heights = asked.heights or (None if there.grid.z is None else _height_of(points))
         times, levels = there.times_of(asked.times), there.levels_of(heights)
         if not len(times) or (levels is not None and not len(levels)):
             return answers.nothing()
@@ -285,7 +284,14 @@ class _Held:
         """
         found = self.of(name, snapshot)
         if found is None:
-            raise NotFound.among(kind="collection", given=name[:100], existing=[one.id for one in self.all()])
+            existing = [one.id for one in self.all()]
+            if name in existing:
+                message = (
+                    f"collection {name!r} holds nothing at snapshot {snapshot}; "
+                    f"{PREFIX}/collections/{name}/instances lists where it does"
+                )
+                raise NotFound(message)
+            raise NotFound.among(kind="collection", given=name[:100], existing=existing)
         return found
 
     def asked_by(self, request: Request) -> Collection:
@@ -309,6 +315,22 @@ class _Held:
 
 def _keys(there: SurfaceCollection, asked: Asked) -> list[str]:
     return [key for key in there.parameters if asked.names is None or key in asked.names]
+
+
+def _height_of(points: list[tuple[float, float, float | None]]) -> Ranges | None:
+    """Return the height that points have in common [m]; None where they have none.
+
+    Raises
+    ------
+    InvalidQuery
+        They have several, and an answer is of the same levels at all points.
+    """
+    heights = list(dict.fromkeys(z for *_, z in points))
+    if len(heights) > 1:
+        message = f"coords need points of one height, or z={{height}} for all; got {len(heights)} heights; ask for each"
+        raise InvalidQuery(message)
+    height = heights[0]
+    return None if height is None else Ranges(((height, height),))
 
 
 def _nearest(

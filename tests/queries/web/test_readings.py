@@ -191,6 +191,13 @@ def test_bad_words_are_told(web: httpx.Client, params: dict[str, str], status: i
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
 
 
+def test_each_name_there_is_is_told_once(web: httpx.Client) -> None:
+    names = web.get("/api/v1/series", params={"variable": "nothing"}).json()["detail"].partition("There are: ")[2]
+    told = names.split(", ")
+    assert sorted(set(told)) == told
+    assert "air_temperature" in told
+
+
 def test_the_same_table_is_not_sent_again(web: httpx.Client) -> None:
     first = web.get("/api/v1/series", params={"station": "a"})
     again = web.get("/api/v1/series", params={"station": "a"}, headers={"If-None-Match": first.headers["etag"]})

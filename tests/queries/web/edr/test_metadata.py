@@ -201,6 +201,14 @@ def test_instances(edr: httpx.Client, archive: hg.OpenArchive) -> None:
     assert edr.get(href, params={"coords": "POINT(7.178 45.8675)"}).status_code == 200
 
 
+def test_a_version_without_readings_is_told(edr: httpx.Client, archive: hg.OpenArchive) -> None:
+    listed = {one["id"] for one in edr.get("collections/stations/instances").json()["instances"]}
+    empty = next(one.id for one in archive.snapshots if one.id not in listed)
+    answer = edr.get(f"collections/stations/instances/{empty}")
+    assert answer.status_code == 404
+    assert f"holds nothing at snapshot {empty}" in answer.json()["detail"]
+
+
 BAD = [
     ("nothing/position?coords=POINT(7 45)", 404),
     ("with blank", 404),

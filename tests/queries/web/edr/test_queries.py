@@ -299,6 +299,15 @@ def test_levels_are_chosen_by_z(edr: httpx.Client, archive: hg.OpenArchive, surf
     assert six[0]["domain"]["axes"]["z"]["values"] == [2450.0]
     at = coverages(get(edr, "levels/position", coords="POINT Z (7.178 45.8675 2350)"))
     assert [one["domain"]["axes"]["z"]["values"] for one in at] == [[2350.0]]
+    one_height = "MULTIPOINT Z ((7.178 45.8675 2350),(7.179 45.8675 2350))"
+    pair = coverages(get(edr, "levels/position", coords=one_height))
+    assert [one["domain"]["axes"]["z"]["values"] for one in pair] == [[2350.0], [2350.0]]
+    two_heights = one_height.replace("2350", "2450", 1)
+    refused = edr.get("collections/levels/position", params={"coords": two_heights})
+    assert (refused.status_code, "got 2 heights" in refused.json()["detail"]) == (400, True)
+    assert coverages(get(edr, "levels/position", coords=two_heights, z="2450"))
+    # A surface without levels is the same at every height.
+    assert len(coverages(get(edr, "hourly/position", coords=two_heights))) == 2
     both = coverages(get(edr, "levels/position", coords="POINT(7.178 45.8675)"))
     assert [one["domain"]["axes"]["z"]["values"] for one in both] == [[2350.0], [2450.0]]
 
