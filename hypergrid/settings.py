@@ -64,6 +64,10 @@ class Settings:
     """Server that takes mails with alerts, "host" or "host:port"; none where empty."""
     mail_from: str = "hypergrid@localhost"
     """Sender of mails with alerts."""
+    mail_to: tuple[str, ...] = ()
+    """Addresses that alerts may be mailed to, "name@host", or "@host" for all of a host; any where empty."""
+    standing: int = 1000
+    """Standing queries that may be there."""
 
 
 _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
@@ -83,6 +87,7 @@ _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
     "anonymous_cells": (1, None),
     "anonymous_bytes": (1, None),
     "anonymous_seconds": (1, None),
+    "standing": (1, None),
 }
 """Least and greatest of each setting that is a number."""
 
@@ -96,7 +101,7 @@ _TEXTS: Final[Mapping[str, str]] = {
 }
 """Settings that are text, and what each is."""
 
-_LISTS: Final = ("webhook_hosts", "names", "origins", "trusted_proxies")
+_LISTS: Final = ("webhook_hosts", "mail_to", "names", "origins", "trusted_proxies")
 """Settings that are lists of text; in the environment parted by commas."""
 
 _SWITCHES: Final = ("anonymous_read",)

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -35,6 +35,10 @@ def stream(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when nothing more comes, and close all slices.")
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Tell Prometheus figures of the stream at this port of 127.0.0.1."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Follow files and messages into an archive as they come; Ctrl-C or SIGTERM ends it, and the next start goes on."""
@@ -47,12 +51,20 @@ def stream(
     stopping = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with _shown(quiet=as_json) as show:
+        with ExitStack() as stack:
+            tell = [stack.enter_context(_shown(quiet=as_json))]
+            if metrics_port is not None:
+                tell.append(stack.enter_context(_measured(folder, metrics_port)))
+
+            def note(status: "Status") -> None:
+                for one in tell:
+                    one(status)
+
             report = run(
                 folder,
                 how,
                 now_ns=time.time_ns,
-                on_status=show,
+                on_status=note,
                 on_warning=lambda text: say(f"warning: {text}"),
                 stopping=stopping,
             )
@@ -82,6 +94,17 @@ def _shown(*, quiet: bool) -> "Iterator[Callable[[Status], None]]":
         return
     with Live(console=PEOPLE, refresh_per_second=4, transient=True) as live:
         yield lambda status: live.update(Text(status.describe(), overflow="ellipsis", no_wrap=True))
+
+
+@contextmanager
+def _measured(folder: Path, port: int) -> "Iterator[Callable[[Status], None]]":
+    """Tell Prometheus how a stream stands."""
+    from ingest.metrics import StreamMetrics, exposed  # noqa: PLC0415 - of those who ask for it
+
+    metrics = StreamMetrics(folder)
+    with exposed(metrics, port) as listened:
+        say(f"figures for Prometheus: http://127.0.0.1:{listened}/metrics")
+        yield metrics.take
 
 
 _SAID_S: Final = 60.0

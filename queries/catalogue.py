@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
+import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from hypergrid.perspective.merges import MERGES
 from hypergrid.query import OpenArchive
 from hypergrid.streams.elements import Station
 from hypergrid.times import format_instant
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Catalogue:
@@ -32,6 +35,7 @@ class Catalogue:
     def __init__(self, archive: OpenArchive, *, saved: Path | None = None) -> None:
         self._archive = archive
         self._saved = saved
+        self._logged: set[str] = set()
 
     @property
     def archive(self) -> OpenArchive:
@@ -80,16 +84,23 @@ class Catalogue:
         }
 
     def saved(self) -> dict[str, Mapping[str, Any]]:
-        """Return the saved queries by name, the name of their file.
+        """Return the saved queries by name, the name of their file; one that cannot be read is logged and left out."""
+        found = {}
+        for name, one in self._read_saved():
+            if not isinstance(one, InvalidQuery):
+                found[name] = one
+            elif str(one) not in self._logged:
+                self._logged.add(str(one))
+                _LOG.warning("%s", one)
+        return found
 
-        Raises
-        ------
-        InvalidQuery
-            A file is no JSON object; the message names it.
-        """
-        if self._saved is None or not self._saved.is_dir():
-            return {}
-        return {path.stem: _read(path) for path in sorted(self._saved.glob("*.json"))}
+    def unreadable(self) -> list[InvalidQuery]:
+        """Return what is wrong with saved queries that cannot be read; each names its file."""
+        return [one for _, one in self._read_saved() if isinstance(one, InvalidQuery)]
+
+    def _read_saved(self) -> Iterator[tuple[str, Mapping[str, Any] | InvalidQuery]]:
+        if self._saved is not None and self._saved.is_dir():
+            yield from ((path.stem, _read(path)) for path in sorted(self._saved.glob("*.json")))
 
 
 def _feature(station: Station) -> dict[str, Any]:
@@ -122,13 +133,13 @@ def _rows(rows: Iterable[Any], *more: Parameter) -> list[dict[str, Any]]:
     ]
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Mapping[str, Any] | InvalidQuery:
+    """Return a saved query, or what is wrong with it: one must not keep the others from being served."""
     try:
         document = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        message = f"the saved query {path.name} is no JSON: {error}; mend or remove the file"
-        raise InvalidQuery(message) from error
+    except (ValueError, OSError, RecursionError) as error:
+        return InvalidQuery(f"the saved query {path.name} is no JSON: {error}; mend or remove the file")
     if not isinstance(document, dict):
-        message = f"the saved query {path.name} needs a JSON object; got {type(document).__name__}; mend or remove it"
-        raise InvalidQuery(message)
+        came = type(document).__name__
+        return InvalidQuery(f"the saved query {path.name} needs a JSON object; got {came}; mend or remove it")
     return document

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from hypergrid.reading_files import (
     INTERVALS,
     Chosen,
     Piece,
+    Rows,
     Selection,
     coverage_collection,
     csv,
@@ -89,20 +91,20 @@ FORMATS: Registry[Format] = Registry("format of readings")
 """Forms by name."""
 
 
-def _csv(_chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
+def _written(begin: Callable[[io.BytesIO], AbstractContextManager[Rows]], pieces: Sequence[Piece]) -> bytes:
     sink = io.BytesIO()
-    with csv(sink, INTERVALS) as rows:
+    with begin(sink) as rows:
         for piece in pieces:
             rows.add(piece)
     return sink.getvalue()
+
+
+def _csv(_chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
+    return _written(lambda sink: csv(sink, INTERVALS), pieces)
 
 
 def _parquet(_chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
-    sink = io.BytesIO()
-    with parquet(sink, INTERVALS) as rows:
-        for piece in pieces:
-            rows.add(piece)
-    return sink.getvalue()
+    return _written(lambda sink: parquet(sink, INTERVALS), pieces)
 
 
 def _covjson(chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
@@ -116,11 +118,7 @@ def _netcdf(chosen: Chosen, pieces: Sequence[Piece]) -> bytes:
         names = ", ".join(kind.key for kind in chosen.kinds)
         message = f"a NetCDF file holds one kind of series, and these are {len(chosen.kinds)}; ask for one of: {names}"
         raise InvalidQuery(message)
-    sink = io.BytesIO()
-    with netcdf(sink, chosen, chosen.kinds[0]) as rows:
-        for piece in pieces:
-            rows.add(piece)
-    return sink.getvalue()
+    return _written(lambda sink: netcdf(sink, chosen, chosen.kinds[0]), pieces)
 
 
 FORMATS.add("csv", Format("csv", "text/csv", ".csv", _csv))

@@ -2,7 +2,8 @@
 
 Sources and models that the page looks up by name: `surface` (the image), `veil` (what is estimated only), `stations`,
 `picked` (the cell that was chosen), `box` (the chosen region), `lines`, `bands` around them, `points` on them, `bars`,
-`colours` (the colour mapper), `across` and `upwards` (ranges).
+`bins` and `models` of a variogram, `brush` (cells that are chosen, or that are not), `colours` (the colour mapper),
+`across` and `upwards` (ranges).
 """
 
 import math
@@ -19,6 +20,7 @@ from bokeh.models import (
     DatetimeTickFormatter,
     FixedTicker,
     HoverTool,
+    LassoSelectTool,
     LinearColorMapper,
     Range1d,
 )
@@ -153,6 +155,7 @@ def map_figure(
     surface = _image(plot, place, _colours(PALETTES[scale]), "surface")
     veil = LinearColorMapper(palette=[look.veil], low=0, high=1, nan_color="#00000000")
     _image(plot, place, veil, "veil")
+    _brush(plot, place, look)
     plot.scatter(
         "x", "y", source=ColumnDataSource({"x": [], "y": []}, name="picked"), size=18, marker="cross",
         line_color="#ffffff", line_width=4,
@@ -219,6 +222,11 @@ def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
             formatters={"$data_x": "datetime"},
         )
     )
+    plot.scatter(
+        "time", "value", source=ColumnDataSource({"time": [], "value": []}, name="brush"), size=11, fill_color=None,
+        line_color="#d4145a", line_width=2,
+    )  # fmt: skip
+    _choosing(plot)
     names = ("time", "value", "colour", "marker", "what")
     points = plot.scatter(
         "time", "value", source=ColumnDataSource({name: [] for name in names}, name="points"), size=8, marker="marker",
@@ -253,6 +261,39 @@ def histogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any
     return _item(plot)
 
 
+def variogram_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
+    """Return an empirical variogram with models through it, as a Bokeh `json_item`.
+
+    Its sources are `bins` (x, y, size, pairs, label) and `models`, a line each; the y axis says what `words` do.
+    """
+    look = LOOKS[theme]
+    plot = _plot(
+        words, look, width=width, height=420, x_range=Range1d(name="across"), y_range=Range1d(name="upwards")
+    )  # fmt: skip
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "distance [m]", words.label
+    names = ("times", "values", "colour", "dash")
+    plot.multi_line(
+        "times", "values", source=ColumnDataSource({name: [] for name in names}, name="models"), line_color="colour",
+        line_dash="dash", line_width=2.5,
+    )  # fmt: skip
+    columns = ("x", "y", "size", "pairs", "label")
+    source = ColumnDataSource({name: [] for name in columns}, name="bins")
+    bins = plot.scatter(
+        "x", "y", source=source, size="size", fill_color=look.ground, line_color=look.ink, line_width=1.5
+    )  # fmt: skip
+    plot.text(
+        "x", "y", "label", source=source, x_offset=0, y_offset=11, text_align="center", text_baseline="top",
+        text_font_size="11px", text_color=look.ink,
+    )  # fmt: skip
+    plot.add_tools(
+        HoverTool(
+            renderers=[bins],
+            tooltips=[("distance", "@x{0} m"), (words.label, "@y{0.0000}"), ("pairs", "@pairs{0,0}")],
+        )
+    )
+    return _item(plot)
+
+
 def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale = "sequential") -> dict[str, Any]:
     """Return a heat map with a column a day and hours of the day upwards, as a Bokeh `json_item`."""
     look = LOOKS[theme]
@@ -269,12 +310,9 @@ def day_by_hour_figure(words: Words, *, theme: Theme, width: int, scale: Scale =
     plot.xaxis.axis_label, plot.yaxis.axis_label = "day [UTC]", "hour of day [UTC]"
     plot.xaxis.formatter = DatetimeTickFormatter(days="%d %b", months="%b %Y")
     plot.yaxis.ticker = FixedTicker(ticks=list(range(0, 25, 6)))
-    surface = _image(
-        plot,
-        {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]},
-        _colours(_DAYS if scale == "sequential" else PALETTES[scale]),
-        "surface",
-    )
+    place = {"x": [0.0], "y": [0.0], "dw": [1.0], "dh": [24.0]}
+    surface = _image(plot, place, _colours(_DAYS if scale == "sequential" else PALETTES[scale]), "surface")
+    _brush(plot, place, look)
     plot.add_tools(
         HoverTool(
             renderers=[surface],
@@ -365,6 +403,19 @@ def _image(plot: figure, place: dict[str, list[float]], colours: LinearColorMapp
     # Bokeh's own types do not know the mapper.
     style: dict[str, Any] = {"color_mapper": colours}
     return plot.image("image", "x", "y", "dw", "dh", source=source, **style)
+
+
+def _brush(plot: figure, place: dict[str, list[float]], look: Look) -> None:
+    """Lay something over cells that are not among those chosen, and add the tools that choose."""
+    pale = LinearColorMapper(palette=[f"{look.ground}c8"], low=0, high=1, nan_color="#00000000")
+    _image(plot, place, pale, "brush")
+    _choosing(plot)
+
+
+def _choosing(plot: figure) -> None:
+    # Of no glyph: what lies within is found by the page, which knows the cells.
+    for tool, what in ((BoxSelectTool, "in a box"), (LassoSelectTool, "around")):
+        plot.add_tools(tool(renderers=[], description=f"Choose cells {what}"))
 
 
 def _colours(palette: tuple[str, ...]) -> LinearColorMapper:

@@ -24,11 +24,14 @@ from viz.figures import (
     lines_figure,
     map_figure,
     region_figure,
+    variogram_figure,
 )
 
 PAGES: Final = Path(__file__).parent / "pages"
 BOKEH_JS: Final = Path(bokeh.__file__).parent / "server" / "static" / "js"
 _LONGEST_TEXT: Final = 200
+_KEPT: Final = "private, max-age=600"
+"""A figure without data is told by its address alone, so that a page may ask for it before it is needed."""
 _DRAWING: Final = CapacityLimiter(1)
 
 
@@ -51,7 +54,9 @@ async def _page(_request: Request) -> Response:
 
 async def _figure(request: Request) -> Response:
     """Draw beside the server's loop, one figure at a time: everybody may ask, and it takes long."""
-    return await to_thread.run_sync(_drawn, request, limiter=_DRAWING)
+    response = await to_thread.run_sync(_drawn, request, limiter=_DRAWING)
+    response.headers["Cache-Control"] = _KEPT
+    return response
 
 
 def _drawn(request: Request) -> Response:
@@ -76,8 +81,11 @@ def _drawn(request: Request) -> Response:
                 return JSONResponse(day_by_hour_figure(words, theme=theme, width=width, scale=scale))
             case "histogram":
                 return JSONResponse(histogram_figure(words, theme=theme, width=width))
+            case "variogram":
+                return JSONResponse(variogram_figure(words, theme=theme, width=width))
             case kind:
-                raise HTTPException(404, f"no figure {kind!r}; there are map, region, lines, day_by_hour and histogram")
+                there = "map, region, lines, day_by_hour, histogram and variogram"
+                raise HTTPException(404, f"no figure {kind!r}; there are {there}")
     except ValueError as error:
         raise HTTPException(400, str(error)) from error
 

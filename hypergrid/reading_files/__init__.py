@@ -4,9 +4,9 @@ from hypergrid.reading_files.coverages import coverage_collection, coverages, pa
 from hypergrid.reading_files.export import FORMATS, Exported, export_readings
 from hypergrid.reading_files.netcdf import netcdf
 from hypergrid.reading_files.selection import Chosen, Kind, Piece, Selection
-from hypergrid.reading_files.tables import INTERVALS, csv, parquet
+from hypergrid.reading_files.tables import INTERVALS, Rows, csv, parquet
 
 __all__ = [
     "FORMATS", "INTERVALS", "Chosen", "Exported", "Kind", "Piece", "Selection", "coverage_collection", "coverages",
-    "csv", "export_readings", "netcdf", "parameters", "parquet",
+    "Rows", "csv", "export_readings", "netcdf", "parameters", "parquet",
 ]  # fmt: skip

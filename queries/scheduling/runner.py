@@ -18,6 +18,7 @@ from hypergrid.execution import Part, Plan
 from hypergrid.execution.explain import projected_s
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
+from hypergrid.study import at_stations
 from hypergrid.times import SECOND_NS
 from queries.scheduling.admission import Asker, TooManyQueries, asker
 from queries.scheduling.jobs import (
@@ -129,6 +130,20 @@ class Runner:
             The query cannot be answered.
         """
         return self._archive.latest().query(document).plan(refining=True)
+
+    def at_stations(self, document: Mapping[str, Any]) -> Query:
+        """Return the part of a query that ends at its stations, which may be computed at once by whoever asks.
+
+        Raises
+        ------
+        HyperGridError
+            The query cannot be answered, or would take more than is allowed (`TooLarge`).
+        """
+        query = at_stations(self._archive.latest().query(document))
+        plan = query.plan()
+        plan.check(self._allowed_bytes)
+        asker().limits.check(plan)
+        return query
 
     def submit(self, document: Mapping[str, Any], *, order: Order = "coarse_to_fine", passing: bool = False) -> Job:
         """Ask for the answer of a query; return at once.

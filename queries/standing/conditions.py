@@ -7,7 +7,7 @@ that trembles about the level alerts once. A missing value changes nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,6 +336,3 @@ def _document(condition: Condition) -> dict[str, Any]:
             is_duration = item.name.endswith("_ns")
             document[item.name.removesuffix("_ns")] = format_duration(value) if is_duration else value
     return document
-
-
-Side = Literal["max", "min"]

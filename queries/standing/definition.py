@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import httpx
 
 from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.settings import Settings
 from hypergrid.times import DAY_NS, format_duration, parse_duration
 from queries.standing.conditions import Condition, condition_from_json
 
@@ -29,6 +30,7 @@ LONGEST_NS: Final = 36_525 * DAY_NS
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ADDRESS: Final = re.compile(r"[^@\s,;<>]{1,64}@[A-Za-z0-9.-]{1,255}")
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+_DEFAULTS: Final = Settings()
 _KEYS: Final = ("name", "query", "class", "weight", "validity", "window", "condition", "to")
 
 
@@ -79,7 +81,7 @@ class Definition:
         return document
 
 
-def definition_from_json(document: object, *, allowed_hosts: tuple[str, ...] | None = ()) -> Definition:
+def definition_from_json(document: object, settings: Settings | None = _DEFAULTS) -> Definition:
     """Return the standing query that a document says.
 
     ::
@@ -94,9 +96,9 @@ def definition_from_json(document: object, *, allowed_hosts: tuple[str, ...] | N
         user), "weight" (that of the class where absent), "validity" ("10min"), "window" ("1h": the query is of the last
         hour, which ends with the newest slice), "condition", and "to": a list of "events", "archive",
         "email:ADDRESS", "webhook:URL".
-    allowed_hosts
-        Hosts that a webhook may go to, each "name" or "name:port", in whatever case; None: the document is one that
-        was made before, and whether it may be made is not looked at.
+    settings
+        What says whom alerts may be sent to; None: the document is one that was made before, and whether it may be
+        made is not looked at.
 
     Raises
     ------
@@ -140,12 +142,12 @@ def definition_from_json(document: object, *, allowed_hosts: tuple[str, ...] | N
         condition=condition,
         to=_targets(given.get("to", ["events"]), who),
     )
-    if allowed_hosts is not None:
-        _check_new(definition, allowed_hosts, who)
+    if settings is not None:
+        _check_new(definition, settings, who)
     return definition
 
 
-def _check_new(definition: Definition, allowed_hosts: tuple[str, ...], who: str) -> None:
+def _check_new(definition: Definition, settings: Settings, who: str) -> None:
     """Refuse what may not be made; one that an earlier program made stands."""
     if definition.name in RESERVED:
         message = f"a standing query cannot have the name {definition.name!r}, which pages have; choose another"
@@ -158,7 +160,9 @@ def _check_new(definition: Definition, allowed_hosts: tuple[str, ...], who: str)
             raise InvalidTime(message)
     for target in definition.to:
         if target.channel == "webhook":
-            check_webhook(target.address, allowed_hosts, who)
+            check_webhook(target.address, settings.webhook_hosts, who)
+        if target.channel == "email":
+            check_mail(target.address, settings.mail_to, who)
 
 
 def _mapping(document: object) -> Mapping[str, Any]:
@@ -256,5 +260,22 @@ def check_webhook(url: str, allowed_hosts: tuple[str, ...], who: str) -> None:
         message = (
             f"{who}: the webhook goes to {host!r}, which is not allowed; allowed hosts are: {listed}; add it to the "
             "setting 'webhook_hosts' of the server"
+        )
+        raise InvalidQuery(message)
+
+
+def check_mail(address: str, allowed: tuple[str, ...], who: str) -> None:
+    """Refuse a mail address that alerts may not go to: where some are allowed, it needs to be one, or of one's host.
+
+    Raises
+    ------
+    InvalidQuery
+        It is none of them.
+    """
+    wanted, host = address.lower(), address.lower().rpartition("@")[2]
+    if allowed and not {wanted, f"@{host}"} & {one.lower() for one in allowed}:
+        message = (
+            f"{who}: mails to {address!r} are not allowed; allowed are: {', '.join(allowed)}; add it to the setting "
+            "'mail_to' of the server"
         )
         raise InvalidQuery(message)

@@ -22,7 +22,7 @@ import httpx
 
 from hypergrid.errors import HyperGridError
 from hypergrid.settings import Settings
-from queries.standing.definition import check_webhook
+from queries.standing.definition import check_mail, check_webhook
 from queries.standing.store import Letter, LetterState, StandingStore
 
 TIMEOUT_S: Final = 10.0
@@ -201,6 +201,8 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
         check_webhook(url, allowed_hosts, "this alert")
     except HyperGridError as error:
         raise Undelivered(str(error), for_good=True) from error
+    # Paths of webhooks are often secrets, and what is said here stands in logs.
+    host = f"the webhook at {httpx.URL(url).host}"
     headers = {
         "Content-Type": "application/json", "Idempotency-Key": str(body["id"]),
         "X-HyperGrid-Possible-Repeat": "yes" if body["possible_repeat"] else "no",
@@ -222,14 +224,14 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
     try:
         status = _in_time(post)
     except httpx.HTTPError as error:
-        message = f"{url} did not take the alert: {type(error).__name__}: {error}"
+        message = f"{host} did not take the alert: {type(error).__name__}: {error}"
         raise Undelivered(message) from error
     except TimeoutError as error:
-        message = f"{url} did not take the alert: it was given {TIMEOUT_S:g} s in all"
+        message = f"{host} did not take the alert: it was given {TIMEOUT_S:g} s in all"
         raise Undelivered(message) from error
     if not 200 <= status < 300:
         redirected = "; redirects are not followed" if 300 <= status < 400 else ""
-        message = f"{url} answered {status}, 2xx was needed{redirected}"
+        message = f"{host} answered {status}, 2xx was needed{redirected}"
         raise Undelivered(message, for_good=400 <= status < 500 and status not in TRIED_AGAIN)
 
 
@@ -239,8 +241,12 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     Raises
     ------
     Undelivered
-        No server is set, or it did not take the mail.
+        No server is set, it did not take the mail, or the address is not allowed (any more).
     """
+    try:
+        check_mail(address, settings.mail_to, "this alert")
+    except HyperGridError as error:
+        raise Undelivered(str(error), for_good=True) from error
     if not settings.mail_server:
         message = "no mail server is set; give the setting 'mail_server', host or host:port"
         raise Undelivered(message)

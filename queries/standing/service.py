@@ -95,14 +95,15 @@ class StandingQueries:
         HyperGridError
             Something in the document does not fit (`definition_from_json`), a name that does not exist, or is taken.
         """
-        definition = definition_from_json(document, allowed_hosts=self._settings.webhook_hosts)
+        definition = definition_from_json(document, self._settings)
         archive = self._archive.latest()
         surface = following.check(definition, archive)
         if surface is not None:
             refuse_large(definition.name, [surface])
         variable = str(definition.query["variable"])
         since_ns = None if archive.store.extent(variable) is None else following.newest_ns(archive.store, variable)
-        return self.store.add(definition, Progress(archive.snapshot, since_ns), now_ns=self._clock())
+        most = self._settings.standing
+        return self.store.add(definition, Progress(archive.snapshot, since_ns), now_ns=self._clock(), most=most)
 
     def remove(self, name: str) -> None:
         """Forget a standing query; its results and alerts stay."""

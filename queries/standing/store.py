@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from hypergrid.errors import HyperGridError, NotFound, StoreUnavailable
+from hypergrid.errors import HyperGridError, InvalidQuery, NotFound, StoreUnavailable
 from queries.standing.definition import Conflict, Definition, Target, definition_from_json
 from queries.standing.episodes import Episode, Happening
 
@@ -48,6 +48,10 @@ LetterState = Literal["waiting", "sending", "sent", "refused"]
 
 class CatalogueDamaged(HyperGridError, RuntimeError):
     """The file of standing queries cannot be read; the message names it."""
+
+
+class TooManyStanding(InvalidQuery):
+    """As many standing queries are there as may be."""
 
 
 class CatalogueUnavailable(StoreUnavailable):
@@ -218,13 +222,15 @@ class StandingStore:
 
     # Standing queries
 
-    def add(self, definition: Definition, progress: Progress, *, now_ns: int) -> Entry:
+    def add(self, definition: Definition, progress: Progress, *, now_ns: int, most: int | None = None) -> Entry:
         """Keep a new standing query.
 
         Raises
         ------
         Conflict
             There is one of this name.
+        TooManyStanding
+            There are `most` already.
         """
         # Also where the clock stands or steps back, a query of the same name is told from the one before it.
         created_ns = max(now_ns, self._removed.get(definition.name, now_ns - 1) + 1)
@@ -232,6 +238,13 @@ class StandingStore:
             if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (definition.name,)).fetchone():
                 message = f"a standing query {definition.name!r} is there already; remove it first, or choose a name"
                 raise Conflict(message)
+            count = self._db.execute("SELECT count(*) FROM queries").fetchone()[0]
+            if most is not None and count >= most:
+                message = (
+                    f"there are {count:,} standing queries, and the setting 'standing' allows {most:,}; remove one "
+                    "that nobody needs any more"
+                )
+                raise TooManyStanding(message)
             self._db.execute(
                 "INSERT INTO queries (name, document, created_ns, progress) VALUES (?, ?, ?, ?)",
                 (definition.name, json.dumps(definition.to_json()), created_ns, progress.to_text()),
@@ -472,7 +485,7 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 
 def _definition(text: str) -> Definition:
     # Which hosts are allowed is looked at when it is made, and again when a letter goes out.
-    return definition_from_json(json.loads(text), allowed_hosts=None)
+    return definition_from_json(json.loads(text), settings=None)
 
 
 def _target(text: str) -> Target:

@@ -13,7 +13,20 @@ from starlette.middleware.cors import CORSMiddleware
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
-from queries.web import about, engine, events, health, jobs, login, problems, readings, results, zarr_files
+from queries.web import (
+    about,
+    engine,
+    events,
+    health,
+    jobs,
+    login,
+    problems,
+    quality,
+    readings,
+    results,
+    variograms,
+    zarr_files,
+)
 from queries.web import standing as standing_routes
 from queries.web.access import Access
 from queries.web.audit import Audit
@@ -90,6 +103,7 @@ def create_app(
     problems.install(app)
     ties = Ties(runner)
     answers = (
+        variograms.router(runner),
         jobs.router(runner, ties),
         events.router(runner, ties),
         results.router(runner),
@@ -98,6 +112,7 @@ def create_app(
     for routes in (login.router(known), about.router(catalogue), readings.router(catalogue.archive), *answers):
         app.include_router(routes, prefix=PREFIX)
     app.include_router(engine.router(runner, catalogue.archive), prefix=PREFIX)
+    app.include_router(quality.router(catalogue.archive), prefix=PREFIX)
     app.include_router(edr_router(runner, catalogue))
     if standing is not None:
         app.include_router(standing_routes.router(standing), prefix=PREFIX)

@@ -56,7 +56,10 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
         return ", ".join(f"{folder} has {free / 2**30:.1f} GiB free" for folder, free in folders.items())
 
     def queries() -> str:
-        return f"{len(Catalogue(open_archive(archive), saved=saved).saved())} saved queries"
+        catalogue = Catalogue(open_archive(archive), saved=saved)
+        for problem in catalogue.unreadable():
+            raise problem
+        return f"{len(catalogue.saved())} saved queries"
 
     looks: dict[str, Callable[[], str]] = {
         "archive": network, "keys": keys, "address": address, "disk": disk, "saved": queries,

@@ -17,7 +17,7 @@ from queries.web.audit import Audit
 from queries.web.keys import BadKey
 from queries.web.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
 from queries.web.rates import Rates
-from queries.web.scopes import Found, allows, find
+from queries.web.scopes import FILES, allows, find
 
 _LOG: Final = logging.getLogger(__name__)
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
@@ -63,8 +63,8 @@ class Door:
             await send(message)
 
         try:
-            found, caller = self._let_in(scope)
-            with self._noted(scope, found, caller), asking(caller.asker), self._counted(scope, caller):
+            caller = self._let_in(scope)
+            with self._noted(scope), asking(caller.asker), self._counted(scope, caller):
                 await self._app(scope, receive, sending)
         except ClientDisconnect:
             pass
@@ -73,11 +73,13 @@ class Door:
                 raise
             response = response_of(problem_of(error, posted=scope["method"] == "POST"))
             await response(scope, receive, sending)
+            if isinstance(error, Forbidden):
+                self._note(scope)
 
-    def _let_in(self, scope: Scope) -> tuple[Found, Caller]:
-        """Return what the request needs and who asks, where they may."""
+    def _let_in(self, scope: Scope) -> Caller:
+        """Return who asks, where they may."""
         headers, state, method = Headers(scope=scope), scope["state"], scope["method"]
-        found = find(method, route_path(scope))
+        found = state["found"] = find(method, route_path(scope))
         who = f"address {state['client']}"
         try:
             caller = self._access.caller(
@@ -97,7 +99,8 @@ class Door:
             raise Forbidden(message)
         state["caller"] = caller
         state["asker"] = who if caller.id == "anonymous" else caller.id
-        self._take(state["asker"], caller.allowed.requests_per_s)
+        if found.template not in FILES:
+            self._take(state["asker"], caller.allowed.requests_per_s)
         if not found.methods:
             message = f"{method} {route_path(scope)}: there is nothing here; /openapi.json lists what there is"
             raise NoSuchPage(message)
@@ -114,7 +117,7 @@ class Door:
             raise Forbidden(message)
         if method not in _SAFE:
             _check_origin(headers, caller, self._access.rules.origins)
-        return found, caller
+        return caller
 
     def _take(self, who: str, per_s: float | None) -> None:
         wait_s = 0.0 if per_s is None else self._rates.take(who, per_s, self._clock())
@@ -137,16 +140,23 @@ class Door:
                 del self._open[who]
 
     @contextmanager
-    def _noted(self, scope: Scope, found: Found, caller: Caller) -> Iterator[None]:
-        """Note a change, however it ends; one that a full disk keeps from being noted was made, and is logged."""
+    def _noted(self, scope: Scope) -> Iterator[None]:
+        """Note a change, however it ends."""
         try:
             yield
         finally:
-            if self._audit is not None and found.need in ("write", "admin") and scope["method"] not in _SAFE:
-                self._note(self._audit, scope, caller)
+            self._note(scope)
 
-    def _note(self, audit: Audit, scope: Scope, caller: Caller) -> None:
-        state = scope["state"]
+    def _note(self, scope: Scope) -> None:
+        """Note a change that somebody known made, or wanted to make and may not.
+
+        One that a full disk keeps from being noted was made, and is logged.
+        """
+        state, audit = scope["state"], self._audit
+        caller: Caller | None = state.get("caller")
+        is_change = state["found"].need in ("write", "admin") and scope["method"] not in _SAFE
+        if audit is None or caller is None or not is_change:
+            return
         try:
             audit.note(
                 now_ns=self._access.clock(), who=f"{caller.name} ({caller.id})",

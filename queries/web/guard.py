@@ -1,7 +1,7 @@
 """What every answer carries, and who may ask: security headers, and the names that the server answers to."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -49,16 +49,27 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store" if route_path(scope).startswith("/api/") else "no-cache")
             await send(message)
 
-        if _host(Headers(scope=scope).get("host", "")) in self._names:
+        headers = Headers(scope=scope)
+        problem: dict[str, Any] | None = None
+        if _host(headers.get("host", "")) not in self._names:
+            problem = {
+                "type": "urn:hypergrid:problem:unknown-host",
+                "title": "The server does not answer to this name",
+                "status": 421,
+                "detail": f"it answers to {', '.join(sorted(self._names))}; use one of them in the address",
+            }
+        elif "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy could take the other length, and the rest of the body for the request of somebody else.
+            problem = {
+                "type": "urn:hypergrid:problem:two-lengths",
+                "title": "The request cannot be read",
+                "status": 400,
+                "detail": "it tells the length of its body in two ways; send Content-Length or Transfer-Encoding",
+            }
+        if problem is None:
             await self._app(scope, receive, send_with_headers)
-            return
-        problem = {
-            "type": "urn:hypergrid:problem:unknown-host",
-            "title": "The server does not answer to this name",
-            "status": 421,
-            "detail": f"it answers to {', '.join(sorted(self._names))}; use one of them in the address",
-        }
-        await response_of(problem)(scope, receive, send_with_headers)
+        else:
+            await response_of(problem)(scope, receive, send_with_headers)
 
 
 def _host(header: str) -> str:

@@ -73,9 +73,6 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         if tied:
             ties.tie(job.id)
         early = await answered(runner, job, request, seconds=seconds, form=form)
-        if seconds and early is None and await request.is_disconnected():
-            # Who waited has gone away, and never learned the address.
-            runner.cancel(job.id)
         body = job_body(runner.job(job.id), root_of(request))
         answer = response if early is None else early
         answer.headers["Location"] = body["links"]["self"]

@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import anyio
@@ -22,6 +23,7 @@ from hypergrid.times import format_instant
 from queries.latest import NEVER, LatestValues
 from queries.readings import FORMATS, archive_at, pieces_of, window_of
 from queries.web.etags import entity_tag, tagged, unchanged
+from queries.web.sending import sent
 
 READERS: Final = 2
 """Threads that read readings at a time, and as many that read the latest values."""
@@ -68,9 +70,8 @@ def router(archive: OpenArchive) -> APIRouter:
                 return same
             chosen = Chosen(read, selection)
             told = {"Content-Disposition": f'attachment; filename="readings{row.suffix}"', "X-Snapshot": read.snapshot}
-            return Response(
-                row.to_bytes(chosen, pieces_of(chosen)), media_type=row.media_type, headers=tagged(tag) | told
-            )
+            write = partial(row.to_bytes, chosen, pieces_of(chosen))
+            return sent(write, media_type=row.media_type, headers=tagged(tag) | told)
 
         return await to_thread.run_sync(made, limiter=reading)
 

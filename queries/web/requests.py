@@ -136,7 +136,7 @@ def whence(scope: Scope, trusted: Sequence[str]) -> tuple[str, str]:
     peer, scheme = (scope.get("client") or ("unknown", 0))[0], str(scope["scheme"])
     address = _read(peer) or peer
     if address not in trusted:
-        return _network(address), scheme
+        return address_of(peer), scheme
     headers = Headers(scope=scope)
     told = "".join(headers.getlist("x-forwarded-proto")[-1:]).strip().lower()
     for one in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
@@ -145,6 +145,11 @@ def whence(scope: Scope, trusted: Sequence[str]) -> tuple[str, str]:
             break
         address = before
     return _network(address), told if told in ("http", "https") else scheme
+
+
+def address_of(peer: str) -> str:
+    """Return what one who asks is known by: the address, of IPv6 its network."""
+    return _network(_read(peer) or peer)
 
 
 def _read(text: str) -> str | None:

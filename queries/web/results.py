@@ -1,6 +1,5 @@
 """`queries/{id}/frame`, `/series` and `/result`: the surface as it stands, and when it is done."""
 
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -8,12 +7,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution import Part
-from hypergrid.export import FORMATS, to_bytes
-from hypergrid.pictures import picture_bytes, place_names
+from hypergrid.export import FORMATS
+from hypergrid.pictures import place_names
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.records import cell_body, encode, picture_body, surface_body
-from queries.web.sending import sent
+from queries.web.sending import file_name, surface_sent
 
 
 def router(runner: Runner) -> APIRouter:
@@ -64,17 +63,13 @@ def router(runner: Runner) -> APIRouter:
         level: Annotated[int, Query(description="which level it shows, from 0, the lowest")] = 0,
     ) -> Response:
         """Download the finished surface; with If-None-Match only where it is another."""
-        row, job = FORMATS[f], runner.job(job_id)
+        job = runner.job(job_id)
         tag = entity_tag(job.token, job.snapshot, f, time, level)
         same = unchanged(request, tag) if job.state == "done" else None
         if same is not None:
             return same
-        dataset = runner.result(job_id)
-        draw = partial(picture_bytes, dataset, time=time, level=level)
-        disposition = f'attachment; filename="hypergrid-{job_id[:8]}{row.suffix}"'
-        return sent(
-            draw if f == "png" else partial(to_bytes, dataset, f),
-            media_type=row.media_type, headers={"Content-Disposition": disposition, **tagged(tag)},
-        )  # fmt: skip
+        return surface_sent(
+            runner.result(job_id), f, name=file_name(job_id), headers=tagged(tag), time=time, level=level
+        )
 
     return routes

@@ -42,6 +42,8 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/export", "read"),
     ("GET", f"{API}/engine", "read"),
     ("GET", f"{API}/stations/health", "read"),
+    ("GET", f"{API}/stations/quality", "read"),
+    ("GET", f"{API}/rejects", "read"),
     ("GET", "/edr", "read"),
     ("GET", "/edr/**", "read"),
     # What stands, and its alerts.
@@ -54,6 +56,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     # Queries of one's own, which cost memory and time.
     ("POST", f"{API}/engine/plan", "query"),
     ("POST", f"{API}/queries/explain", "query"),
+    ("POST", f"{API}/queries/variogram", "query"),
     ("POST", f"{API}/queries", "query"),
     ("GET", f"{API}/queries", "query"),
     ("GET", f"{API}/queries/*", "query"),
@@ -65,6 +68,9 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("DELETE", f"{API}/standing/*", "write"),
 )
 """Method, path and need; "*" is one part of a path, "**" any number. The first row that fits counts."""
+
+FILES: Final = ("/", "/static/**", "/bokeh/**")
+"""Rows of files that are the same for everybody: no rate counts them, for a page is some thirty at once."""
 
 
 class Undeclared(RuntimeError):

@@ -7,10 +7,16 @@ one result of half a million cells took 2.5 GiB.
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import IO, Final
 
+import xarray as xr
 from fastapi import Response
 from fastapi.responses import StreamingResponse
+
+from hypergrid.export import FORMATS, to_bytes
+from hypergrid.pictures import picture_bytes
 
 AT_ONCE: Final = 2
 """Results that are written as a file format at one time; others wait their turn."""
@@ -22,7 +28,44 @@ CHUNK_BYTES: Final = 1 << 18
 _WRITING: Final = threading.BoundedSemaphore(AT_ONCE)
 
 
-def sent(write: Callable[[], bytes], *, media_type: str, headers: Mapping[str, str]) -> Response:
+def file_name(job_id: str) -> str:
+    """Return what the file with the result of a query is called, without its ending."""
+    return f"hypergrid-{job_id[:8]}"
+
+
+def surface_sent(
+    dataset: xr.Dataset, form: str, *, name: str, headers: Mapping[str, str], time: int = 0, level: int = 0
+) -> Response:
+    """Return the answer with a surface as a file to keep. Not for the event loop: it may wait.
+
+    Parameters
+    ----------
+    dataset
+        The surface.
+    form
+        A name of `hypergrid.export.FORMATS`.
+    name
+        Of the file, without its ending.
+    headers
+        More of the answer.
+    time, level
+        Which a picture is of.
+
+    Raises
+    ------
+    NotFound
+        There is no such format.
+    """
+    if form == "png":
+        write = partial(picture_bytes, dataset, time=time, level=level)
+    else:
+        write = partial(to_bytes, dataset, form)
+    row = FORMATS[form]
+    disposition = f'attachment; filename="{name}{row.suffix}"'
+    return sent(write, media_type=row.media_type, headers={"Content-Disposition": disposition, **headers})
+
+
+def sent(write: Callable[[], bytes], *, media_type: str, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
     """Return the answer with what `write` returns. Not for the event loop: it may wait.
 
     Parameters

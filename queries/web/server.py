@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hypergrid.errors import HyperGridError
 from queries.web.access import Access
+from queries.web.requests import address_of
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8765
@@ -25,7 +26,9 @@ UNTAKEN_MS: Final = 60_000
 HEAD_S: Final = 10.0
 """How long the head of a request may take to come, and a connection may be silent before its first [s]."""
 MOST_CONNECTIONS: Final = 1000
-"""Connections at a time; a further one is closed at once."""
+"""Connections at a time; a further one is closed at once,"""
+MOST_OF_AN_ADDRESS: Final = 250
+"""and of one address that is no trusted proxy."""
 MOST_HEAD_BYTES: Final = 32 * 1024
 """Largest head of a request [bytes]."""
 
@@ -106,11 +109,13 @@ class Connection(H11Protocol):
     """A connection that is closed where requests do not come: uvicorn alone would wait for their heads for ever."""
 
     _late: asyncio.TimerHandle | None = None
+    _whence: str = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        self._whence = address_of((self.client or ("",))[0])
+        if len(self.connections) > MOST_CONNECTIONS or self._are_too_many():
             transport.abort()
             return
         self._late = self.loop.call_later(HEAD_S, self._give_up)
@@ -129,6 +134,12 @@ class Connection(H11Protocol):
         """Forget it."""
         self._on_time()
         super().connection_lost(exc)
+
+    def _are_too_many(self) -> bool:
+        """Return whether its address has more connections than one may have."""
+        if self.client and self.client[0] in self.config.app.state.access.rules.trusted_proxies:  # type: ignore[union-attr]
+            return False
+        return sum(getattr(one, "_whence", "") == self._whence for one in self.connections) > MOST_OF_AN_ADDRESS
 
     def _on_time(self) -> None:
         if self._late is not None:

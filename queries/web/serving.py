@@ -1,11 +1,13 @@
 """Everything that serves one archive, put together from its settings."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from hypergrid.kriging.warm import warm
 from hypergrid.query import open_archive
 from hypergrid.settings import Settings
 from queries.catalogue import Catalogue
@@ -52,17 +54,20 @@ def serve_archive(
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
     folder = state_folder(opened.path, settings)
-    journal = Journal(folder / JOURNAL, now_ns=time.time_ns())
-    runner = Runner(
-        opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
-        journal=journal,
-    )  # fmt: skip
+    catalogue = Catalogue(opened, saved=saved)
+    # First: it refuses a second server of the archive, which must not close the queries of the first in the journal.
     with StandingQueries(opened, settings, clock=time.time_ns) as standing:
+        standing.start()
+        runner = Runner(
+            opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
+            journal=Journal(folder / JOURNAL, now_ns=time.time_ns()),
+        )  # fmt: skip
         web = create_app(
-            runner, Catalogue(opened, saved=saved), standing=standing, access=access,
+            runner, catalogue, standing=standing, access=access,
             audit=audit_of(opened.path, settings), folders={"archive": opened.path, "state": folder},
             tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
         )  # fmt: skip
         web.mount("/", pages)
-        standing.start()
+        # The first who asks need not wait until compiled code is loaded.
+        threading.Thread(target=warm, name="warm", daemon=True).start()
         serve(web, settings.host, settings.port, on_ready=on_ready)

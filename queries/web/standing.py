@@ -14,8 +14,7 @@ from fastapi.concurrency import run_in_threadpool
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
-from hypergrid.export import FORMATS, to_bytes
-from hypergrid.pictures import picture_bytes
+from hypergrid.export import FORMATS
 from hypergrid.times import parse_duration, parse_instant
 from queries.standing.service import StandingQueries
 from queries.web.bodies import read_document
@@ -26,7 +25,8 @@ from queries.web.problems import NoSuchPage
 from queries.web.records import PREFIX
 from queries.web.schemas import answer_of, body_of
 from queries.web.scopes import allows
-from queries.web.sending import sent
+from queries.web.sending import surface_sent
+from queries.web.waking import woken
 
 LOOKED_S: Final = 2.0
 """How often a stream looks for alerts that another process kept, such as `hypergrid standing test` [s]."""
@@ -113,16 +113,12 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         request: Request, name: str, f: Annotated[str, Query(description=", ".join(FORMATS))] = "netcdf"
     ) -> Response:
         """Return the newest time cell of a standing query that was computed."""
-        row, dataset = FORMATS[f], standing.latest(known(request, name))
+        dataset = standing.latest(known(request, name))
         tag = entity_tag(str(dataset.attrs["hypergrid_token"]), str(dataset.attrs["hypergrid_snapshot"]), f)
         same = unchanged(request, tag)
         if same is not None:
             return same
-        disposition = f'attachment; filename="{name}{row.suffix}"'
-        return sent(
-            partial(picture_bytes, dataset) if f == "png" else partial(to_bytes, dataset, f),
-            media_type=row.media_type, headers={"Content-Disposition": disposition, **tagged(tag)},
-        )  # fmt: skip
+        return surface_sent(dataset, f, name=name, headers=tagged(tag))
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:
@@ -180,16 +176,7 @@ def _until(document: Mapping[str, Any], now_ns: int) -> int | None:
 
 async def follow(standing: StandingQueries, after: int) -> AsyncIterator[ServerSentEvent]:
     """Yield alerts with numbers above `after`, for ever."""
-    loop = asyncio.get_running_loop()
-    changed = asyncio.Event()
-
-    def wake(_update: object) -> None:
-        # An evaluation may end while the server's loop is closing.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(changed.set)
-
-    leave = standing.runner.listen(wake)
-    try:
+    with woken(standing.runner.listen) as changed:
         while True:
             changed.clear()
             found = await run_in_threadpool(partial(standing.alerts, after=after, limit=AT_ONCE))
@@ -199,5 +186,3 @@ async def follow(standing: StandingQueries, after: int) -> AsyncIterator[ServerS
             if len(found) < AT_ONCE:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), LOOKED_S)
-    finally:
-        leave()

@@ -13,12 +13,12 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
-from hypergrid.export import FORMATS, to_bytes
 from hypergrid.times import SECOND_NS, parse_duration
 from queries.scheduling.jobs import Job, QueueFull
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged
-from queries.web.sending import sent
+from queries.web.sending import file_name, surface_sent
+from queries.web.waking import woken
 
 LONGEST_S: Final = 60.0
 """Longest that a request waits for a query [s]."""
@@ -56,17 +56,9 @@ async def ended(runner: Runner, job_id: str, request: Request, *, seconds: float
         No such job is remembered.
     """
     loop = asyncio.get_running_loop()
-    changed, until = asyncio.Event(), loop.time() + seconds
-
-    def wake() -> None:
-        # A worker may end a block while the server's loop is closing.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(changed.set)
-
-    leave = runner.listen(job_id, wake)
-    try:
+    until = loop.time() + seconds
+    with woken(partial(runner.listen, job_id)) as changed:
         while True:
-            # Before the look: what changes after it wakes the wait.
             changed.clear()
             job = runner.job(job_id)
             left = until - loop.time()
@@ -74,8 +66,6 @@ async def ended(runner: Runner, job_id: str, request: Request, *, seconds: float
                 return job
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), min(left, _LOOKED_S))
-    finally:
-        leave()
 
 
 async def answered(runner: Runner, job: Job, request: Request, *, seconds: float, form: str) -> Response | None:
@@ -107,11 +97,10 @@ async def answered(runner: Runner, job: Job, request: Request, *, seconds: float
             # Nobody was told where to look for it.
             runner.cancel(job.id)
         return None
-    row = FORMATS[form]
     told = {"X-Query-Id": job.id, "Preference-Applied": f"wait={math.ceil(seconds)}"}
     tag = tagged(entity_tag(job.token, job.snapshot, form, 0, 0))
-    write = partial(to_bytes, runner.result(job.id), form)
-    return await run_in_threadpool(sent, write, media_type=row.media_type, headers={**told, **tag})
+    result = runner.result(job.id)
+    return await run_in_threadpool(surface_sent, result, form, name=file_name(job.id), headers={**told, **tag})
 
 
 async def computed(runner: Runner, document: Mapping[str, Any], request: Request) -> xr.Dataset:

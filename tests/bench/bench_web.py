@@ -12,7 +12,7 @@ from tests.bench.web_load import Answers, Served, get, open_loop, post, q1_like,
 RATE: Final = 200.0
 """Requests a second that must be served."""
 P99_S: Final = 0.15
-RATES: Final = (250, 300, 400, 500, 600, 800, 1000)
+RATES: Final = (250, 300, 400, 500, 600, 800, 1000, 1250, 1500, 1750, 2000, 2500, 3000)
 """Requests a second that are tried after it."""
 QUERIES: Final = 200
 WITHIN_S: Final = 10.0

@@ -1,7 +1,6 @@
 """A headless Chromium that must not leave the machine, and a server of the sample network with its pages."""
 
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -16,8 +15,8 @@ from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.server import Server, listen
 from tests.browser.pages import QUERIES, ROOT
+from tests.serving import serving
 from viz.site import site
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -82,9 +81,13 @@ def page(browser: Browser, outside_requests: list[str]) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> hg.OpenArchive:
-    """Give the sample network's archive."""
+    """Give the sample network's archive, with some rows that could not be read."""
     path = tmp_path_factory.mktemp("pages") / "archive"
-    ingest([ROOT / "station_data" / "sample"], path, engine="inprocess", now_ns=parse_instant("2007-10-02"))
+    broken = path.parent / "pass-meteo-torn.txt"
+    lines = (ROOT / "station_data" / "sample" / "sensorscope" / "pass-meteo-1.txt").read_text("utf-8").splitlines()
+    broken.write_text("\n".join([lines[0][:40], lines[1][:60], lines[2].replace("2007", "MMVII")]) + "\n", "utf-8")
+    files = [ROOT / "station_data" / "sample", broken]
+    ingest(files, path, engine="inprocess", now_ns=parse_instant("2007-10-02"))
     return hg.open(path)
 
 
@@ -101,16 +104,8 @@ def address(archive: hg.OpenArchive, standing: StandingQueries) -> Iterator[str]
     """Give the address of a server of the sample network, with pages and standing queries."""
     app = create_app(Runner(archive), Catalogue(archive, saved=QUERIES), standing=standing)
     app.mount("/", site())
-    ready = threading.Event()
-    with listen("127.0.0.1", 0) as listening:
-        server = Server(app, listening, lambda _address: ready.set())
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        assert ready.wait(30)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive(), "the server did not stop"
+    with serving(app) as made:
+        yield f"{made}/"
 
 
 @pytest.fixture

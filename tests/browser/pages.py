@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,3 +118,23 @@ def show(page: Page, name: str) -> None:
     """Go to a page by its link, and wait until it is there."""
     page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
     expect(page.locator(f"#page-{name.lower()}")).to_be_visible()
+
+
+def axe() -> str | None:
+    """Return the source of axe-core where node has it (`NODE_PATH`), else None."""
+    node = shutil.which("node")
+    if node is None:
+        return None
+    found = subprocess.run([node, "-p", "require.resolve('axe-core')"], capture_output=True, text=True, check=False)
+    return Path(found.stdout.strip()).read_text("utf-8") if found.returncode == 0 else None
+
+
+def serious(page: Page, source: str) -> list[tuple[str, str, list[Any]]]:
+    """Return what axe-core finds that is more than minor."""
+    page.evaluate(source)
+    found = page.evaluate("() => axe.run()")
+    return [
+        (one["id"], one["help"], [node["target"] for node in one["nodes"]][:4])
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical", "moderate")
+    ]

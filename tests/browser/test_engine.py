@@ -21,6 +21,16 @@ def test_the_plan_of_a_query_is_a_graph(opened: Page) -> None:
     expect(graph).to_contain_text("cells/s when last computed")
     opened.locator("#plan-graph").get_by_text("As a table").click()
     expect(opened.locator("#plan-graph table tbody tr")).to_have_count(3)
+    # The readings were folded as they were read: they have no time of their own, and are computed all the same.
+    expect(graph).to_contain_text("in the time of the next step")
+    expect(opened.locator("#plan-graph")).not_to_contain_text("not computed")
+
+
+def test_a_plan_that_was_never_computed_says_so(opened: Page) -> None:
+    show(opened, "Engine")
+    opened.get_by_label("Plan of").select_option("saved:q4")
+    expect(opened.get_by_role("img", name="A plan of 5")).to_contain_text("not computed here yet", timeout=10_000)
+    expect(opened.locator("#plan-graph")).not_to_contain_text("in the time of")
 
 
 def test_a_plan_is_chosen_by_keyboard_and_linked(opened: Page, address: str) -> None:
@@ -54,6 +64,8 @@ def test_caches_choices_and_snapshots(opened: Page, archive: hg.OpenArchive) -> 
     expect(opened.locator("#caches")).to_contain_text("Kriging weights")
     expect(opened.locator("#choices")).to_contain_text("opt-profit")
     expect(opened.locator("#snapshots tbody tr")).to_have_count(len(archive.snapshots))
-    expect(opened.locator("#snapshots circle")).to_have_count(len(archive.snapshots))
+    # Both were committed at the same time: one dot stands for them.
+    expect(opened.locator("#snapshots circle")).to_have_count(1)
+    expect(opened.locator("#snapshots circle title")).to_contain_text(f", and {len(archive.snapshots) - 1} more")
     expect(opened.locator("#snapshots")).to_contain_text(archive.snapshot)
     expect(opened.locator("#tiles")).to_contain_text("Queries running")

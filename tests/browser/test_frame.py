@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -12,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.pages import SMALL, press_until, run, show, wait_for, written
+from tests.browser.pages import SMALL, axe, press_until, run, serious, show, wait_for, written
 
 pytestmark = pytest.mark.browser
 
@@ -24,15 +22,6 @@ NAMELESS = """() => [...document.querySelectorAll(
   .filter((one) => one.offsetParent && !one.ariaLabel && !one.textContent.trim() && !one.labels?.length
     && !document.getElementById(one.getAttribute("aria-labelledby"))?.textContent)
   .map((one) => one.outerHTML.slice(0, 120))"""
-
-
-def axe() -> str | None:
-    """Return the source of axe-core where node has it (`NODE_PATH`), else None."""
-    node = shutil.which("node")
-    if node is None:
-        return None
-    found = subprocess.run([node, "-p", "require.resolve('axe-core')"], capture_output=True, text=True, check=False)
-    return Path(found.stdout.strip()).read_text("utf-8") if found.returncode == 0 else None
 
 
 def hash_of(page: Page) -> dict[str, str]:
@@ -146,14 +135,7 @@ def test_axe_finds_nothing_serious(browser: Browser, address: str, scheme: Any) 
                 run(page, SMALL)
                 expect(page.locator("#caption")).to_contain_text("100 % computed", timeout=15_000)
             page.wait_for_timeout(1000)
-            page.evaluate(source)
-            found = page.evaluate("() => axe.run()")
-            bad = [
-                (one["id"], one["help"], [node["target"] for node in one["nodes"]][:4])
-                for one in found["violations"]
-                if one["impact"] in ("serious", "critical", "moderate")
-            ]
-            assert bad == [], name
+            assert serious(page, source) == [], name
     finally:
         context.close()
 
@@ -220,36 +202,3 @@ def test_a_server_that_is_gone_is_told_and_found_again(page: Page, address: str)
     expect(page.locator("#notice")).to_be_empty()
     page.get_by_role("button", name="Explain").click()
     expect(page.locator("#plan")).to_contain_text("Plan")
-
-
-def test_a_login_is_asked_for_where_it_is_needed(page: Page, address: str) -> None:
-    is_in = False
-    problem = {"type": "about:blank", "title": "An access key is needed", "status": 401, "detail": "log in"}
-
-    def guard(route: Route) -> None:
-        if is_in:
-            route.fallback()
-        else:
-            route.fulfill(status=401, content_type="application/problem+json", body=json.dumps(problem))
-
-    def session(route: Route) -> None:
-        nonlocal is_in
-        is_in = json.loads(route.request.post_data or "{}") == {"key": "right"}
-        if is_in:
-            route.fulfill(json={"name": "me", "scope": "read"})
-        else:
-            wrong = {**problem, "title": "The key is not known"}
-            route.fulfill(status=401, content_type="application/problem+json", body=json.dumps(wrong))
-
-    page.route("**/api/v1/**", guard)
-    page.route("**/api/v1/session", session)
-    page.goto(address)
-    dialog = page.get_by_role("dialog", name="Login needed")
-    expect(dialog).to_be_visible()
-    page.keyboard.type("wrong")
-    page.keyboard.press("Enter")
-    expect(dialog.get_by_role("alert")).to_contain_text("The key is not known")
-    dialog.get_by_label("Access key").fill("right")
-    page.get_by_role("button", name="Log in").click()
-    expect(dialog).to_be_hidden()
-    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()

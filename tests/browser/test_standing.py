@@ -113,6 +113,45 @@ def test_an_alert_is_made_by_keyboard_alone(
     assert ("POST", "standing") in served
 
 
+def test_a_network_that_is_silent_raises_an_alert_by_mouse(
+    opened: Page, served: list[tuple[str, str]], standing: StandingQueries
+) -> None:
+    show(opened, "Standing")
+    before = json.loads(opened.locator("#standing-query").input_value())
+    opened.get_by_label("Name", exact=True).fill("quiet")
+    opened.get_by_label("Alert when").select_option("silent")
+    expect(opened.locator("#listening")).to_be_visible()
+    assert json.loads(opened.locator("#standing-query").input_value())["steps"] == []
+    opened.get_by_label("Alert when").select_option("missing")
+    expect(opened.locator("#listening")).to_be_hidden()
+    assert json.loads(opened.locator("#standing-query").input_value()) == before, "its steps come back"
+    opened.get_by_label("Alert when").select_option("silent")
+    opened.get_by_label("After").fill("30min")
+    opened.get_by_role("button", name="Create").click()
+    expect(row(opened, "quiet")).to_be_visible()
+    (made,) = standing.listing()
+    assert (made["class"], made["condition"]) == ("alert", {"kind": "silent", "after": "30min"})
+    assert ("POST", "standing") in served
+
+
+def test_a_network_that_is_silent_by_keyboard(
+    opened: Page, served: list[tuple[str, str]], standing: StandingQueries
+) -> None:
+    press_until(opened, "link-standing")
+    opened.keyboard.press("Enter")
+    press_until(opened, "standing-name")
+    opened.keyboard.type("quiet")
+    press_until(opened, "condition")
+    opened.keyboard.type("Nothing comes")
+    press_until(opened, "condition-after")
+    opened.keyboard.type("2h")
+    opened.keyboard.press("Enter")
+    expect(row(opened, "quiet")).to_be_visible()
+    (made,) = standing.listing()
+    assert made["condition"] == {"kind": "silent", "after": "2h"}
+    assert ("POST", "standing") in served
+
+
 def test_it_is_paused_muted_tested_and_removed(
     opened: Page, served: list[tuple[str, str]], standing: StandingQueries
 ) -> None:
@@ -142,6 +181,10 @@ def test_what_cannot_stand_is_told(page: Page, address: str, served: list[tuple[
     page.get_by_label("Name", exact=True).fill("No Name")
     page.get_by_role("button", name="Create").click()
     expect(page.locator("#standing-problem")).to_contain_text("1 to 63 lower-case letters")
+    page.get_by_label("Name", exact=True).fill("quiet")
+    page.get_by_label("Alert when").select_option("silent")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("#standing-problem")).to_contain_text("needs 'after', such as '30min'")
     assert ("POST", "standing") in served
 
 

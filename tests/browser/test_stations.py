@@ -1,10 +1,14 @@
 """Stations: how each is, in a table and on a map, and its readings with their flags; by mouse and by keyboard."""
 
+import csv
+from pathlib import Path
+
+import numpy as np
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 import hypergrid as hg
-from hypergrid.flags import FAIL, SUSPECT
+from hypergrid.flags import FAIL, GOOD, SUSPECT
 from queries.station_health import station_health
 from tests.browser.pages import data, press_until, show
 
@@ -96,3 +100,90 @@ def test_readings_by_keyboard(opened: Page) -> None:
 def test_a_link_to_a_station(opened: Page, address: str) -> None:
     opened.goto(f"{address}#stations?station=5&variable=wind_speed&days=1")
     expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed [m s-1]", timeout=15_000)
+
+
+def counted(archive: hg.OpenArchive, station: str, flag: int) -> int:
+    """Count the readings of a station with a flag, variable by variable."""
+    total = 0
+    for variable in archive.variables:
+        readings = archive.store.read(variable)
+        mine = [place for place, series in enumerate(readings.series) if series.station == station]
+        total += int((np.isin(readings.index, mine) & (readings.flag == flag)).sum())
+    return total
+
+
+def test_what_the_tests_said_by_mouse(opened: Page, archive: hg.OpenArchive, tmp_path: Path) -> None:
+    show(opened, "Stations")
+    table = opened.locator("#quality-list table")
+    expect(table.locator("tbody tr")).to_have_count(len(archive.stations), timeout=15_000)
+    expect(opened.locator("#quality-summary")).to_contain_text("Set by:")
+    shown = opened.locator("#quality-list tbody tr")
+    doubtful = shown.first.locator("button").inner_text()
+    assert counted(archive, doubtful, SUSPECT) + counted(archive, doubtful, FAIL) > 0, "the most doubtful comes first"
+    heads = table.locator("thead th").all_inner_texts()
+    cells = dict(zip(heads, shown.first.locator("td").all_inner_texts(), strict=True))
+    for word, flag in (("Suspect", SUSPECT), ("Fail", FAIL), ("Good", GOOD)):
+        assert int(cells[word].split(" ")[0].replace(",", "")) == counted(archive, doubtful, flag)
+    readings = int(cells["Readings"].replace(",", ""))
+    if counted(archive, doubtful, GOOD):
+        share = float(cells["Good"].partition("(")[2].split(" ")[0])
+        assert share == pytest.approx(100 * counted(archive, doubtful, GOOD) / readings, abs=0.06)
+    with opened.expect_download() as downloading:
+        opened.locator("#quality-list").get_by_role("button", name="Save shown values").click()
+    downloading.value.save_as(tmp_path / "quality.csv")
+    rows = list(csv.DictReader((tmp_path / "quality.csv").read_text("utf-8").splitlines()))
+    assert sum(int(one["readings"]) for one in rows) == sum(map(archive.store.readings, archive.variables))
+    opened.get_by_label("Flags of").select_option("wind_speed")
+    expect(opened.locator("#quality-summary")).to_contain_text(f"{archive.store.readings('wind_speed'):,} readings")
+    shown.first.locator("button").click()
+    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed", timeout=15_000)
+
+
+def test_what_the_tests_said_by_keyboard(opened: Page) -> None:
+    press_until(opened, "link-stations")
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector("#quality-list tbody tr")
+    press_until(opened, "quality-variable")
+    opened.keyboard.type("solar")
+    expect(opened.locator("#quality-variable")).to_have_value("solar_radiation")
+    press_until(opened, "quality-period")
+    opened.keyboard.type("All")
+    expect(opened.locator("#quality-period")).to_have_value("")
+    for _ in range(10):
+        opened.keyboard.press("Tab")
+        if opened.evaluate("() => document.activeElement.dataset.quality") is not None:
+            break
+    station = opened.evaluate("() => document.activeElement.dataset.quality")
+    opened.keyboard.press("Enter")
+    expect(opened.locator("#station-title")).to_have_text(f"Readings of station {station}")
+    assert opened.evaluate("() => document.activeElement.id") == "station-title"
+
+
+def test_what_could_not_be_read_is_shown_with_examples(opened: Page, archive: hg.OpenArchive, tmp_path: Path) -> None:
+    rejects = archive.store.rejects()
+    assert len(rejects) == 3
+    show(opened, "Stations")
+    table = opened.locator("#rejects table")
+    expect(table.locator("caption")).to_contain_text("3 rows or files")
+    first = table.locator("tbody tr").first
+    expect(first).to_contain_text("wrong number of fields")
+    expect(first).to_contain_text("66.7 %")
+    example = first.locator("summary")
+    expect(example).to_have_text("pass-meteo-torn.txt, line 1")
+    example.focus()
+    opened.keyboard.press("Enter")
+    expect(first).to_contain_text("17 needed, 9 found")
+    expect(first.locator("code").first).to_have_text(rejects[0].text)
+    table.locator("tbody tr").nth(1).locator("summary").click()
+    expect(table.locator("tbody tr").nth(1)).to_contain_text("'MMVII' in year")
+    with opened.expect_download() as downloading:
+        opened.get_by_role("link", name="Save all of them").click()
+    downloading.value.save_as(tmp_path / "rejects.csv")
+    rows = list(csv.DictReader((tmp_path / "rejects.csv").read_text("utf-8").splitlines()))
+    assert [(one["file"], int(one["line"])) for one in rows] == [(one.file, one.line) for one in rejects]
+
+
+def test_an_archive_without_rejects_says_so(opened: Page) -> None:
+    opened.route("**/api/v1/rejects", lambda route: route.fulfill(json={"count": 0, "kinds": []}))
+    show(opened, "Stations")
+    expect(opened.locator("#rejects")).to_have_text("Everything that came could be read.")

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -25,6 +27,7 @@ from ingest.deployed import deploy, deployments, parted, reading
 from ingest.grouped import advance
 from ingest.job import ingest
 from ingest.mapping import load
+from ingest.metrics import CannotListen, StreamMetrics, exposed
 from ingest.spooled import Piece, merged, parse_span
 from ingest.stream import Following, Status, _alone, _end_jvm, _Leaving, _Progress, _Run, _started, stream
 from ingest.streamed import Ledger, commit
@@ -95,6 +98,27 @@ def test_the_status_is_a_line() -> None:
     )
 
 
+def test_figures_of_a_stream_for_prometheus(tmp_path: Path) -> None:
+    metrics = StreamMetrics(tmp_path)
+    with exposed(metrics, 0) as port:
+        before = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        metrics.take(Status(Ledger(came=9, held=4, stored=5, late=1), 1234.5, 1_190_246_400_000_000_000, 7, 3))
+        after = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        with pytest.raises(CannotListen, match=f"port {port}: .*choose another with --metrics-port"):
+            exposed(metrics, port).__enter__()
+    assert "hypergrid_disk_free_bytes" in before
+    assert "hypergrid_stream" not in before
+    for line in (
+        "hypergrid_stream_came_total 9.0", 'hypergrid_stream_readings{what="held"} 4.0',
+        'hypergrid_stream_readings{what="stored"} 5.0', "hypergrid_stream_late_rows_total 1.0",
+        "hypergrid_stream_behind_records 7.0", "hypergrid_stream_batches_total 3.0",
+        "hypergrid_stream_readings_per_second 1234.5",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in after
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{port}/metrics")
+
+
 def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Path, broker: RunningBroker) -> None:
     sent = messages(("1", "6", "9"), until_h=8.0)
     told = [
@@ -109,13 +133,23 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     deployment, archive = write_deployment(tmp_path, arrivals=False), tmp_path / "archive"
     words = [sys.executable, "-m", "hypergrid", "stream", str(archive), "--deployment", str(deployment)]
     words += ["--mqtt", broker.url, "--trigger", "1s", "--json"]
-    first = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen([*words, "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert first.stderr is not None
+    metrics = first.stderr.readline().rpartition(" ")[2].strip()
     until = time.monotonic() + 240
     while not (archive / "stream" / "jvm").exists():
         assert time.monotonic() < until, "Spark did not start"
         time.sleep(0.2)
     publish(broker, ((f"pass/{station}/up", payload) for station, payload in told[: len(told) // 2]))
-    time.sleep(3.0)
+    figures = ""
+    while "hypergrid_stream_batches_total 0.0" in figures or "hypergrid_stream_came_total" not in figures:
+        assert time.monotonic() < until, "no batch was told of"
+        time.sleep(0.5)
+        figures = httpx.get(metrics).text
+    ended = dict(re.findall(r'hypergrid_stream_readings\{what="(\w+)"\} (\S+)', figures))
+    came = re.search(r"^hypergrid_stream_came_total (\S+)$", figures, re.MULTILINE)
+    assert came is not None
+    assert 0 < float(came[1]) == sum(map(float, ended.values()))
     first.terminate()
     report = json.loads(first.communicate(timeout=240)[0])
     assert first.returncode == 0

@@ -6,7 +6,7 @@ import { T } from "./text.js";
 const SVG = "http://www.w3.org/2000/svg";
 const BOX = { width: 250, height: 96, across: 70, down: 26 };
 const LETTERS = 29;
-const LINE = { width: 900, height: 70, margin: 14 };
+const LINE = { width: 900, height: 70, margin: 14, apart: 6 };
 
 function s(tag, attributes, ...children) {
   const element = document.createElementNS(SVG, tag);
@@ -27,7 +27,14 @@ function wrapped(text, most) {
   return lines.slice(0, most);
 }
 
-const rateOf = (node) => (node.measured_s ? T.graph.rate(number(node.measured_cells / node.measured_s, 0)) : T.graph.notMeasured);
+/** Steps that were read and computed as a part of the one that reads them: readings, and what changes them one by one. */
+function together(nodes) {
+  const found = new Set();
+  for (const node of [...nodes].reverse()) {
+    if (node.measured_s === null && nodes.some((one) => one.sources.includes(node.token) && (one.measured_s !== null || found.has(one.token)))) found.add(node.token);
+  }
+  return found;
+}
 
 /** Column and row of each node: a node stands right of all that it reads. */
 function places(nodes) {
@@ -54,6 +61,9 @@ export function drawGraph(plan, job) {
     return s("g", {}, s("path", { class: "arrow", d: `M${x1} ${y1} C${x1 + 30} ${y1} ${x2 - 30} ${y2} ${x2 - 6} ${y2}`, "marker-end": "url(#arrow-head)" }),
       s("text", { class: "flow", x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 6, "text-anchor": "middle" }, T.graph.cells(short(origin.cells))));
   }));
+  const within = together(nodes);
+  const unmeasured = (node) => (within.has(node.token) ? T.graph.together : job?.state === "done" ? T.graph.notKept : T.graph.notMeasured);
+  const rateOf = (node) => (node.measured_s ? T.graph.rate(number(node.measured_cells / node.measured_s, 0)) : unmeasured(node));
   const longest = Math.max(...nodes.map((node) => node.measured_s ?? node.projected_s));
   const boxes = nodes.map((node) => {
     const { column, row } = found.get(node.token);
@@ -75,7 +85,7 @@ export function drawGraph(plan, job) {
   const running = job && job.fraction !== undefined ? h("p", { class: "quiet" }, T.graph.running(T.engine.states[job.state], number(100 * job.fraction, 0), number(job.cells / Math.max(job.seconds, 1e-3), 0))) : null;
   const rules = plan.rules.length ? h("ul", { class: "quiet" }, plan.rules.map((one) => h("li", {}, h("strong", {}, one.rule), `: ${one.why}`))) : h("p", { class: "quiet" }, T.graph.noRules);
   const columnsOf = T.graph.columns.map((name, place) => (place > 1 ? [name, "number"] : name));
-  const cells = nodes.map((node, place) => [String(place), node.what, number(node.cells), bytes(node.projected_bytes), duration(node.projected_s), duration(node.measured_s), node.density === null ? T.missing : `${number(100 * node.density, 0)} %`]);
+  const cells = nodes.map((node, place) => [String(place), node.what, number(node.cells), bytes(node.projected_bytes), duration(node.projected_s), node.measured_s === null ? unmeasured(node) : duration(node.measured_s), node.density === null ? T.missing : `${number(100 * node.density, 0)} %`]);
   return [h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": T.graph.region }, picture), h("p", { class: "quiet" }, words), ...(running ? [running] : []),
     h("details", { class: "as-table" }, h("summary", {}, T.graph.rules), rules), h("details", { class: "as-table" }, h("summary", {}, T.pane.table), table(words, columnsOf, cells))];
 }
@@ -87,7 +97,10 @@ export function drawTimeline(snapshots) {
   const times = snapshots.map((one) => Date.parse(one.time));
   const [first, last] = [Math.min(...times), Math.max(...times)];
   const x = (time) => LINE.margin + (last > first ? (time - first) / (last - first) : 0.5) * (LINE.width - 2 * LINE.margin);
-  const dots = snapshots.map((one, at) => s("circle", { cx: x(times[at]), cy: 26, r: 6 }, s("title", {}, `${instant(one.time.slice(0, 19))}: ${one.message}`)));
+  // Dots that would hide one another are one: a network that commits each minute has more snapshots than the line has room for.
+  const shared = Map.groupBy(snapshots.keys(), (at) => Math.round(x(times[at]) / LINE.apart));
+  const dots = [...shared.values()].map(([at, ...others]) => s("circle", { cx: x(times[at]), cy: 26, r: 6 },
+    s("title", {}, `${instant(snapshots[at].time.slice(0, 19))}: ${snapshots[at].message}${others.length ? T.graph.others(number(others.length)) : ""}`)));
   const ends = snapshots.length ? [[first, LINE.margin, "start"], ...(last > first ? [[last, LINE.width - LINE.margin, "end"]] : [])] : [];
   const words = T.graph.timeline(number(snapshots.length), ...(snapshots.length ? [first, last].map((time) => instant(new Date(time).toISOString().slice(0, 19))) : ["", ""]));
   return h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": T.graph.line },

@@ -2,9 +2,10 @@
 
 import { button, choice, field, h, number, tick } from "./dom.js";
 import { T } from "./text.js";
+import { FitForm } from "./variogram.js";
 
 const FILM_MS = 400;
-export const VIEWS = { map: ["map", "lines", "heat", "histogram"], series: ["lines", "heat", "histogram"] };
+export const VIEWS = { map: ["map", "lines", "heat", "histogram", "variogram"], series: ["lines", "heat", "histogram", "variogram"] };
 const ESTIMATED = ["veil", "same", "hidden"];
 
 /** Sliders of a map, and what each of their places is in words; a slider without two places is not shown. */
@@ -30,6 +31,10 @@ export class Looks {
     this.play = button(T.answer.play, () => this.film(), { id: "play", "aria-pressed": "false" });
     this.sliders.time.part.append(this.play);
     this.place = this.pickFields();
+    this.fit = new FitForm(() => {
+      on.note();
+      on.change();
+    });
     this.above = h("div", { class: "inline looks" }, this.views, field(T.answer.beside, this.beside), tick(T.answer.difference, this.difference));
     this.mapControls = h("div", { id: "map-controls", class: "controls", hidden: true }, this.sliders.time.part, this.sliders.level.part, field(T.answer.estimatedCells, this.estimated));
   }
@@ -66,7 +71,7 @@ export class Looks {
 
   state() {
     const [time, level] = ["time", "level"].map((name) => this.wanted?.[name] ?? this.sliders[name].input.value);
-    const given = { view: this.view, time, level, estimated: this.estimated.value, beside: this.beside.value, difference: this.difference.checked ? "1" : "", pick: this.clicked ? this.picked.join(",") : "" };
+    const given = { view: this.view, time, level, estimated: this.estimated.value, beside: this.beside.value, difference: this.difference.checked ? "1" : "", pick: this.clicked ? this.picked.join(",") : "", ...(this.view === "variogram" ? this.fit.state() : {}) };
     return Object.fromEntries(Object.entries(given).filter(([name, value]) => value && value !== "0" && !(name === "estimated" && value === "veil")));
   }
 
@@ -79,6 +84,7 @@ export class Looks {
     const known = [...this.beside.options].map((option) => option.value);
     this.beside.value = known.includes(params.get("beside")) ? params.get("beside") : "";
     this.difference.checked = params.get("difference") === "1";
+    this.fit.restore(params);
     this.estimated.value = ESTIMATED.includes(params.get("estimated")) ? params.get("estimated") : "veil";
   }
 
@@ -86,7 +92,7 @@ export class Looks {
 
   hide() {
     this.endFilm();
-    this.mapControls.hidden = this.place.hidden = this.views.hidden = true;
+    this.mapControls.hidden = this.place.hidden = this.views.hidden = this.fit.element.hidden = true;
   }
 
   show(surface) {
@@ -111,6 +117,7 @@ export class Looks {
     const radio = (view) => tick(T.answer.views[view], h("input", { type: "radio", name: "view", value: view, checked: view === current, on: { change: () => this.choose(view) } }));
     this.views.replaceChildren(h("legend", {}, T.answer.view), ...offered.map(radio));
     this.views.hidden = false;
+    this.fit.element.hidden = current !== "variogram";
   }
 
   choose(view) {
@@ -121,6 +128,7 @@ export class Looks {
 
   set(view) {
     this.view = view;
+    this.fit.element.hidden = view !== "variogram";
     const radio = this.views.querySelector(`input[value=${view}]`);
     if (radio) radio.checked = true;
   }

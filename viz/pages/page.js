@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { button, choice, empty, field, h, number, part, problemBox } from "./dom.js";
 import * as engine from "./engine.js";
 import * as explore from "./explore.js";
+import { askForKey, may, whoAsks } from "./login.js";
 import * as standing from "./standing.js";
 import * as stations from "./stations.js";
 import { T } from "./text.js";
@@ -42,6 +43,8 @@ const frame = {
     part("units").textContent = text;
   },
   say: showProblem,
+  /** Whether what needs a scope would be answered. */
+  may,
   /** Do something that may fail, and tell the user if it does; return whether it worked. */
   async attempt(action) {
     try {
@@ -57,7 +60,13 @@ const frame = {
 };
 
 function showProblem(problem) {
-  part("notice").replaceChildren(...(problem ? [problemBox(problem)] : []));
+  if (!problem) {
+    part("notice").replaceChildren();
+    return;
+  }
+  const box = problemBox(problem);
+  box.append(button("✕", () => showProblem(null), { class: "icon", "aria-label": T.frame.dismiss, title: T.frame.dismiss }));
+  part("notice").replaceChildren(box);
 }
 
 // What the server is like
@@ -66,11 +75,19 @@ api.onTrouble((problem) => {
   const kind = problem ? (problem.status === 401 ? "login" : "gone") : "";
   if (kind === trouble || (trouble === "login" && !kind)) return;
   trouble = kind;
-  part("connection").textContent = T.frame.connection[kind || "ok"];
-  part("connection").className = kind ? "bad" : "";
-  if (kind === "login") askForKey();
+  sayConnection();
+  if (kind === "login") {
+    // A session that ended; or somebody without a key, who may read, but no more.
+    whoAsks(sessions).catch(() => {});
+    needLogin();
+  }
   if (kind === "gone") waitForServer();
 });
+
+function sayConnection() {
+  part("connection").textContent = T.frame.connection[trouble || "ok"];
+  part("connection").className = trouble ? "bad" : "";
+}
 
 async function waitForServer() {
   while (trouble === "gone") {
@@ -81,32 +98,28 @@ async function waitForServer() {
   if (!frame.known.variables.length) await load();
 }
 
-function askForKey() {
-  const key = h("input", { type: "password", autocomplete: "current-password", required: true });
-  const told = h("p", { class: "problem", role: "alert", hidden: true });
-  const form = h("form", { method: "dialog" }, h("h2", { id: "login-title" }, T.frame.login), h("p", {}, T.frame.loginAdvice), field(T.frame.key, key), told,
-    h("div", { class: "buttons" }, h("button", { class: "primary" }, T.frame.logIn)));
-  const dialog = h("dialog", { id: "login", "aria-labelledby": "login-title" }, form);
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    try {
-      await api.logIn(key.value.trim());
-      trouble = "";
-      dialog.close();
-      dialog.remove();
-      part("connection").textContent = T.frame.connection.ok;
-      part("connection").className = "";
-      showProblem(null);
-      await load();
-    } catch (problem) {
-      told.hidden = false;
-      told.textContent = `${problem.title}: ${problem.message}`;
-    }
-  });
-  part("login")?.remove();
-  document.body.append(dialog);
-  dialog.showModal();
+/** Nobody is logged in: say so, and offer the form; it can be closed, and called again from the head of the page. */
+function needLogin() {
+  if (!frame.known.variables.length) part("no-data").replaceChildren(empty(T.login.needed, T.login.advice, button(T.login.logIn, askToLogIn)));
+  askToLogIn();
 }
+
+const askToLogIn = () => askForKey(loggedIn);
+
+async function loggedIn() {
+  trouble = "";
+  sayConnection();
+  showProblem(null);
+  await load();
+}
+
+/** Leave nothing in sight: the page begins anew. */
+async function logOut() {
+  leave();
+  if (await frame.attempt(api.logOut)) location.reload();
+}
+
+const sessions = { logIn: askToLogIn, logOut };
 
 // Which page
 
@@ -132,8 +145,18 @@ async function show() {
   });
 }
 
-/** Ask what there is, and open the page; without readings say how to get some. */
+/** Ask who asks and what there is, and open the page; without readings say how to get some. */
 async function load() {
+  const isLetIn = await whoAsks(sessions).catch(() => null);
+  if (!isLetIn) {
+    if (isLetIn === false) {
+      trouble = "login";
+      sayConnection();
+      needLogin();
+    }
+    document.body.dataset.ready = "no";
+    return;
+  }
   const known = await Promise.all(["variables", "stations", "snapshots", "functions", "saved"].map((what) => api.look(what).catch((problem) => problem)));
   const failed = known.find((one) => one instanceof Error);
   // A page without a list of stations could still ask, but it is the same server that answers all.
@@ -152,7 +175,7 @@ async function load() {
 
 function build() {
   part("pages").append(...Object.keys(PAGES).map((name) => h("a", { id: `link-${name}`, href: hash(name) }, T.pages[name])));
-  part("tools").append(field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
+  part("tools").append(h("div", { id: "session" }), field(T.frame.theme, choice("theme", Object.entries(T.frame.themes), choose, chosen())));
   part("main").append(h("div", { id: "no-data" }), ...Object.keys(PAGES).map((name) => h("section", { id: `page-${name}`, class: "page", "aria-label": T.pages[name], hidden: true })));
   const clock = h("span", { id: "clock" });
   part("status-line").append(h("span", { id: "units" }, T.frame.noUnits), clock, h("span", { id: "archive" }), h("span", { id: "connection", role: "status" }, T.frame.connection.ok));
@@ -182,9 +205,8 @@ window.addEventListener("resize", () => {
 });
 // Nobody waits for the answer of a page that is gone; others who asked the same keep theirs.
 // Two events: following a link tells only the first in time to send something, closing a tab only the second.
-for (const leaving of ["beforeunload", "pagehide"]) {
-  window.addEventListener(leaving, () => {
-    for (const page of Object.values(opened)) page.leave?.();
-  });
+function leave() {
+  for (const page of Object.values(opened)) page.leave?.();
 }
+for (const leaving of ["beforeunload", "pagehide"]) window.addEventListener(leaving, leave);
 await load();

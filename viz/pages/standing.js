@@ -8,6 +8,8 @@ import { T } from "./text.js";
 
 const AGAIN_MS = 2000;
 const MOST_ALERTS = 200;
+/** Alerts of all queries that the page remembers, the newest ones. */
+const MOST_KEPT = 1000;
 const CLASSES = ["user", "alert", "archive"];
 /** Fields of each kind of condition: key, whether it must be given. */
 const CONDITIONS = {
@@ -18,6 +20,8 @@ const CONDITIONS = {
   dead: [],
   silent: ["after"],
 };
+/** Conditions on what arrives: they compute no surface, so that their queries have no steps. */
+const LISTENING = ["dead", "silent"];
 const MUTE = "1h";
 
 export function open(root, frame) {
@@ -41,7 +45,8 @@ class Standing {
 
   form() {
     const { known } = this.frame;
-    this.fields = h("div", { class: "inline" });
+    this.fields = h("div", { id: "condition-fields", class: "inline" });
+    this.listening = h("p", { id: "listening", class: "quiet hint", role: "status", hidden: true }, T.standing.listening);
     this.kind = choice("condition", Object.keys(CONDITIONS).map((kind) => [kind, T.standing.conditions[kind || "none"]]), () => this.fillCondition(), "");
     const text = (id, value = "", given = {}) => h("input", { id, type: "text", value, autocomplete: "off", ...given });
     this.query = h("textarea", { id: "standing-query", rows: 9, spellcheck: "false" });
@@ -50,7 +55,7 @@ class Standing {
       field(T.standing.name, text("standing-name", "", { required: true, pattern: "[a-z0-9][a-z0-9_\\-]*" }), T.standing.nameHint),
       h("div", { class: "inline" }, field(T.standing.class, choice("standing-class", CLASSES.map((kind) => [kind, T.standing.classes[kind]]), () => {}, "user")),
         field(T.standing.weight, text("standing-weight", "", { inputmode: "decimal" }), T.standing.weightHint), field(T.standing.validity, text("standing-validity", "10min"), T.standing.validityHint), field(T.standing.window, text("standing-window"), T.standing.windowHint)),
-      field(T.standing.condition, this.kind), this.fields,
+      field(T.standing.condition, this.kind), this.listening, this.fields,
       field(T.standing.to, text("standing-to", "events"), T.standing.toHint),
       field(T.standing.query, this.query, T.standing.queryHint),
       h("div", { class: "buttons" }, h("button", { class: "primary", id: "create" }, T.standing.create)),
@@ -61,6 +66,24 @@ class Standing {
   fillCondition() {
     this.fields.replaceChildren(...CONDITIONS[this.kind.value].map((name) => field(T.standing.bounds[name], h("input", { type: "text", id: `condition-${name}`, autocomplete: "off" }), T.standing.boundHints[name])));
     if (this.kind.value && part("standing-class").value === "user") part("standing-class").value = "alert";
+    this.fitQuery();
+  }
+
+  /** Take the steps out of the query where the condition listens to what arrives; give them back where it does not. */
+  fitQuery() {
+    const listens = LISTENING.includes(this.kind.value);
+    this.listening.hidden = !listens;
+    let query;
+    try {
+      query = JSON.parse(this.query.value);
+    } catch {
+      // What is no JSON is told when it is created.
+      return;
+    }
+    const steps = query.steps ?? [];
+    if (listens && steps.length) this.query.value = written({ ...query, steps: [] });
+    else if (!listens && !steps.length && this.aside) this.query.value = written({ ...query, steps: this.aside });
+    if (steps.length || !listens) this.aside = listens ? steps : null;
   }
 
   async show(params) {
@@ -73,6 +96,7 @@ class Standing {
         if (!Object.keys(query.clip).length) delete query.clip;
       }
       this.query.value = written(query);
+      this.fitQuery();
       part("standing-name").focus();
     }
     this.frame.note("standing", params);
@@ -135,6 +159,7 @@ class Standing {
     const after = Math.max(0, ...this.alerts.keys());
     const [alerts, statistics] = await Promise.all([api.look(`standing/alerts?after=${after}&limit=1000`), api.look("standing/statistics")]);
     for (const alert of alerts) this.alerts.set(alert.number, alert);
+    for (const number of [...this.alerts.keys()].slice(0, -MOST_KEPT)) this.alerts.delete(number);
     this.drawList(entries, statistics);
     this.drawFreshness(statistics);
     const names = [...new Set([...entries.map((one) => one.name), ...[...this.alerts.values()].map((one) => one.query)])];

@@ -3,10 +3,12 @@
 import * as api from "./api.js";
 import { button, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
 import { Pane } from "./pane.js";
-import { openRegion } from "./pictures.js";
+import { openRegion, stationColumns } from "./pictures.js";
+import { Quality } from "./quality.js";
 import { T } from "./text.js";
 
 const AGAIN_MS = 15_000;
+const COUNTED_MS = 60_000;
 const DAY_MS = 86_400_000;
 const PERIODS = [1, 2, 7, 28, 0];
 /** Colour and shape of a reading's flag; good ones and those that nobody judged are the line. */
@@ -33,7 +35,11 @@ class Stations {
     this.detail = h("section", { "aria-labelledby": "station-title" }, this.detailTitle,
       h("div", { class: "inline" }, field(T.stations.variable, this.variable), field(T.stations.periodLabel, this.period)), this.pane.element, this.counts);
     this.pane.clear(T.stations.pickAdvice);
-    root.append(h("div", { class: "two" }, h("section", { "aria-labelledby": "health-title" }, h("h2", { id: "health-title" }, T.stations.health), this.summary, this.map, this.list), this.detail));
+    this.quality = new Quality(frame, (station, variable) => {
+      if (variable) this.variable.value = variable;
+      this.choose(station, true);
+    });
+    root.append(h("div", { class: "two" }, h("section", { "aria-labelledby": "health-title" }, h("h2", { id: "health-title" }, T.stations.health), this.summary, this.map, this.list), this.detail), this.quality.element);
   }
 
   async show(params) {
@@ -41,6 +47,7 @@ class Stations {
     if (params.get("variable")) this.variable.value = params.get("variable");
     if (params.get("days")) this.period.value = params.get("days");
     await this.look();
+    this.frame.attempt(() => this.count());
     clearInterval(this.timer);
     this.timer = setInterval(() => this.look().catch(() => {}), AGAIN_MS);
     const wanted = params.get("station");
@@ -60,6 +67,8 @@ class Stations {
     const told = await api.look("stations/health");
     const text = JSON.stringify(told);
     if (text === this.told) return;
+    // Readings came: what the tests say of them is worth asking for, but seldom, for all of them are counted.
+    if (this.told && this.countedAt + COUNTED_MS < performance.now()) this.count().catch(() => {});
     this.told = text;
     const { features } = this.frame.known.stations;
     const named = Object.fromEntries(features.map((feature) => [feature.id, feature.properties]));
@@ -86,8 +95,19 @@ class Stations {
     await this.drawMap();
   }
 
-  async drawMap() {
-    const figure = await openRegion(this.map, this.frame.known.stations, { health: this.health, title: "", onTap: (station) => this.choose(station) });
+  count() {
+    this.countedAt = performance.now();
+    return this.quality.look();
+  }
+
+  /** A map that is there takes the news; `anew` makes another one. */
+  async drawMap(anew = false) {
+    const { stations } = this.frame.known;
+    if (this.map.figure && !anew) {
+      this.map.figure.find("stations").data = stationColumns(stations, this.health);
+      return;
+    }
+    const figure = await openRegion(this.map, stations, { health: this.health, title: "", onTap: (station) => this.choose(station) });
     if (!figure) this.map.replaceChildren(h("p", { class: "quiet" }, T.region.noPlaces));
   }
 
@@ -130,7 +150,7 @@ class Stations {
     const flagged = readings.filter((one) => one.flag in FLAGS && Number.isFinite(one.number));
     const points = flagged.map((one) => ({ time: one.at, value: one.number, colour: FLAGS[one.flag][0], marker: FLAGS[one.flag][1], what: [T.flags[one.flag], one.failed_tests].filter(Boolean).join(": ") }));
     const surface = { variable };
-    await this.pane.show({ view: "lines", surface, title: T.stations.plot(variable, station), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
+    await this.pane.show({ view: "lines", surface, quantity: variable, title: T.stations.plot(variable, station), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
     const count = (flag) => readings.filter((one) => one.flag === flag).length;
     const present = [1, 2, 3, 4, 9].filter(count);
     const tests = (flag) => [...new Set(readings.filter((one) => one.flag === flag).map((one) => one.failed_tests).filter(Boolean))].join("; ");
@@ -139,7 +159,7 @@ class Stations {
   }
 
   async redraw() {
-    if (this.health) await this.drawMap();
+    if (this.health) await this.drawMap(true);
     await this.pane.redraw();
   }
 }

@@ -1,8 +1,8 @@
 """Answers in the form that was asked for: CoverageJSON, GeoJSON, NetCDF, CSV; or 204 where there is no data."""
 
-import io
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -12,13 +12,16 @@ from fastapi import Response
 
 from hypergrid.covjson import MEDIA_TYPE, collection, point_series, result_json, time_axis
 from hypergrid.errors import TooLarge
-from hypergrid.export import to_bytes
+from hypergrid.export import FORMATS, to_bytes
 from hypergrid.reading_files import coverages, parameters
 from queries.readings import FORMATS as READING_FORMATS
 from queries.web.edr.stations import Read, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection
+from queries.web.sending import sent
 
 Json = dict[str, Any]
+_FILES: Final[Mapping[str, str]] = {"NetCDF": "netcdf", "CSV": "csv"}
+"""Formats that are files, by what EDR calls them."""
 GEOJSON: Final = "application/geo+json"
 MOST_FEATURES: Final = 100_000
 """Values that an answer in GeoJSON holds at most."""
@@ -42,9 +45,9 @@ def of_readings(
     if read.is_empty:
         return nothing()
     pieces = [piece for piece in read.pieces if len(piece.readings)]
-    if form in ("NetCDF", "CSV"):
-        row = READING_FORMATS["netcdf" if form == "NetCDF" else "csv"]
-        return Response(row.to_bytes(read.chosen, pieces), media_type=row.media_type)
+    if form in _FILES:
+        row = READING_FORMATS[_FILES[form]]
+        return sent(partial(row.to_bytes, read.chosen, pieces), media_type=row.media_type)
     more = told or {}
     made = [one | more.get(one["id"], {}) for one in coverages(read.chosen, pieces)]
     shared = {"parameters": parameters(read.chosen.kinds)}
@@ -59,10 +62,8 @@ def of_map(
 ) -> Response:
     """Return cells of a surface."""
     held = _wanted(dataset, keys, collection_of)
-    if form == "NetCDF":
-        return Response(to_bytes(held, "netcdf"), media_type="application/x-netcdf")
-    if form == "CSV":
-        return Response(to_bytes(held, "csv"), media_type="text/csv")
+    if form in _FILES:
+        return _file(held, form)
     if form == "CoverageJSON":
         return _json(result_json(held, keys), MEDIA_TYPE)
     cells = held.stack(cell=[name for name in held["value"].dims if name != held["time"].dims[0]])
@@ -86,7 +87,7 @@ def of_points(
 ) -> Response:
     """Return a surface at positions; each dataset has one row and one column."""
     held = [(lon, lat, _wanted(one, keys, collection_of).isel(lat=0, lon=0)) for lon, lat, one in points]
-    if form in ("NetCDF", "CSV"):
+    if form in _FILES:
         flat = [one.drop_vars(["lon", "lat", "lon_bounds", "lat_bounds"], errors="ignore") for *_, one in held]
         joined = xr.concat(
             flat, dim="point", combine_attrs="drop_conflicts", coords="minimal", compat="override", join="override"
@@ -98,8 +99,7 @@ def of_points(
                 for name, values in (("lon", [one[0] for one in held]), ("lat", [one[1] for one in held]))
             }
         ).assign_attrs(featureType="timeSeries")
-        name = "netcdf" if form == "NetCDF" else "csv"
-        return Response(to_bytes(joined, name), media_type="application/x-netcdf" if form == "NetCDF" else "text/csv")
+        return _file(joined, form)
     made = []
     for lon, lat, one in held:
         levels = [one] if "z" not in one.dims else [one.isel(z=place) for place in range(one.sizes["z"])]
@@ -172,7 +172,14 @@ def _countable(values: int, cells: xr.Dataset) -> int:
     return int(cells.sizes["cell"])
 
 
+def _file(dataset: xr.Dataset, form: str) -> Response:
+    name = _FILES[form]
+    return sent(partial(to_bytes, dataset, name), media_type=FORMATS[name].media_type)
+
+
 def _json(content: Json, media_type: str) -> Response:
-    sink = io.StringIO()
-    json.dump(content, sink, allow_nan=False, separators=(",", ":"))
-    return Response(sink.getvalue(), media_type=media_type)
+    return sent(partial(_text, content), media_type=media_type)
+
+
+def _text(content: Json) -> bytes:
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
+from hypergrid.settings import Settings
 from queries.standing.definition import RESERVED, Conflict, definition_from_json
 from queries.standing.service import StandingQueries
-from queries.standing.store import CatalogueDamaged, Progress, StandingStore
+from queries.standing.store import CatalogueDamaged, Progress, StandingStore, TooManyStanding
 from queries.web.standing import router
 from tests.queries.standing.live import Clock, Live
 
@@ -63,7 +64,7 @@ HOT = {"kind": "threshold", "above": 20}
 )  # fmt: skip
 def test_what_does_not_fit_is_named(document: Any, error: type[HyperGridError], words: str) -> None:  # noqa: ANN401
     with pytest.raises(error, match=words):
-        definition_from_json(document, allowed_hosts=("good.org:8443",))
+        definition_from_json(document, Settings(webhook_hosts=("good.org:8443",)))
 
 
 def test_defaults_are_those_of_the_class() -> None:
@@ -72,8 +73,8 @@ def test_defaults_are_those_of_the_class() -> None:
     kept = definition_from_json({"name": "kept", "query": AIR, "class": "archive", "to": ["archive", "archive"]})
     assert (kept.weight, kept.to_json()["to"]) == (1.0, ["archive"])
     hooked = {"name": "x", "query": AIR, "to": ["webhook:https://good.org:8443/x", "email:a@b.org"]}
-    known = definition_from_json(hooked, allowed_hosts=("good.org:8443",))
-    assert definition_from_json(known.to_json(), allowed_hosts=None) == known
+    known = definition_from_json(hooked, Settings(webhook_hosts=("good.org:8443",)))
+    assert definition_from_json(known.to_json(), settings=None) == known
 
 
 @pytest.mark.parametrize(
@@ -86,10 +87,35 @@ def test_defaults_are_those_of_the_class() -> None:
 )  # fmt: skip
 def test_a_host_is_the_same_in_whatever_case_and_with_its_usual_port(allowed: str, url: str) -> None:
     document = {"name": "x", "query": AIR, "to": [f"webhook:{url}"]}
-    assert definition_from_json(document, allowed_hosts=(allowed,)).to_json()["to"] == [f"webhook:{url}"]
+    assert definition_from_json(document, Settings(webhook_hosts=(allowed,))).to_json()["to"] == [f"webhook:{url}"]
     for other in ("good.org:81", "better.org", "x y", ""):
         with pytest.raises(InvalidQuery, match="not allowed"):
-            definition_from_json(document, allowed_hosts=(other,))
+            definition_from_json(document, Settings(webhook_hosts=(other,)))
+
+
+@pytest.mark.parametrize("allowed", [(), ("warden@example.org",), ("x@y.org", "@Example.ORG")])
+def test_mails_go_where_they_are_allowed(allowed: tuple[str, ...]) -> None:
+    document = {"name": "x", "query": AIR, "to": ["email:Warden@example.org"]}
+    assert definition_from_json(document, Settings(mail_to=allowed)).to_json()["to"] == ["email:Warden@example.org"]
+
+
+@pytest.mark.parametrize("allowed", ["@ample.org", "den@example.org", "example.org", "@www.example.org"])
+def test_mails_go_nowhere_else(allowed: str) -> None:
+    document = {"name": "x", "query": AIR, "to": ["email:warden@example.org"]}
+    with pytest.raises(InvalidQuery, match=f"'warden@example.org' are not allowed; allowed are: {allowed}; .*mail_to"):
+        definition_from_json(document, Settings(mail_to=(allowed,)))
+
+
+def test_no_more_are_kept_than_may_be(make_standing: Callable[..., StandingQueries]) -> None:
+    standing = make_standing(standing=2)
+    for name in ("a", "b"):
+        standing.add({"name": name, "query": AIR})
+    with pytest.raises(TooManyStanding, match="there are 2 standing queries, and the setting 'standing' allows 2"):
+        standing.add({"name": "c", "query": AIR})
+    with pytest.raises(Conflict):
+        standing.add({"name": "a", "query": AIR})
+    standing.remove("a")
+    standing.add({"name": "c", "query": AIR})
 
 
 def test_names_that_are_pages_are_reserved() -> None:
@@ -101,7 +127,7 @@ def test_names_that_are_pages_are_reserved() -> None:
 def test_what_an_earlier_program_took_stands_and_can_be_removed(standing: StandingQueries) -> None:
     """One that may not be made now does not take the others with it."""
     document = {"name": "alerts", "query": AIR, "validity": "400day", "to": ["webhook:https://a.org/a\nb"]}
-    made = definition_from_json(document, allowed_hosts=None)
+    made = definition_from_json(document, settings=None)
     standing.store.add(made, Progress("unknown"), now_ns=0)
     standing.add({"name": "calm", "query": AIR})
     standing.runner.settle()

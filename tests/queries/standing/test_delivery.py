@@ -120,7 +120,7 @@ def test_hosts_that_drip_hold_up_nobody(
     standing.carriers.start()
     wait_until(lambda: len(hook.got) == 1, seconds=20)
     wait_until(lambda: standing.carriers.failures >= len(dripping), seconds=20)
-    assert standing.store.post()["sent"] == 1
+    wait_until(lambda: standing.store.post().get("sent") == 1, seconds=20)
     for one in dripping:
         # The line is shut, so that nothing goes on behind our back.
         assert one.hung_up.wait(20)
@@ -311,6 +311,12 @@ def test_mail_goes_to_the_server_of_the_settings(make_standing: Callable[..., St
     assert "From: grid@example.org" in text
     assert "Subject: hot: test at no Bcc: all@example.org where" in text
     listening.close()
+
+
+def test_mail_to_an_address_that_is_not_allowed_any_more_is_refused() -> None:
+    with pytest.raises(Undelivered, match="'warden@example.org' are not allowed") as caught:
+        delivery.send_mail("warden@example.org", {}, Settings(mail_server="127.0.0.1:1", mail_to=("@other.org",)))
+    assert caught.value.for_good
 
 
 def test_without_a_mail_server_mail_waits_and_says_why(make_standing: Callable[..., StandingQueries]) -> None:

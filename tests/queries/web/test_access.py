@@ -488,6 +488,16 @@ def test_too_many_requests_are_told_when_to_come_back(
     assert wrong[:6] == [401] * 5 + [429]
 
 
+def test_the_files_of_a_page_are_not_counted(make: Make, texts: dict[str, str]) -> None:
+    assert texts, "without keys nothing is counted"
+    client = make(Rules(keyed=Allowed(), anonymous=Allowed(1.0, 10)))
+    # There is no page here, but the door knows its addresses.
+    files = [client.get(f"/static/{number}.js").status_code for number in range(30)]
+    assert files == [404] * 30
+    sessions = [client.get("/api/v1/session").status_code for _ in range(6)]
+    assert sessions == [200] * 5 + [429], "what asks for more than a file is counted"
+
+
 @pytest.mark.parametrize(
     ("peer", "forwarded", "proto", "expected"),
     [
@@ -564,6 +574,18 @@ def test_changes_are_noted_and_no_secret_is_told_anywhere(
     print(served, caplog.text, noted, file=told)
     for text in texts.values():
         assert text.split("_", 2)[2] not in told.getvalue()
+
+
+def test_changes_that_are_refused_to_somebody_known_are_noted(
+    make: Make, texts: dict[str, str], tmp_path: Path
+) -> None:
+    client = make(audit=Audit(tmp_path / "audit.jsonl"))
+    client.post("/api/v1/standing/frost/pause")
+    assert not (tmp_path / "audit.jsonl").exists()
+    client.post("/api/v1/standing/frost/pause", headers=bearer(texts["read"]))
+    client.post("/api/v1/standing/frost/pause", headers=bearer(texts["write"]) | {"Origin": "https://evil.org"})
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [(one["who"].partition(" ")[0], one["status"]) for one in lines] == [("read", 403), ("write", 403)]
 
 
 @pytest.mark.parametrize(

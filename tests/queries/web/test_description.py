@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from queries.standing.service import StandingQueries
 from queries.web.access import Access, Allowed, Rules
 from queries.web.app import create_app
 from queries.web.keys import KeyStore
-from queries.web.server import Server, listen
+from tests.serving import serving
 
 # What a schema cannot say is refused all the same: a name that is not in the archive, a grid without cells, a snapshot
 # that expired, or more than the caller may have. So a document that fits the schema may be refused, as a document.
@@ -49,17 +48,8 @@ def address(archive: hg.OpenArchive, make_runner: Callable[..., Runner], tmp_pat
     runner = make_runner(archive, capacity=100_000, allowed_bytes=1 << 29)
     with StandingQueries(archive, clock=time.time_ns, folder=tmp_path / "standing") as standing:
         app = create_app(runner, Catalogue(archive), standing=standing, access=access)
-        listening = listen("127.0.0.1", 0)
-        ready = threading.Event()
-        server = Server(app, listening, lambda _address: ready.set())
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        assert ready.wait(20)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}", key
-        server.should_exit = True
-        thread.join(30)
-        listening.close()
-        assert not thread.is_alive()
+        with serving(app) as address:
+            yield address, key
     store.close()
 
 

@@ -1,15 +1,26 @@
 """What the pages show of the engine: variance and cells of maps, orders, plans as graphs, caches, how stations are."""
 
 import base64
+import math
+import shutil
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import xarray as xr
+from starlette.testclient import TestClient
 
 import hypergrid as hg
+from hypergrid.store import Reject
+from hypergrid.study import at_stations, samples_of
+from hypergrid.times import SECOND_NS
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
+from queries.web.app import create_app
 
 Document = dict[str, Any]
 Wait = Callable[..., None]
@@ -193,3 +204,92 @@ def test_how_the_stations_are(client: httpx.Client) -> None:
         "station": "6", "state": "unknown", "last": None, "interval_s": None, "readings": 0, "flagged": 0,
         "variables": [],
     }  # fmt: skip
+
+
+def test_flags_by_station_and_test(client: httpx.Client) -> None:
+    told = client.get(f"{API}/stations/quality").json()
+    assert [(one["station"], one["variable"]) for one in told] == [(name, "air_temperature") for name in "12345"]
+    assert told[0]["flags"] == {"not_evaluated": 360}
+    assert told[0]["tests"] == {}
+    day = client.get(f"{API}/stations/quality", params={"days": 1}).json()
+    assert day == told, "it is half a day"
+    assert client.get(f"{API}/stations/quality", params={"days": 0}).status_code == 422
+
+
+def test_what_could_not_be_read(tmp_path: Path, archive: hg.OpenArchive, make_runner: Callable[..., Runner]) -> None:
+    shutil.copytree(archive.store.path, tmp_path / "copy")
+    copied = hg.open(tmp_path / "copy")
+    client = TestClient(create_app(make_runner(copied), Catalogue(copied)), base_url="http://127.0.0.1")
+    assert client.get(f"{API}/rejects").json() == {"count": 0, "kinds": []}
+    bad = [Reject("a.txt", line, "T", "=1", f"no number: row {line}") for line in range(1, 8)]
+    with copied.store.commit(batch="bad", message="bad", now_ns=1_200_000_000 * SECOND_NS) as writer:
+        writer.rejects(bad)
+    told = client.get(f"{API}/rejects").json()
+    assert told["count"] == 7
+    (kind,) = told["kinds"]
+    assert (kind["kind"], kind["count"], kind["files"], len(kind["examples"])) == ("no number", 7, 1, 5)
+    assert kind["examples"][0] == asdict(bad[0])
+    rows = client.get(f"{API}/rejects", params={"f": "csv"})
+    assert rows.headers["content-type"].startswith("text/csv")
+    assert rows.text.splitlines()[1] == "a.txt,1,T,no number: row 1,'=1"
+    assert client.get(f"{API}/rejects", params={"f": "xml"}).status_code == 422
+
+
+@pytest.fixture
+def ungated(archive: hg.OpenArchive, make_runner: Callable[..., Runner]) -> TestClient:
+    """Asks without a gate: values at stations are computed within the request."""
+    return TestClient(create_app(make_runner(archive), Catalogue(archive)), base_url="http://127.0.0.1")
+
+
+def test_the_variogram_of_a_query(ungated: TestClient, archive: hg.OpenArchive, map_query: Document) -> None:
+    told = ungated.post(f"{API}/queries/variogram", json=map_query, params={"cutoff_m": 400, "bins": 6}).json()
+    query = at_stations(archive.query(map_query))
+    expected = hg.fit_variogram(query, cutoff_m=400, bins=6)
+    assert told["unit"] == "degC"
+    assert told["bins"]["pairs"] == expected.bins.pairs.tolist()
+    np.testing.assert_allclose(told["bins"]["semivariance"], expected.bins.semivariance, rtol=1e-12)
+    fitted = told["fitted"]
+    assert (fitted["model"], fitted["psill"]) == ("exponential", expected.variogram.psill)
+    assert fitted["reasons"] == list(expected.reasons)
+    at = np.array(told["bins"]["distance_m"])
+    np.testing.assert_allclose(fitted["at_bins"], expected.variogram.semivariance(at), rtol=1e-12)
+    # The one that the query names: 0.05 + 1.2 (1 - exp(-3 h / 250 m)).
+    given = told["given"]
+    assert (given["sill"], given["effective_range_m"]) == (1.25, 250.0)
+    near = np.array(told["line_m"])
+    np.testing.assert_allclose(given["at_line"], 0.05 + 1.2 * (1 - np.exp(-3 * near / 250)), rtol=1e-9)
+    assert near[-1] == pytest.approx(1.03 * told["cutoff_m"])
+
+
+def test_the_empirical_variogram_is_that_of_all_pairs(
+    ungated: TestClient, archive: hg.OpenArchive, map_query: Document
+) -> None:
+    told = ungated.post(
+        f"{API}/queries/variogram", json=map_query, params={"bins": 4, "cutoff_m": 500, "model": "nugget"}
+    ).json()
+    assert told["fitted"]["model"] == "nugget"
+    samples = samples_of(archive.query(map_query))
+    pairs, squares = np.zeros(4, int), np.zeros(4)
+    for one in range(5):
+        for other in range(one):
+            apart = math.dist(samples.positions_m[one], samples.positions_m[other])
+            if apart <= 500:
+                place = math.ceil(apart / 125) - 1
+                for row in samples.values:
+                    pairs[place] += 1
+                    squares[place] += (row[one] - row[other]) ** 2
+    filled = pairs > 0
+    assert told["bins"]["pairs"] == pairs[filled].tolist()
+    np.testing.assert_allclose(told["bins"]["semivariance"], squares[filled] / pairs[filled] / 2, rtol=1e-9)
+
+
+def test_a_variogram_that_cannot_be_is_refused(ungated: TestClient, map_query: Document) -> None:
+    for more, said in (
+        ({"model": "banana", "cutoff_m": "400"}, "banana"),
+        ({"cutoff_m": "1"}, "no pair of values within 1 m"),
+        ({"cutoff_m": "-3"}, "greater than 0"),
+    ):
+        refused = ungated.post(f"{API}/queries/variogram", json=map_query, params=more)
+        assert refused.status_code == 422, more
+        assert said in refused.text
+    assert ungated.post(f"{API}/queries/variogram", json={"variable": "rain"}).status_code == 422

@@ -1,9 +1,9 @@
 """Bad input of every kind: a problem document and no harm, never an error of the server, a traceback or a hang."""
 
 import copy
+import dataclasses
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,8 +22,8 @@ from queries.scheduling.runner import Runner
 from queries.web import requests, server
 from queries.web.access import LOCAL, Access, Allowed, Caller
 from queries.web.app import create_app
-from queries.web.server import Server, listen
 from tests.queries.conftest import MAP, SERIES
+from tests.serving import serving
 
 Document = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
@@ -47,19 +47,17 @@ def app(archive: hg.OpenArchive, make_runner: Callable[..., Runner]) -> FastAPI:
     return create_app(make_runner(archive), Catalogue(archive))
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return what a socket needs of an address."""
+    url = httpx.URL(address)
+    assert url.port is not None
+    return url.host, url.port
+
+
 @pytest.fixture
 def address(app: FastAPI) -> Iterator[tuple[str, int]]:
-    listening = listen("127.0.0.1", 0)
-    ready = threading.Event()
-    running = Server(app, listening, lambda _address: ready.set())
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
-    thread.start()
-    assert ready.wait(20)
-    yield ("127.0.0.1", listening.getsockname()[1])
-    running.should_exit = True
-    thread.join(20)
-    listening.close()
-    assert not thread.is_alive(), "the server did not stop"
+    with serving(app) as made:
+        yield host_and_port(made)
 
 
 @pytest.fixture
@@ -292,13 +290,7 @@ def test_a_body_that_comes_too_slowly_is_refused(archive: hg.OpenArchive, make_r
     app = create_app(make_runner(archive), Catalogue(archive))
     (middleware,) = [one for one in app.user_middleware if one.cls is requests.Requests]
     middleware.kwargs["body_s"] = 0.5
-    listening = listen("127.0.0.1", 0)
-    ready = threading.Event()
-    running = Server(app, listening, lambda _address: ready.set())
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
-    thread.start()
-    assert ready.wait(20)
-    with socket.create_connection(listening.getsockname()) as one:
+    with serving(app) as made, socket.create_connection(host_and_port(made)) as one:
         one.sendall(
             b"POST /api/v1/queries HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 100\r\n\r\n{"
@@ -308,9 +300,6 @@ def test_a_body_that_comes_too_slowly_is_refused(archive: hg.OpenArchive, make_r
         # Head and body may come together or apart.
         while b"within 0.5 s" not in answer and (more := one.recv(65_536)):
             answer += more
-    running.should_exit = True
-    thread.join(20)
-    listening.close()
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"within 0.5 s" in answer
 
@@ -334,6 +323,37 @@ def test_many_half_open_connections_keep_nobody_out(address: tuple[str, int], mo
     finally:
         for one in held:
             one.close()
+
+
+def test_one_address_cannot_take_all_connections(
+    address: tuple[str, int], app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_OF_AN_ADDRESS", 5)
+    held = [socket.create_connection(address) for _ in range(5)]
+    try:
+        time.sleep(0.3)
+        with socket.create_connection(address, timeout=5) as further:
+            assert closed_within(further, 5)
+        with socket.create_connection(address, timeout=5, source_address=("127.0.0.2", 0)) as other:
+            other.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert other.recv(100).startswith(b"HTTP/1.1 200")
+        access = app.state.access
+        monkeypatch.setattr(access, "rules", dataclasses.replace(access.rules, trusted_proxies=("127.0.0.1",)))
+        with socket.create_connection(address, timeout=5) as proxy:
+            proxy.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert proxy.recv(100).startswith(b"HTTP/1.1 200")
+    finally:
+        for one in held:
+            one.close()
+
+
+def test_a_body_with_two_lengths_is_refused(address: tuple[str, int]) -> None:
+    with socket.create_connection(address, timeout=5) as one:
+        one.sendall(
+            b"POST /api/v1/queries HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        )
+        assert one.recv(1000).startswith(b"HTTP/1.1 400")
 
 
 def test_more_requests_than_may_be_open_are_told_to_come_back(

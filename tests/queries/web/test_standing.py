@@ -1,7 +1,6 @@
 """Standing queries over HTTP: made, looked at, paused, muted, tested, removed; alerts as they come, and resumed."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from queries.web.server import Server, listen
+from tests.serving import serving
 
 Document = dict[str, Any]
 FROST: Document = {
@@ -39,18 +38,8 @@ def client(
     archive: hg.OpenArchive, make_runner: Callable[..., Runner], standing: StandingQueries
 ) -> Iterator[httpx.Client]:
     app = create_app(make_runner(archive), Catalogue(archive), standing=standing)
-    listening = listen("127.0.0.1", 0)
-    ready = threading.Event()
-    server = Server(app, listening, lambda _address: ready.set())
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    assert ready.wait(20)
-    with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=20) as made:
+    with serving(app) as address, httpx.Client(base_url=address, timeout=20) as made:
         yield made
-    server.should_exit = True
-    thread.join(20)
-    listening.close()
-    assert not thread.is_alive()
 
 
 def test_the_life_of_a_standing_query(client: httpx.Client) -> None:

@@ -4,7 +4,6 @@
 of the abstract test suite of 1.1 that these stand for, each with the test that covers it here.
 """
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import hypergrid as hg
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.web.app import create_app
-from queries.web.server import Server, listen
+from tests.serving import serving
 
 Document = dict[str, Any]
 NAMES = ["stations", "coarse", "difference", "distance", "fitted", "hourly", "levels", "part", "whole"]
@@ -280,17 +279,8 @@ def test_too_much_is_413(edr: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def address(archive: hg.OpenArchive, saved_surfaces: Path) -> Iterator[str]:
-    listening = listen("127.0.0.1", 0)
-    ready = threading.Event()
-    app = create_app(Runner(archive), Catalogue(archive, saved=saved_surfaces))
-    server = Server(app, listening, lambda _address: ready.set())
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    assert ready.wait(20)
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}/edr"
-    server.should_exit = True
-    thread.join(20)
-    listening.close()
+    with serving(create_app(Runner(archive), Catalogue(archive, saved=saved_surfaces))) as made:
+        yield f"{made}/edr"
 
 
 def test_owslib_reads_every_kind_of_query(address: str) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.web.access import Access, Rules
 from queries.web.app import create_app
-from queries.web.server import Server, listen
 from tests.judges import judge_cf
+from tests.serving import serving
 
 POINT = {"coords": "POINT(7.178 45.8675)"}
 
@@ -53,17 +52,9 @@ def test_the_judge_of_cf_finds_no_error(edr: httpx.Client, tmp_path: Path, path:
 def served(gate: Any, archive: hg.OpenArchive, saved_surfaces: Path) -> Iterator[tuple[int, Runner]]:  # noqa: ANN401
     """Serve what computes block by block at the gate; yield port and runner."""
     runner = Runner(gate)
-    listening = listen("127.0.0.1", 0)
-    ready = threading.Event()
-    server = Server(create_app(runner, Catalogue(archive, saved=saved_surfaces)), listening, lambda _: ready.set())
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    assert ready.wait(20)
-    yield listening.getsockname()[1], runner
-    gate.open()
-    server.should_exit = True
-    thread.join(20)
-    listening.close()
+    with serving(create_app(runner, Catalogue(archive, saved=saved_surfaces))) as address:
+        yield int(address.rpartition(":")[2]), runner
+        gate.open()
 
 
 def test_who_goes_away_stops_what_was_computed(
