@@ -14,7 +14,8 @@ import xarray as xr
 from covjson_pydantic.coverage import Coverage, CoverageCollection
 
 import hypergrid as hg
-from hypergrid.times import SECOND_NS, format_instant, parse_instant
+from hypergrid.times import DAY_NS, SECOND_NS, format_instant, parse_instant
+from queries.web.edr.ranges import read_times
 
 Document = dict[str, Any]
 AIR = "air_temperature"
@@ -107,6 +108,10 @@ TIMES = [
     ("2007-10-01T11:00:00Z/..", lambda at: at >= 39600),
     ("2007-10-01T01:00:00Z,2007-10-01T02:00:00Z,2007-10-01T03:00:00Z/2007-10-01T03:10:00Z",
      lambda at: at in (3600, 7200) or 10800 <= at <= 11400),
+    ("2007-10-01", lambda at: 0 <= at < 86400),
+    ("2007-10", lambda _at: True),
+    ("2007/2007-10-01T00:30:00Z", lambda at: at <= 1800),
+    ("../..", lambda _at: True),
     ("R4/2007-10-01T01:00:00Z/PT1H", lambda at: at in (3600, 7200, 10800, 14400)),
 ]  # fmt: skip
 
@@ -118,6 +123,30 @@ def test_times_are_chosen(edr: httpx.Client, archive: hg.OpenArchive, text: str,
     wanted = {at: value for at, value in everything.items() if keep((parse_instant(at) - START) / SECOND_NS)}
     assert wanted
     assert told(found) == wanted
+
+
+def test_a_day_a_month_and_a_year_are_all_of_it() -> None:
+    for text, first, after in (
+        ("2007-10-01", "2007-10-01", "2007-10-02"),
+        ("2008-02", "2008-02-01", "2008-03-01"),
+        ("2007", "2007-01-01", "2008-01-01"),
+        ("2007-10-01/2007-10-02", "2007-10-01", "2007-10-03"),
+    ):
+        assert read_times(text).parts == ((parse_instant(first), parse_instant(after) - 1),)
+    midnight = parse_instant("2007-10-01")
+    assert read_times("2007-10-01T00:00:00Z").parts == ((midnight, midnight),)
+    assert read_times("R2/2007-10-01/P1D").parts[1] == (midnight + DAY_NS, midnight + DAY_NS)
+
+
+def test_a_day_of_a_surface_is_all_of_its_cells(edr: httpx.Client) -> None:
+    where = {"coords": "POINT(7.178 45.8675)"}
+    (whole,) = coverages(get(edr, "hourly/position", **where))
+    for text in ("2007-10-01", "2007", "../.."):
+        (found,) = coverages(get(edr, "hourly/position", **where, datetime=text))
+        assert told(found) == told(whole)
+    (one,) = coverages(get(edr, "hourly/position", **where, datetime="2007-10-01T00:00:00Z"))
+    assert list(told(one)) == list(told(whole))[:1]
+    assert edr.get("collections/hourly/position", params=where | {"datetime": "2007-10-02"}).status_code == 204
 
 
 def test_areas_and_cubes_hold_the_stations_inside(edr: httpx.Client) -> None:
