@@ -1,7 +1,7 @@
 """From when to when each series has readings that are good or not evaluated; updated by what commits touched."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,8 +20,9 @@ NONE_FIRST: Final = np.iinfo(np.int64).max
 """First stamp of a series without such readings."""
 NONE_LAST: Final = np.iinfo(np.int64).min
 """Last stamp of a series without such readings."""
-_CHUNKS: Final = 8
-"""Chunks of slices in which the first and the last readings are looked for at a time."""
+_MOST_CHUNKS: Final = 8
+"""Chunks of slices in which the first and the last readings are looked for at a time; one at first, then twice as many
+each time: most series are found in the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,21 +101,30 @@ def _searched(
     known: Extents, archive: Archive, variable: str, of_first: NDArray[np.intp], of_last: NDArray[np.intp]
 ) -> Extents:
     """Return extents with the first stamps of some series and the last ones of some, looked for from both ends."""
-    windows = list(archive.spans(variable, _CHUNKS))
+    windows = list(archive.spans(variable, 1))
     first_ns, last_ns = known.first_ns.copy(), known.last_ns.copy()
-    for window in windows:
+    for window in _growing(windows):
         if not len(of_first):
             break
         found = _merged(_empty(known), archive.read(variable, window=window, series=of_first))
         first_ns[of_first] = found.first_ns[of_first]
         of_first = of_first[first_ns[of_first] == NONE_FIRST]
-    for window in reversed(windows):
+    for window in _growing(windows[::-1]):
         if not len(of_last):
             break
         found = _merged(_empty(known), archive.read(variable, window=window, series=of_last))
         last_ns[of_last] = found.last_ns[of_last]
         of_last = of_last[last_ns[of_last] == NONE_LAST]
     return Extents(first_ns, last_ns)
+
+
+def _growing(windows: list[Window]) -> Iterator[Window]:
+    """Yield windows that stand in a row from either end, more and more of them as one."""
+    done, size = 0, 1
+    while done < len(windows):
+        some = windows[done : done + size]
+        yield Window(min(one.start_ns for one in some), max(one.stop_ns for one in some))
+        done, size = done + size, min(2 * size, _MOST_CHUNKS)
 
 
 def _empty(like: Extents) -> Extents:

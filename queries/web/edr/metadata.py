@@ -161,10 +161,12 @@ def _about_stations(collection: StationsCollection) -> Json:
 def _about_surface(collection: SurfaceCollection) -> Json:
     question = collection.query.question
     steps = " > ".join(step.name for step in question.steps)
+    why = collection.refusal
+    variance = f"without the variance of its error: {why}" if why else "and the variance of its error"
     return {
         "title": f"{collection.id}: {question.variable} > {steps}",
         "description": f"The saved query {collection.id!r}, computed when asked for; a position gets the estimate "
-        "there, not that of the cell around it, and the variance of its error where the method knows it",
+        f"there, not that of the cell around it, {variance}",
         "keywords": [question.variable, *dict.fromkeys(step.name for step in question.steps)],
         "parameters": {
             key: _parameter(key, attributes, *_measured(collection))

@@ -132,6 +132,15 @@ def test_collections(edr: httpx.Client) -> None:
     assert hourly["air_temperature"]["measurementType"] == {"method": "mean", "duration": "PT3600S"}
 
 
+def test_why_a_collection_has_no_variance_is_told(edr: httpx.Client) -> None:
+    for one in edr.get("collections").json()["collections"]:
+        if one["id"] != "stations":
+            has_variance = "air_temperature_variance" in one["parameter_names"]
+            assert ("without the variance of its error: " in one["description"]) == (not has_variance)
+            assert ("and the variance of its error" in one["description"]) == has_variance
+    assert "inverse_distance has no variance" in edr.get("collections/distance").json()["description"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_collection_is_that_of_the_list(edr: httpx.Client, name: str) -> None:
     answer = edr.get(f"collections/{name}")
