@@ -141,6 +141,31 @@ export const OTHERS = {
     snapshotColumns: ["Committed", "What", "Id"],
   },
 
+  streams: {
+    title: "The stream",
+    states: {
+      running: () => "It runs.",
+      ended: (time) => `It ended at ${time}; this is its last hour. The next start goes on.`,
+      lost: (time) => `Nothing was heard of it since ${time}: look whether hypergrid stream still runs; the next start goes on, and nothing is lost.`,
+    },
+    none: "Nothing has been streamed into this archive.",
+    noneAdvice: "Follow a folder or a broker into it, and this shows how that goes:",
+    noneCommand: "hypergrid stream ARCHIVE --deployment FILE --watch DIR",
+    tiles: { came: "Readings that came", rate: "Readings a second", stations: "Stations", silent: "Not waited for", slices: "Slices closed", late: "Rows late", batches: "Batches of this run", age: "Since the last slice" },
+    titles: { buffers: "Buffers", disorder: "Disorder", held: "Memory of the joins", flow: "Flow", behind: "Behind", age: "Age of the last slice" },
+    graphs: {
+      buffers: "Rows that wait for their slice, and those that equation 3.8 of the thesis asks to hold: the optimum, as foreseen from scrambling factors, rates and lags.",
+      disorder: "The greatest scrambling factor of a station, and the greatest lag of one station to another.",
+      held: "What is held, all arrays of the joins, and their limit where there is one.",
+      flow: "Readings let go into the archive, over the last batches.",
+      behind: "Records of the spool that no batch has had yet.",
+      age: "From the end of the last slice that was closed until now.",
+    },
+    lines: { held: "held", needed: "asked for (3.8)", scrambling: "scrambling factor", lag: "lag", heldBytes: "held", allocated: "allocated", limit: "limit", rate: "readings", behind: "records", age: "age" },
+    noLimit: "No limit of memory is set: a slice waits for no station that is silent for longer than idle_s, which bounds what is held.",
+    limit: (size) => `What is held may take ${size} at most.`,
+  },
+
   graph: {
     region: "Boxes and arrows of the plan",
     words: (count, cells, size, strategy) => `A plan of ${count} perspectives for ${cells} cells, at most ${size}; computed ${strategy}. Arrows go from what is read to what reads it; the bar in a box is its share of the longest step's time.`,
