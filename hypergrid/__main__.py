@@ -32,7 +32,7 @@ from hypergrid.errors import (
 from hypergrid.export import check_path, write
 from hypergrid.kriging import Comparison, Score
 from hypergrid.layer_commands import layers_app
-from hypergrid.options import ArchiveOption, JsonOption, SnapshotOption
+from hypergrid.options import ArchiveOption, ArchivePlaceOption, JsonOption, SnapshotOption
 from hypergrid.perspective.catalogue import called, catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
 from hypergrid.recomputed import again as compute_again
@@ -421,10 +421,11 @@ def quality(
 
 @app.command()
 def serve(
-    *,
-    archive: Annotated[
-        Path | None, typer.Option(envvar="HYPERGRID_ARCHIVE", help="Folder of the archive; the demo's where absent.")
+    place: Annotated[
+        Path | None, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; the demo's where absent.")
     ] = None,
+    *,
+    archive: ArchivePlaceOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; others than loopback need keys.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
     root_path: Annotated[str | None, typer.Option(help="Path that a proxy puts before all others.")] = None,
@@ -436,9 +437,9 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Serve the web API and the page, and run the standing queries, until Ctrl-C."""
-    chosen = archive or DEMO_FOLDER / "archive"
-    if archive is None and not chosen.is_dir():
-        message = "serve needs an archive: give --archive DIR, or make the sample's with `make demo`"
+    chosen = place or archive or DEMO_FOLDER / "archive"
+    if chosen == DEMO_FOLDER / "archive" and not chosen.is_dir():
+        message = "serve needs an archive: give ARCHIVE, its folder, or make the sample's with `make demo`"
         raise NotAnArchive(message)
     given = read_settings(settings)
     port = given.port if port is None else port
@@ -520,6 +521,7 @@ def bench(
     case: Annotated[str, typer.Option(help="Which of its cases.")] = "all",
     pairs: Annotated[int, typer.Option(min=1, help="Pairs that a median is of.")] = 5,
     values: Annotated[int | None, typer.Option(min=1, help="Values that the benchmark ingest brings in.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="How long pages are left open.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A minute's version (scheduling).")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -533,7 +535,8 @@ def bench(
     chosen = importlib.import_module(f"tests.bench.bench_{name.replace('-', '_')}")
     if case not in chosen.CASES:
         raise NotFound.among(kind=f"case of the benchmark {name}", given=case, existing=chosen.CASES)
-    sizes: dict[str, int] = ({} if values is None else {"values": values}) | ({"quick": quick} if quick else {})
+    given: dict[str, float | None] = {"values": values, "minutes": minutes, "quick": quick or None}
+    sizes: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     for option in sizes.keys() - inspect.signature(chosen.measure).parameters.keys():
         message = f"--{option} is not for the benchmark {name}, which has sizes of its own; leave it away"
         raise InvalidQuery(message)

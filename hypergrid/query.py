@@ -209,7 +209,7 @@ class Query(Fluent):
             those of a map (all its time cells at once) or, for one station's regular time cells, of days.
         walkers, seed, fraction
             Of a walk: how many walk at once (by the number of cells where absent), what chance begins with, and the
-            share of the cells that is walked, at most 0.5; the rest follows row by row.
+            share of the cells that is walked, at most 0.5; the rest follows coarse to fine.
         allowed_bytes
             As for `compute`.
 

@@ -30,6 +30,8 @@ from viz.figures import (
 PAGES: Final = Path(__file__).parent / "pages"
 BOKEH_JS: Final = Path(bokeh.__file__).parent / "server" / "static" / "js"
 _LONGEST_TEXT: Final = 200
+_KEPT: Final = "private, max-age=600"
+"""A figure without data is told by its address alone, so that a page may ask for it before it is needed."""
 _DRAWING: Final = CapacityLimiter(1)
 
 
@@ -52,7 +54,9 @@ async def _page(_request: Request) -> Response:
 
 async def _figure(request: Request) -> Response:
     """Draw beside the server's loop, one figure at a time: everybody may ask, and it takes long."""
-    return await to_thread.run_sync(_drawn, request, limiter=_DRAWING)
+    response = await to_thread.run_sync(_drawn, request, limiter=_DRAWING)
+    response.headers["Cache-Control"] = _KEPT
+    return response
 
 
 def _drawn(request: Request) -> Response:

@@ -25,6 +25,10 @@ CHOOSING: Final = 1000
 """Computed cells at most among which the stretch is chosen."""
 REACH: Final = 24
 """Near cells among which those that are far enough are looked for."""
+FARTHER: Final = 1.5
+"""Times the distance of the nearest others, from which on others tell how errors grow with distance."""
+STEEPEST: Final = 1.0
+"""Greatest power of the distance with which errors are taken to grow; 2 told too small ones on smooth fields."""
 
 
 def complete(values: Floats, computed: NDArray[np.bool_]) -> tuple[Floats, float]:
@@ -56,7 +60,7 @@ def complete(values: Floats, computed: NDArray[np.bool_]) -> tuple[Floats, float
     distance, near = tree.query(_places(rest, values.shape) * stretch, k=range(1, min(NEIGHBOURS, len(known)) + 1))
     completed = values.copy()
     completed.ravel()[rest] = _mean(distance, held[near])
-    return completed, _error(tree, points, held, stretch, far)
+    return completed, _at_distance(tree, points, held, stretch, far)
 
 
 def _places(cells: NDArray[np.intp], shape: tuple[int, ...]) -> Floats:
@@ -75,18 +79,32 @@ def _stretch(points: Floats, values: Floats, far: Floats) -> Floats:
     chosen = np.unique(np.linspace(0, len(points) - 1, min(CHOOSING, len(points))).astype(np.intp))
     points, values = points[chosen], values[chosen]
     stretches = [np.array([np.sqrt(one), 1.0 / np.sqrt(one)]) for one in STRETCHES]
-    errors = [_error(KDTree(points * one), points, values, one, far) for one in stretches]
+    errors = [_error(KDTree(points * one), points, values, one, far)[0] for one in stretches]
     return stretches[0] if np.isnan(errors).any() else stretches[int(np.argmin(errors))]
 
 
-def _error(tree: KDTree, points: Floats, values: Floats, stretch: Floats, far: Floats) -> float:
-    """Return the root mean square error of values that are left out, NaN where there is but one.
+def _at_distance(tree: KDTree, points: Floats, values: Floats, stretch: Floats, far: Floats) -> float:
+    """Return the root mean square error of estimates as far from what is computed as the rest.
+
+    On a lattice the nearest others of a cell that is left out lie farther away than those of the rest. How much the
+    error grows with the distance is known from estimates by others that lie farther still: as some power of it.
+    """
+    error, distance = _error(tree, points, values, stretch, far)
+    farther, longer = _error(tree, points, values, stretch, np.maximum(far, FARTHER * distance))
+    if not (error > 0 and farther > error and longer > distance > far.mean()):
+        return error
+    power = min(np.log(farther / error) / np.log(longer / distance), STEEPEST)
+    return float(error * (far.mean() / distance) ** power)
+
+
+def _error(tree: KDTree, points: Floats, values: Floats, stretch: Floats, far: Floats) -> tuple[float, float]:
+    """Return the root mean square error of values that are left out, and how far the nearest used ones lie on average.
 
     Cells of a cluster would be told by their neighbours what no neighbour tells the rest: so each is estimated from
-    those only that lie as far away as some cell of the rest lies from what is computed.
+    those only that lie as far away as some cell of the rest lies from what is computed. Where there is but one, NaN.
     """
     if len(points) < 2:
-        return np.nan
+        return np.nan, np.nan
     sample = np.unique(np.linspace(0, len(points) - 1, min(SAMPLE, len(points))).astype(np.intp))
     # Distances of the rest, evenly from small to large, in an order that has nothing to do with where cells lie.
     order = np.random.default_rng(0).permutation(len(sample))
@@ -97,4 +115,5 @@ def _error(tree: KDTree, points: Floats, values: Floats, stretch: Floats, far: F
     enough[:, -1] |= ~enough.any(axis=1)
     use = enough & (np.cumsum(enough, axis=1) <= NEIGHBOURS)
     error = _mean(distance, values[near], use) - values[sample]
-    return float(np.sqrt(np.mean(np.square(error))))
+    nearest = np.where(use, apart, np.inf).min(axis=1)
+    return float(np.sqrt(np.mean(np.square(error)))), float(nearest.mean())

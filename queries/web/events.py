@@ -17,7 +17,7 @@ from queries.web.ties import Ties
 from queries.web.waking import woken
 
 SHORTEST_PAUSE_S: Final = 0.1
-"""At most ten progress events a second."""
+"""At most ten progress events a second, besides the one that says that a run begins."""
 PING_S: Final = 15
 """A comment this often keeps the connection of a long block open [s]."""
 FAREWELL_S: Final = 2.0
@@ -62,13 +62,18 @@ async def _tied(ties: Ties, job_id: str, events: AsyncIterator[ServerSentEvent])
 
 async def follow(runner: Runner, job_id: str, *, after: int, root: str = "") -> AsyncIterator[ServerSentEvent]:
     """Yield the events of a job after number `after`, until it ends."""
+    loop = asyncio.get_running_loop()
+    told_at = loop.time() - SHORTEST_PAUSE_S
     with woken(partial(runner.listen, job_id)) as changed:
         while True:
             changed.clear()
             for event in runner.events(job_id, after=after):
                 after = event.id
+                if event.job.progress.cells:
+                    told_at = loop.time()
                 yield ServerSentEvent(json.dumps(event_body(event, root)), event=event.name, id=str(event.id))
                 if event.name in _LAST:
                     return
             await changed.wait()
-            await asyncio.sleep(SHORTEST_PAUSE_S)
+            # What a run computes first need not wait, only what comes after it.
+            await asyncio.sleep(told_at + SHORTEST_PAUSE_S - loop.time())

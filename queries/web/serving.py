@@ -1,11 +1,13 @@
 """Everything that serves one archive, put together from its settings."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from hypergrid.kriging.warm import warm
 from hypergrid.query import open_archive
 from hypergrid.settings import Settings
 from queries.catalogue import Catalogue
@@ -66,4 +68,6 @@ def serve_archive(
             tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
         )  # fmt: skip
         web.mount("/", pages)
+        # The first who asks need not wait until compiled code is loaded.
+        threading.Thread(target=warm, name="warm", daemon=True).start()
         serve(web, settings.host, settings.port, on_ready=on_ready)

@@ -1,66 +1,135 @@
-"""The pictures of example 5.3.2 (figures 5.8 and 5.9): rain above radiation, by day and hour, 15 % walked and all.
+"""The picture of example 5.3.2 (figures 5.8 and 5.9): rain above radiation, by day and hour, 15 % walked beside all.
 
-``python -m tests.bench.hypergrid_pictures OUT`` makes the sample network and writes ``walk_15.png`` and
-``walk_100.png`` into a folder.
+``python -m tests.bench.hypergrid_pictures OUT`` makes the sample network, writes ``pair.png`` into a folder, and says
+what was computed and how well it tells the whole.
 """
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hypergrid.query import Query
+from station_data.sky import ANCHOR, RAIN, RainEvent
 from tests.bench.hypergrid_cases import Sample, Sizes, sample
 from tests.bench.hypergrid_walk import pair
-from tests.bench.walk_quality import FRACTION, walked
+from tests.bench.walk_quality import FRACTION, correlation
 
 Floats = NDArray[np.float64]
-
-SEED = 73
-"""A walk of middling luck: it correlates with the whole (radiation 0.95, rain 0.53) as the median of 100 does."""
 
 LABELS = {"rain": "rain [mm h$^{-1}$]", "radiation": "radiation [W m$^{-2}$]"}
 
 
-def pictures(queries: Mapping[str, Query], *, seed: int = SEED) -> dict[str, dict[str, Floats]]:
-    """Return both quantities by file name, each of shape (days, hours): walked and completed, and computed in full."""
-    full = {name: query.compute()["value"].to_numpy().reshape(-1, 24) for name, query in queries.items()}
-    some = {name: walked(query, seed, FRACTION)[0] for name, query in queries.items()}
-    return {"walk_15": some, "walk_100": full}
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """One quantity, walked in part and whole."""
+
+    some: Floats
+    """The picture that a walk's share gives, the rest estimated, shape (days, hours)."""
+    full: Floats
+    work: float
+    """Share of the cells that were computed for it."""
+    readings: float
+    """Share of the readings that were averaged for it, or of the increments that were added up."""
+
+    @property
+    def correlation(self) -> float:
+        """Pearson's, of both pictures."""
+        return correlation(self.some, self.full)
 
 
-def drawn(shown: Mapping[str, Floats], full: Mapping[str, Floats], start: str, title: str) -> Figure:
-    """Return a picture: days to the right, hours upwards, colours of the whole picture's range."""
-    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
-    figure.suptitle(title, fontsize=10)
-    for axes, (name, label) in zip(figure.subplots(2, 1, sharex=True), LABELS.items(), strict=True):
-        days = np.datetime64(start, "D") + np.arange(len(shown[name]) + 1)
-        low, high = float(np.nanmin(full[name])), float(np.nanmax(full[name]))
-        mesh = axes.pcolormesh(days, np.arange(25), shown[name].T, vmin=low, vmax=high, cmap="viridis")
-        axes.set(ylabel="hour [UTC]", yticks=range(0, 25, 6))
-        axes.tick_params(labelsize=8)
-        figure.colorbar(mesh, ax=axes, label=label)
-    figure.axes[1].tick_params(axis="x", rotation=30)
+def shown(query: Query, *, seed: int = 0) -> Shown:
+    """Walk a share of a query's cells, as the pages do where nothing else is said, and compute all of them."""
+    whole = query.compute()
+    cells = round(FRACTION * query.plan().cells)
+    state = next(dropwhile(lambda one: one.cells < cells, query.refine(order="walk", seed=seed, fraction=FRACTION)))
+    known = np.isfinite(state.dataset()["value"])
+    used = float(state.dataset()["count"].where(known, 0).sum() / whole["count"].sum())
+    return Shown(state.estimate, whole["value"].to_numpy().reshape(-1, 24), state.cells / state.total, used)
+
+
+def darkness(picture: Floats, event: RainEvent, start: str) -> float:
+    """Return the mean radiation of an event's hours over that of the same hours of the darker day beside it.
+
+    Parameters
+    ----------
+    picture
+        Radiation, shape (days, hours) [W m-2].
+    event
+        When it rains.
+    start
+        The first day of the picture.
+    """
+    begin = event.start_day - float((np.datetime64(start, "D") - ANCHOR) / np.timedelta64(1, "D"))
+    day, hour = int(begin), round(begin % 1 * 24)
+    before, during, after = (picture[one, hour : hour + round(event.hours)].mean() for one in (day - 1, day, day + 1))
+    return float(during / min(before, after))
+
+
+def drawn(quantities: Mapping[str, Shown], start: str) -> Figure:
+    """Return the picture: days to the right, hours upwards, the walked part left, events between white bars."""
+    figure = Figure(figsize=(10.0, 4.4), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True, sharey=True)
+    for row, (name, label) in zip(panels, LABELS.items(), strict=True):
+        one = quantities[name]
+        low, high = float(np.nanmin(one.full)), float(np.nanmax(one.full))
+        for axes, picture in zip(row, (one.some, one.full), strict=True):
+            days = np.datetime64(start, "D") + np.arange(len(picture) + 1)
+            mesh = axes.pcolormesh(days, np.arange(25), picture.T, vmin=low, vmax=high, cmap="viridis")
+            axes.tick_params(labelsize=8)
+            _mark(axes, days)
+        row[0].set(ylabel="hour [UTC]", yticks=range(0, 25, 6))
+        figure.colorbar(mesh, ax=row, label=label, pad=0.01)
+    for axes, title in zip(
+        panels[0],
+        (f"{100 * FRACTION:.0f} % of the cells walked, the rest estimated", "all cells computed"),
+        strict=True,
+    ):
+        axes.set_title(title, fontsize=10)
+    ticks = np.datetime64(start, "D") + np.arange(1, 28, 5)
+    panels[1, 0].set_xticks(ticks, [f"{day.item():%d %b}" for day in ticks])
     return figure
 
 
-def write(made: Sample, out: Path) -> list[Path]:
-    """Write both pictures into a folder, and return their paths."""
+def _mark(axes: Axes, days: NDArray[np.datetime64]) -> None:
+    for event in RAIN:
+        day = ANCHOR.astype("datetime64[D]") + np.timedelta64(int(event.start_day), "D")
+        if days[0] <= day < days[-1]:
+            for side in (day, day + np.timedelta64(1, "D")):
+                axes.axvline(side, color="white", linewidth=0.8)
+            axes.text(day + np.timedelta64(1, "D"), 23.5, f" {event.name}", color="white", fontsize=8, va="top")
+
+
+def write(made: Sample, out: Path) -> tuple[Path, dict[str, Shown]]:
+    """Write the picture into a folder, and return its path and what it shows."""
     out.mkdir(parents=True, exist_ok=True)
-    found = pictures(pair(made))
-    titles = {"walk_15": "15 % of the cells walked, the rest estimated", "walk_100": "all cells computed"}
-    written = []
-    for name, shown in found.items():
-        path = out / f"{name}.png"
-        drawn(shown, found["walk_100"], made.sizes.start, titles[name]).savefig(path, dpi=90)
-        written.append(path)
-    return written
+    quantities = {name: shown(query) for name, query in pair(made).items()}
+    path = out / "pair.png"
+    drawn(quantities, made.sizes.start).savefig(path, dpi=90)
+    return path, quantities
+
+
+def main(out: Path) -> None:
+    """Write the picture, and say what it shows."""
+    with sample(Sizes(), lambda _stage, _done: None) as network:
+        path, quantities = write(network, out)
+    for name, one in quantities.items():
+        print(
+            f"{name}: {100 * one.work:.1f} % of the cells computed, from {100 * one.readings:.1f} % of the readings; "
+            f"correlation with the whole {one.correlation:.2f}"
+        )
+    radiation = quantities["radiation"]
+    for event in RAIN:
+        some, full = (100 * darkness(picture, event, Sizes().start) for picture in (radiation.some, radiation.full))
+        print(f"{event.name}: radiation {some:.0f} % of the darker day beside it where walked, {full:.0f} % in full")
+    print(path)
 
 
 if __name__ == "__main__":
-    with sample(Sizes(), lambda _stage, _done: None) as network:
-        for one in write(network, Path(sys.argv[1])):
-            print(one)
+    main(Path(sys.argv[1]))

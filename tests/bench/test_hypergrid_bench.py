@@ -1,16 +1,15 @@
 """The benchmark of the engine in small: that both sides of each figure agree, and what it says. No time is tested."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from tests.bench import bench_hypergrid, hypergrid_pictures, hypergrid_script, hypergrid_walk
+from tests.bench import bench_hypergrid, hypergrid_script
 from tests.bench.bench_hypergrid import CASES, PARTS, TITLES
-from tests.bench.hypergrid_cases import QUERIES, Engine, Growth, Sample, Sizes, sample, wanted
+from tests.bench.hypergrid_cases import QUERIES, Engine, Growth, Sample, Sizes, wanted
 
 SMALL = Sizes(
     start="2007-10-01", days=2, hours=12, side=5, engine=Engine(stations=20, side=9, slices=50),
@@ -108,17 +107,3 @@ def test_the_script_leaves_out_what_a_mean_has_too_few_of() -> None:
     assert np.isnan(means[0, 0])
     assert float(means[1, 0]) == pytest.approx((5 + 6 + 8 + 9) / 4)
     assert int(means.notnull().sum()) == 1
-
-
-def test_both_pictures_of_the_pair_are_written(tmp_path: Path) -> None:
-    with sample(SMALL, lambda _stage, _done: None) as made:
-        found = hypergrid_pictures.pictures(hypergrid_walk.pair(made))
-        written = hypergrid_pictures.write(made, tmp_path / "pictures")
-    assert [path.name for path in written] == ["walk_15.png", "walk_100.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
-    some, full = found["walk_15"]["radiation"], found["walk_100"]["radiation"]
-    assert some.shape == full.shape == (2, 24)
-    # What was walked is there as it is; the rest is not known.
-    assert np.count_nonzero(some == full) >= round(0.15 * full.size)
-    assert np.isfinite(some).all()
-    assert np.abs(some - full).max() > 1

@@ -13,8 +13,7 @@ def test_radiation_after_a_walk_of_15_percent_resembles_the_whole() -> None:
     found = judge(pair()["solar_radiation"], SEEDS)
     assert found["walk"]["median"] > 0.9
     assert found["walk"]["median"] > found["raster"]["median"]
-    # No worse than cells at random: medians of 20 differ by less than that from one set of seeds to the next.
-    assert found["walk"]["median"] > found["uniform"]["median"] - 0.01
+    assert found["walk"]["median"] > found["uniform"]["median"]
 
 
 def test_rain_that_falls_in_few_cells_is_found_more_often_than_at_random() -> None:

@@ -25,17 +25,18 @@ PERIOD_S: Final = 2.0
 SLICES: Final = 2160
 """Slices that are there before: three days."""
 STANDING: Final = 20
+QUERIES_FOLDER: Final = Path(__file__).parents[2] / "station_data" / "queries"
 
 _PROGRAM: Final = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from starlette.responses import PlainTextResponse
     from hypergrid.settings import Settings
     from queries.web.serving import serve_archive
+    from viz.site import site
 
     serve_archive(
-        Path(sys.argv[1]), Settings(port=0, state=sys.argv[2]), pages=PlainTextResponse(""),
+        Path(sys.argv[1]), Settings(port=0, state=sys.argv[2]), pages=site(), saved=Path(sys.argv[3]),
         on_ready=lambda address: print(address, flush=True),
     )
     """
@@ -159,6 +160,11 @@ class Served:
     process: psutil.Process
     client: httpx.Client
 
+    @property
+    def address(self) -> str:
+        """Where its pages are."""
+        return f"http://{self.host}:{self.port}/"
+
     def peak_bytes(self) -> int:
         """Return the most memory that the process ever had [bytes]."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -171,33 +177,41 @@ class Served:
 
 
 @contextmanager
+def serving(archive: Path, state: Path) -> Iterator[Served]:
+    """Serve an archive and its pages in a process of its own, at a port that is free."""
+    command = [sys.executable, "-c", _PROGRAM, str(archive), str(state), str(QUERIES_FOLDER)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        with httpx.Client(base_url=address, timeout=60) as client:
+            yield Served("127.0.0.1", int(httpx.URL(address).port or 0), psutil.Process(process.pid), client)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
 def served(*, slices: int = SLICES, standing: int = STANDING, fed_s: float = 600.0) -> Iterator[Served]:
     """Serve a network to which a slice comes every two seconds, with standing queries that are fresh at the start."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         network = Network(folder / "archive")
         network.create(slices)
-        command = [sys.executable, "-c", _PROGRAM, str(folder / "archive"), str(folder / "state")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         feeding = None
-        try:
-            assert process.stdout is not None
-            address = process.stdout.readline().strip()
-            with httpx.Client(base_url=address, timeout=60) as client:
-                here = Served("127.0.0.1", int(httpx.URL(address).port or 0), psutil.Process(process.pid), client)
+        with serving(folder / "archive", folder / "state") as here:
+            try:
                 for document in documents(standing, templates=standing, side=6):
-                    client.post("/api/v1/standing", json=document).raise_for_status()
+                    here.client.post("/api/v1/standing", json=document).raise_for_status()
                 _settle(here)
                 before = here.standing()["evaluations"]
                 feeding = feed(folder / "archive", network.slices, round(fed_s / PERIOD_S), PERIOD_S)
                 _wait(lambda: here.standing()["evaluations"] > before, "no slice came")
                 yield here
-        finally:
-            if feeding is not None:
-                feeding.kill()
-                feeding.wait()
-            process.terminate()
-            process.wait(30)
+            finally:
+                if feeding is not None:
+                    feeding.kill()
+                    feeding.wait()
 
 
 def _settle(here: Served) -> None:

@@ -23,6 +23,11 @@ def ops(page: Page) -> list[str]:
 def settle(page: Page, document: dict[str, Any]) -> None:
     """Write a query, and wait until the forms follow."""
     write(page, document)
+    page.wait_for_function(
+        "(wanted) => JSON.stringify(JSON.parse(new URLSearchParams(location.hash.split('?')[1]).get('q'))) "
+        "=== JSON.stringify(JSON.parse(wanted))",
+        arg=json.dumps(document),
+    )
     expect(page.locator("#steps > li.step")).to_have_count(len(document["steps"]))
 
 
@@ -178,7 +183,7 @@ def test_what_is_no_json_is_told_and_harms_nothing(opened: Page) -> None:
 
 def test_flags_variance_and_version(opened: Page, archive: hg.OpenArchive) -> None:
     settle(opened, saved("q1"))
-    opened.get_by_text("More: uncertainty").click()
+    opened.get_by_text("More: flags").click()
     opened.get_by_label("Uncertainty (variance) as well").check()
     opened.get_by_label("suspect").check()
     opened.get_by_label("Version of the archive").select_option(archive.snapshot)

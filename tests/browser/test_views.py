@@ -197,7 +197,7 @@ def test_colours_stay_while_it_sharpens_at_most_ten_times_a_second(opened: Page)
 
 @pytest.mark.parametrize("order", ["walk", "raster"])
 def test_orders_of_cells(opened: Page, order: str) -> None:
-    opened.get_by_text("More: uncertainty").click()
+    opened.get_by_text("More: flags").click()
     opened.get_by_label("Order of cells").select_option(order)
     with opened.expect_request("**/api/v1/queries?order=*") as asked:
         run(opened, SMALL)

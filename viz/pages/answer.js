@@ -2,20 +2,27 @@
 
 import * as api from "./api.js";
 import { Brush } from "./brush.js";
+import { gridStep } from "./builder.js";
 import { figure as short, h, number } from "./dom.js";
 import { link } from "./figures.js";
 import { Looks, VIEWS } from "./looks.js";
 import { Pane } from "./pane.js";
-import { hasDays } from "./pictures.js";
-import { pose } from "./question.js";
+import { expectMap, hasDays } from "./pictures.js";
+import { pose, scaleOf } from "./question.js";
+import { regionOf } from "./region.js";
 import { T } from "./text.js";
-import { content, differenceOf } from "./views.js";
+import { content, differenceOf, headOf } from "./views.js";
 
 const FORMATS = ["netcdf", "csv", "png", "zarr", "geotiff", "covjson", "parquet"];
 /** Steps whose numbers are of one variable only. */
 const BOUNDS = ["valid_range", "limit"];
 /** At most ten redraws a second. */
 const PAUSE_MS = 100;
+/** While an answer is computed a redraw is followed by a rest, for it takes from the computing: so many times its length, at most so long. */
+const REST = 4;
+const LONGEST_REST_MS = 600;
+/** A question that stood so long unchanged may be asked next. */
+const EXPECT_MS = 300;
 /** Time cells from which a series is shown day by hour at first. */
 const MANY = 72;
 
@@ -66,6 +73,17 @@ export class Answer {
 
   // Asking
 
+  /** Have the empty map of a question at hand when it is asked. What cannot be told from its text comes with the plan. */
+  expect(document) {
+    clearTimeout(this.expecting);
+    this.expecting = setTimeout(() => {
+      const [box, found] = [gridStep(document) && regionOf(document), this.frame.known.variables.find((one) => one.name === document.variable)];
+      const { place } = this.panes.first;
+      if (!box || !found || !place.clientWidth) return;
+      expectMap(place, { title: found.name, variable: found.name, units: found.unit, scale: scaleOf(document, found.unit) }, box).catch(() => {});
+    }, EXPECT_MS);
+  }
+
   /** The question beside, from what is asked and what was chosen; null where there is none of its own. */
   besideDocument(document) {
     const [kind, name] = this.looks.beside.value.split(/:(.*)/s);
@@ -96,6 +114,7 @@ export class Answer {
       this.questions.push(await pose(asked, order, on));
     } catch (problem) {
       this.status.textContent = T.answer.idle;
+      for (const pane of Object.values(this.panes)) pane.clear(T.answer.refused);
       this.onRunning(false);
       throw problem;
     }
@@ -117,12 +136,26 @@ export class Answer {
     onPlan(question.plan);
     this.frame.units(this.units());
     this.looks.show(question.surface);
+    const shared = this.shared();
+    // While the first cells are computed the map is made.
+    if (shared.view === "map") this.panes.first.openMap(headOf(question, "value", shared)).catch(() => {});
   }
 
   onProgress(question) {
     this.sayProgress();
     // The first one says that the run began, before there is anything to see.
-    if (question.progress.cells > 0) this.refresh();
+    if (question.progress.cells > 0) this.keepUp();
+  }
+
+  /** Draw what there is once the last picture has had its rest; whoever waits for that draws what came meanwhile, too. */
+  async keepUp() {
+    if (this.waits) return;
+    this.waits = true;
+    await this.busy;
+    await new Promise((resolve) => setTimeout(resolve, Math.max(0, this.rested - performance.now())));
+    this.waits = false;
+    // The last picture is drawn by the end itself.
+    if (this.questions.some((one) => !one.ended)) this.refresh();
   }
 
   sayProgress() {
@@ -141,6 +174,8 @@ export class Answer {
     if (question.state === "lost") this.frame.say({ title: T.problems.gone, detail: T.problems.lostAdvice });
     if (this.questions.every((one) => one.ended)) this.onRunning(false);
     if (question.state === "cancelled") this.looks.endFilm();
+    // Nothing will come into a map that was made for it.
+    if (question === this.main && question.state !== "done" && !this.panes.first.shown) this.panes.first.clear();
     if (question.state === "done") {
       if (question === this.main) this.showDownloads(question.id);
       if (question.surface.kind === "series") question.table = await api.series(question.id);
@@ -162,6 +197,7 @@ export class Answer {
   }
 
   leave() {
+    this.rested = 0;
     for (const question of this.questions) if (!question.ended) question.stop().catch(() => {});
   }
 
@@ -206,8 +242,11 @@ export class Answer {
         while (this.again) {
           await new Promise((resolve) => setTimeout(resolve, Math.max(0, (this.due ?? 0) - performance.now())));
           this.again = false;
-          this.due = performance.now() + PAUSE_MS;
+          const begun = performance.now();
+          this.due = begun + PAUSE_MS;
           await this.frame.attempt(() => this.draw());
+          const ended = performance.now();
+          this.rested = ended + Math.min(REST * (ended - begun), LONGEST_REST_MS);
         }
       } finally {
         this.busy = null;
@@ -216,10 +255,16 @@ export class Answer {
     return this.busy;
   }
 
+  /** How all pictures of the answer are looked at. */
+  shared() {
+    const { looks, main } = this;
+    return { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
+  }
+
   async draw() {
     const { token, panes, looks, main } = this;
     if (!main?.surface) return;
-    const shared = { view: looks.view || VIEWS[main.surface.kind][0], time: looks.time, level: looks.level, estimated: looks.estimated.value, fit: looks.fit.state(), cell: looks.picked, picked: looks.clicked ? looks.picked : null, stations: this.frame.known.stations, onPick: (row, column) => looks.pick(row, column) };
+    const shared = this.shared();
     const first = await this.drawn(main, "value", panes.first, shared, token);
     if (!first) return;
     const deviates = looks.beside.value === "deviation";

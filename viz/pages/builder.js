@@ -10,6 +10,9 @@ const OPERATIONS = ["convert", "aggregate", "interpolate", "merge"];
 const TIMES = ["10min", "1h", "6h", "1day", "all", "hour_of_day", "day_of_year", "month_of_year"];
 const FLAGS = [1, 2, 3, 4];
 const DEFAULT_FLAGS = [1, 2];
+/** Lengths of time that end with the newest reading [days]. */
+const SPANS = [1, 3, 7, 30, 365];
+const [HOUR_MS, DAY_MS] = [3_600_000, 86_400_000];
 const WAIT_MS = 400;
 
 /** What a new step begins as; `grid` is that of the region. */
@@ -34,12 +37,13 @@ function ordered({ variable, snapshot, as_of, select, accept_flags, steps, clip,
 /**
  * A builder of queries.
  *
- * `known` holds functions, variables, snapshots; `region` gives the grid of a new interpolation; `onChange` is called
- * with each document that can be read.
+ * `known` holds functions, variables, snapshots; `defaultGrid` gives the grid of a new interpolation, `attempt` runs what
+ * may meet a problem, and shows that; `onChange` is called with each document that can be read.
  */
 export class Builder {
-  constructor(known, { defaultGrid, onChange }) {
+  constructor(known, { defaultGrid, attempt, onChange }) {
     this.known = known;
+    this.attempt = attempt;
     this.defaultGrid = defaultGrid;
     this.onChange = onChange;
     this.document = { variable: known.variables[0]?.name ?? "", steps: [] };
@@ -121,12 +125,17 @@ export class Builder {
     const time = given.clip?.time ?? [];
     const clock = (place) => {
       const made = h("input", { type: "datetime-local", id: place ? "until" : "from", value: localTime(time[place]), max: "2261-12-31T00:00" });
-      made.addEventListener("change", () => this.change((document) => setTime(document, part("from").value, part("until").value)));
+      made.addEventListener("change", () => {
+        part("span").value = "";
+        this.change((document) => setTime(document, part("from").value, part("until").value));
+      });
       return made;
     };
     this.top.replaceChildren(
       h("div", { class: "whole" }, field(T.builder.variable, choice("variable", named(variables.map((one) => [one.name, `${one.name} [${one.unit}]`]), given.variable), (name) => this.change((document) => (document.variable = name)), given.variable))),
+      h("div", { class: "whole" }, field(T.builder.span, choice("span", [["", T.builder.asBelow], ...SPANS.map((days) => [String(days), T.builder.last(days)])], (days) => days && this.attempt(() => this.last(Number(days))), this.spanned?.time === String(time) ? this.spanned.days : ""))),
       field(T.builder.from, clock(0)), field(T.builder.until, clock(1)),
+      h("div", { class: "whole" }, tick(T.builder.variance, h("input", { type: "checkbox", id: "variance", checked: Boolean(given.variance), on: { change: ({ target }) => this.change((document) => (target.checked ? (document.variance = true) : delete document.variance)) } }))),
     );
     const steps = Array.isArray(given.steps) ? given.steps : [];
     this.steps.replaceChildren(...steps.map((step, place) => this.step(step, place, steps.length)));
@@ -135,10 +144,23 @@ export class Builder {
     const flag = (number) => tick(T.flags[number], h("input", { type: "checkbox", id: `flag-${number}`, checked: flags.includes(number), on: { change: ({ target }) => this.flag(number, target.checked) } }));
     const versions = [["", T.builder.newest], ...snapshots.map((one) => [one.id, `${one.time.replace("T", " ").slice(0, 16)} ${one.message}`.slice(0, 60)])];
     this.more.replaceChildren(
-      tick(T.builder.variance, h("input", { type: "checkbox", id: "variance", checked: Boolean(given.variance), on: { change: ({ target }) => this.change((document) => (target.checked ? (document.variance = true) : delete document.variance)) } })),
       h("fieldset", {}, h("legend", {}, T.builder.flags), FLAGS.map(flag)),
       field(T.builder.snapshot, choice("snapshot", named(versions, given.snapshot ?? ""), (id) => this.change((document) => (document.snapshot = id || null)), given.snapshot ?? "")),
     );
+  }
+
+  /** Ask for the days that end with the hour of the variable's newest reading. */
+  async last(days) {
+    const asked = this.document.variable;
+    const { features } = await api.look(`latest?variable=${encodeURIComponent(asked)}`);
+    if (this.document.variable !== asked) return;
+    if (!features.length) throw new api.Problem(T.builder.noReadings(asked), T.builder.noReadingsAdvice);
+    const newest = Math.max(...features.map((one) => Date.parse(one.properties.end)));
+    const until = (Math.floor(newest / HOUR_MS) + 1) * HOUR_MS;
+    const shown = [until - days * DAY_MS, until].map((at) => new Date(at).toISOString().slice(0, 16));
+    [part("from").value, part("until").value] = shown;
+    this.change((document) => setTime(document, ...shown));
+    this.spanned = { days: String(days), time: String(this.document.clip.time) };
   }
 
   flag(number, wanted) {

@@ -75,8 +75,7 @@ class Engine {
   async lookOnce() {
     const optional = (what) => api.look(what).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
     const [engine, jobs, standing, entries, snapshots] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look("queries") : [], optional("standing/statistics"), optional("standing"), api.look("snapshots")]);
-    this.history.push({ at: Date.now(), engine, standing });
-    this.history.splice(0, Math.max(0, this.history.length - (SHOWN_S * 1000) / AGAIN_MS));
+    this.note({ at: Date.now(), engine, standing });
     this.drawTiles(engine, standing);
     this.offerPlans(jobs, entries ?? []);
     this.drawCaches(engine);
@@ -84,6 +83,14 @@ class Engine {
     this.drawSnapshots(snapshots);
     await this.drawMoving();
     await this.streams.look();
+  }
+
+  /** Remember of what was told the numbers that are drawn, for as long as they are. */
+  note(told) {
+    const values = Object.fromEntries(Object.entries(GRAPHS).map(([name, [, lines]]) => [name, Object.fromEntries(Object.entries(lines).map(([line, pick]) => [line, pick(told, this.last) ?? NaN]))]));
+    this.last = told;
+    this.history.push({ at: told.at, values });
+    this.history.splice(0, Math.max(0, this.history.length - (SHOWN_S * 1000) / AGAIN_MS));
   }
 
   drawTiles({ queries, process }, standing) {
@@ -149,16 +156,15 @@ class Engine {
     const { history } = this;
     const times = history.map((one) => one.at);
     for (const [name, [unit, lines]] of Object.entries(GRAPHS)) {
-      const drawn = Object.entries(lines).map(([line, pick]) => ({ name: T.engine.lines[line], times, values: history.map((one, at) => pick(one, history[at - 1]) ?? NaN) }));
+      const drawn = Object.keys(lines).map((line) => ({ name: T.engine.lines[line], times, values: history.map((one) => one.values[name][line]) }));
       const place = this.graphs[name];
       if (place.clientWidth && (!place.figure || place.clientWidth !== place.widthDrawn)) {
         place.widthDrawn = place.clientWidth;
         move(await drawLines(place, drawn, { variable: T.engine.titles[name], units: unit || T.engine.number, title: T.engine.titles[name] }), drawn);
       } else if (place.figure) move(place.figure, drawn);
     }
-    const last = history[history.length - 1];
-    const before = history[history.length - 2];
-    const rows = Object.entries(GRAPHS).flatMap(([name, [unit, lines]]) => Object.entries(lines).map(([line, pick]) => [T.engine.titles[name], T.engine.lines[line], number(pick(last, before)), unit]));
+    const { values } = history[history.length - 1];
+    const rows = Object.entries(GRAPHS).flatMap(([name, [unit, lines]]) => Object.keys(lines).map((line) => [T.engine.titles[name], T.engine.lines[line], number(values[name][line]), unit]));
     this.movingTable.replaceChildren(table(T.engine.nowCaption, T.engine.nowColumns, rows));
   }
 

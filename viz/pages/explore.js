@@ -20,7 +20,7 @@ class Explore {
     this.frame = frame;
     const { known } = frame;
     this.region = new Region(known.stations, (box, step) => this.builder.change((document) => setRegion(document, box, step), true));
-    this.builder = new Builder(known, { defaultGrid: () => this.region.defaultGrid(), onChange: (document) => this.onDocument(document) });
+    this.builder = new Builder(known, { defaultGrid: () => this.region.defaultGrid(), attempt: (act) => frame.attempt(act), onChange: (document) => this.onDocument(document) });
     this.answer = new Answer(frame, { onState: () => this.note(), onRunning: (running) => this.setRunning(running) });
     const names = Object.keys(known.saved);
     // A map of one time is the best to begin with.
@@ -90,6 +90,7 @@ class Explore {
     const { saved } = this.frame.known;
     this.saved.value = Object.keys(saved).find((name) => JSON.stringify(saved[name]) === JSON.stringify(document)) ?? "";
     this.region.show(document);
+    this.answer?.expect(document);
     this.note();
   }
 

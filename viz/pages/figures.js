@@ -4,15 +4,23 @@ import * as api from "./api.js";
 import { theme } from "./theme.js";
 
 const Bokeh = window.Bokeh;
+// BokehJS (3.9) has each plot listen to the viewport, and never leave it: every figure that ever was would be kept. When its
+// width changes the page draws anew anyhow.
+if (window.visualViewport) window.visualViewport.addEventListener = () => {};
 /** What is being put into a place: one after the other, so that the last one asked for is the one that stays. */
-const turns = new Map();
+const turns = new WeakMap();
 
 export class Figure {
+  /** Fetch a figure without data; the browser keeps it for when it is opened. */
+  static fetch(place, kind, words) {
+    const width = Math.max(280, Math.floor(words.width ?? place.clientWidth));
+    return api.figure(kind, { ...words, theme: theme(), width });
+  }
+
   /** Fetch a figure without data and put it into a place, instead of what is there. */
   static open(place, kind, words) {
     const turn = (turns.get(place) ?? Promise.resolve()).catch(() => {}).then(async () => {
-      const width = Math.max(280, Math.floor(words.width ?? place.clientWidth));
-      const item = await api.figure(kind, { ...words, theme: theme(), width });
+      const item = await Figure.fetch(place, kind, words);
       place.figure?.clear();
       place.replaceChildren();
       place.figure = new Figure(place, kind, await Bokeh.embed.embed_item(item, place));

@@ -6,7 +6,7 @@ import { T } from "./text.js";
 const SVG = "http://www.w3.org/2000/svg";
 const BOX = { width: 250, height: 96, across: 70, down: 26 };
 const LETTERS = 29;
-const LINE = { width: 900, height: 70, margin: 14 };
+const LINE = { width: 900, height: 70, margin: 14, apart: 6 };
 
 function s(tag, attributes, ...children) {
   const element = document.createElementNS(SVG, tag);
@@ -97,7 +97,10 @@ export function drawTimeline(snapshots) {
   const times = snapshots.map((one) => Date.parse(one.time));
   const [first, last] = [Math.min(...times), Math.max(...times)];
   const x = (time) => LINE.margin + (last > first ? (time - first) / (last - first) : 0.5) * (LINE.width - 2 * LINE.margin);
-  const dots = snapshots.map((one, at) => s("circle", { cx: x(times[at]), cy: 26, r: 6 }, s("title", {}, `${instant(one.time.slice(0, 19))}: ${one.message}`)));
+  // Dots that would hide one another are one: a network that commits each minute has more snapshots than the line has room for.
+  const shared = Map.groupBy(snapshots.keys(), (at) => Math.round(x(times[at]) / LINE.apart));
+  const dots = [...shared.values()].map(([at, ...others]) => s("circle", { cx: x(times[at]), cy: 26, r: 6 },
+    s("title", {}, `${instant(snapshots[at].time.slice(0, 19))}: ${snapshots[at].message}${others.length ? T.graph.others(number(others.length)) : ""}`)));
   const ends = snapshots.length ? [[first, LINE.margin, "start"], ...(last > first ? [[last, LINE.width - LINE.margin, "end"]] : [])] : [];
   const words = T.graph.timeline(number(snapshots.length), ...(snapshots.length ? [first, last].map((time) => instant(new Date(time).toISOString().slice(0, 19))) : ["", ""]));
   return h("div", { class: "scrolled", tabindex: 0, role: "region", "aria-label": T.graph.line },

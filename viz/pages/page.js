@@ -60,7 +60,13 @@ const frame = {
 };
 
 function showProblem(problem) {
-  part("notice").replaceChildren(...(problem ? [problemBox(problem)] : []));
+  if (!problem) {
+    part("notice").replaceChildren();
+    return;
+  }
+  const box = problemBox(problem);
+  box.append(button("✕", () => showProblem(null), { class: "icon", "aria-label": T.frame.dismiss, title: T.frame.dismiss }));
+  part("notice").replaceChildren(box);
 }
 
 // What the server is like

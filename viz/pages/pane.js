@@ -29,11 +29,30 @@ export class Pane {
 
   clear(words = T.pane.none) {
     clear(this.place);
-    Object.assign(this, { figure: null, map: null, drawn: "", shown: null });
+    Object.assign(this, { figure: null, map: null, opening: null, drawn: "", shown: null });
     this.place.replaceChildren();
     this.key.replaceChildren();
     this.caption.textContent = words;
     this.saves.hidden = this.details.hidden = true;
+  }
+
+  /** What pictures have in common that one figure can show. */
+  identity({ view, surface, title, units, scale }) {
+    return [view, title, units, scale, this.place.clientWidth, JSON.stringify(surface.dims ?? ""), surface.lon?.length, surface.x?.length, surface.lat?.length].join("|");
+  }
+
+  /** The map of what is shown; it can be opened before there is anything to draw, so that the first picture need not wait for it. */
+  openMap(shown) {
+    const identity = this.identity(shown);
+    if (this.opening?.identity !== identity) {
+      const { surface, title, quantity, units, scale, stations, onPick } = shown;
+      const opening = { identity, map: MapPicture.open(this.place, surface, stations, { title, quantity, units, scale, onPick }) };
+      this.opening = opening;
+      opening.map.catch(() => {
+        if (this.opening === opening) this.opening = null;
+      });
+    }
+    return this.opening.map;
   }
 
   /**
@@ -41,21 +60,19 @@ export class Pane {
    * a map or histogram, lines of a picture over time, or times and values of days.
    */
   async show(shown) {
-    const { view, surface, title, units, scale } = shown;
-    const identity = [view, title, units, scale, this.place.clientWidth, JSON.stringify(surface.dims ?? ""), surface.lon?.length, surface.x?.length, surface.lat?.length].join("|");
-    const words = { variable: surface.variable, units, title, scale };
+    const { view, quantity, title, units, scale } = shown;
+    const identity = this.identity(shown);
+    const words = { variable: quantity, units, title, scale };
     const before = this.drawn === identity ? this.shown : null;
     this.shown = shown;
     if (view === "map") {
-      if (this.drawn !== identity || !this.map) {
-        this.map = await MapPicture.open(this.place, surface, shown.stations, { ...words, onPick: shown.onPick });
-        this.figure = this.map.figure;
-      }
+      this.map = await this.openMap(shown);
+      this.figure = this.map.figure;
       if (shown.range) this.map.range = shown.range;
       this.map.draw(shown.frame, shown.estimated);
       this.map.mark(shown.picked);
     } else {
-      this.map = null;
+      this.map = this.opening = null;
       // Figures whose data are the same stay as they are.
       const same = before && ["lines", "values", "times", "variogram"].every((name) => before[name] === shown[name]);
       if (same) this.drawn = identity;
@@ -75,7 +92,7 @@ export class Pane {
   /** Draw again what is shown, in another width or theme. */
   async redraw() {
     if (!this.shown) return;
-    Object.assign(this, { map: null, drawn: "" });
+    Object.assign(this, { map: null, opening: null, drawn: "" });
     await this.show(this.shown);
   }
 

@@ -30,13 +30,20 @@ export function extent(surface) {
   return { column: edges(surface[column], single), row: edges(surface[row], single), geographic: column === "lon" };
 }
 
+/** What the server needs to know of a map, alike for one that is expected and the one that comes: edges to 1e-9. */
+function mapAsked(named, across, upwards, geographic) {
+  const [west, east, south, north] = [...across, ...upwards].map((edge) => Number(edge.toFixed(9)));
+  return { ...named, west, east, south, north, geographic };
+}
+
+/** Fetch the empty map of a region in longitude and latitude before it is asked for. */
+export const expectMap = (place, named, { west, east, south, north }) => Figure.fetch(place, "map", mapAsked(named, [west, east], [south, north], true));
+
 /** A map that sharpens. */
 export class MapPicture {
-  static async open(place, surface, stations, { title, units, scale, onPick, width }) {
+  static async open(place, surface, stations, { title, quantity, units, scale, onPick, width }) {
     const { column, row, geographic } = extent(surface);
-    const [west, east] = column;
-    const [south, north] = row;
-    const words = { title, variable: surface.variable, units, west, east, south, north, geographic, scale };
+    const words = mapAsked({ title, variable: quantity, units, scale }, column, row, geographic);
     const figure = await Figure.open(place, "map", width ? { ...words, width } : words);
     if (geographic) figure.find("stations").data = stationColumns(stations);
     return new MapPicture(figure, surface, scale, onPick);
@@ -68,8 +75,7 @@ export class MapPicture {
   /** Draw a frame; cells that are not computed yet are estimated: "veil" pales them, "same" does not, "hidden" leaves them out. */
   draw(frame, estimated) {
     const [rows, columns] = frame.shape;
-    const pending = (index) => frame.computed[index] === 0;
-    const values = estimated === "hidden" ? frame.values : frame.estimate.map((value, index) => (pending(index) ? value : frame.values[index]));
+    const values = estimated === "hidden" ? frame.values : frame.estimate;
     const veil = Float64Array.from(frame.computed, (computed) => (estimated === "veil" && !computed ? 1 : NaN));
     this.image.data = { ...this.image.data, image: [image(values, rows, columns)] };
     this.veil.data = { ...this.veil.data, image: [image(veil, rows, columns)] };

@@ -8,6 +8,8 @@ import { T } from "./text.js";
 
 const AGAIN_MS = 2000;
 const MOST_ALERTS = 200;
+/** Alerts of all queries that the page remembers, the newest ones. */
+const MOST_KEPT = 1000;
 const CLASSES = ["user", "alert", "archive"];
 /** Fields of each kind of condition: key, whether it must be given. */
 const CONDITIONS = {
@@ -157,6 +159,7 @@ class Standing {
     const after = Math.max(0, ...this.alerts.keys());
     const [alerts, statistics] = await Promise.all([api.look(`standing/alerts?after=${after}&limit=1000`), api.look("standing/statistics")]);
     for (const alert of alerts) this.alerts.set(alert.number, alert);
+    for (const number of [...this.alerts.keys()].slice(0, -MOST_KEPT)) this.alerts.delete(number);
     this.drawList(entries, statistics);
     this.drawFreshness(statistics);
     const names = [...new Set([...entries.map((one) => one.name), ...[...this.alerts.values()].map((one) => one.query)])];

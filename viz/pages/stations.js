@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { button, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
 import { Pane } from "./pane.js";
-import { openRegion } from "./pictures.js";
+import { openRegion, stationColumns } from "./pictures.js";
 import { Quality } from "./quality.js";
 import { T } from "./text.js";
 
@@ -100,8 +100,14 @@ class Stations {
     return this.quality.look();
   }
 
-  async drawMap() {
-    const figure = await openRegion(this.map, this.frame.known.stations, { health: this.health, title: "", onTap: (station) => this.choose(station) });
+  /** A map that is there takes the news; `anew` makes another one. */
+  async drawMap(anew = false) {
+    const { stations } = this.frame.known;
+    if (this.map.figure && !anew) {
+      this.map.figure.find("stations").data = stationColumns(stations, this.health);
+      return;
+    }
+    const figure = await openRegion(this.map, stations, { health: this.health, title: "", onTap: (station) => this.choose(station) });
     if (!figure) this.map.replaceChildren(h("p", { class: "quiet" }, T.region.noPlaces));
   }
 
@@ -144,7 +150,7 @@ class Stations {
     const flagged = readings.filter((one) => one.flag in FLAGS && Number.isFinite(one.number));
     const points = flagged.map((one) => ({ time: one.at, value: one.number, colour: FLAGS[one.flag][0], marker: FLAGS[one.flag][1], what: [T.flags[one.flag], one.failed_tests].filter(Boolean).join(": ") }));
     const surface = { variable };
-    await this.pane.show({ view: "lines", surface, title: T.stations.plot(variable, station), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
+    await this.pane.show({ view: "lines", surface, quantity: variable, title: T.stations.plot(variable, station), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
     const count = (flag) => readings.filter((one) => one.flag === flag).length;
     const present = [1, 2, 3, 4, 9].filter(count);
     const tests = (flag) => [...new Set(readings.filter((one) => one.flag === flag).map((one) => one.failed_tests).filter(Boolean))].join("; ");
@@ -153,7 +159,7 @@ class Stations {
   }
 
   async redraw() {
-    if (this.health) await this.drawMap();
+    if (this.health) await this.drawMap(true);
     await this.pane.redraw();
   }
 }

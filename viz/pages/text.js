@@ -15,6 +15,7 @@ export const T = {
 
   frame: {
     title: (page) => `${page} · HyperGrid`,
+    dismiss: "Close this message",
     theme: "Theme",
     themes: { system: "As the system", light: "Light", dark: "Dark" },
     clock: (time) => `${time} UTC`,
@@ -59,7 +60,7 @@ export const T = {
     own: "(your own)",
     steps: "Steps",
     stepsHint: "From readings to the answer, in this order. Alt+↑ and Alt+↓ move a step.",
-    options: "More: uncertainty, flags, version, order of cells",
+    options: "More: flags, version, order of cells",
     order: "Order of cells",
     orderHint: "Which cells are computed first; the values in the end are the same.",
     orders: { coarse_to_fine: "Coarse to fine", walk: "Walk, where values change first", raster: "Row by row" },
@@ -81,6 +82,11 @@ export const T = {
     notGiven: "(not given)",
     unlisted: (value) => `${value} (not known here)`,
     variable: "Variable",
+    span: "Time",
+    asBelow: "From and until, as below",
+    last: (days) => (days === 1 ? "The newest day" : days === 7 ? "The newest week" : `The newest ${days} days`),
+    noReadings: (variable) => `There are no readings of ${variable} yet`,
+    noReadingsAdvice: "Choose another variable, or type the time.",
     from: "From (UTC)",
     until: "Until (UTC, not included)",
     newStep: "New step",
@@ -135,6 +141,7 @@ export const T = {
     progress: (word, percent, cells, total, seconds) => `${word}: ${percent} % · ${cells} of ${total} cells · ${seconds} s`,
     two: (one, other) => `${one} | beside: ${other}`,
     first: "The first picture comes with the first block.",
+    refused: "No picture: the message above says why.",
     view: "View",
     views: { map: "Map", lines: "Lines over time", heat: "Day by hour", histogram: "Histogram", variogram: "Variogram" },
     beside: "Beside it",
@@ -178,7 +185,7 @@ export const T = {
     deviation: (name, unit) => `${name}: standard deviation [${unit}]`,
     range: (low, high, unit) => `computed values from ${low} to ${high} ${unit}`,
     nothingYet: "no value computed yet",
-    allMissing: "every value is missing",
+    allMissing: "every value is missing (look at the time, the valid range, the flags, and the coverage that the steps ask for)",
     at: (height) => ` at ${height} m`,
     paler: " Paler cells are estimated from those around them.",
     circles: " Circles are stations.",
@@ -188,6 +195,7 @@ export const T = {
 
   views: {
     deviation: (name) => `${name}, standard deviation`,
+    deviationAxis: "standard deviation",
     difference: (one, other) => (one === other ? `${one}, difference` : `${one} less ${other}`),
     whenDone: "This picture comes when all is computed.",
     noVariance: "Its uncertainty was not asked for: tick it under More, then run again.",

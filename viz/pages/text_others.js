@@ -180,6 +180,7 @@ export const OTHERS = {
     noRules: "No rule changed it.",
     columns: ["Step", "What", "Cells", "Memory", "Projected", "Measured", "Density"],
     line: "Snapshots on a line of time",
+    others: (count) => `, and ${count} more`,
     timeline: (count, first, last) => `${count} snapshots from ${first} to ${last}.`,
   },
 };

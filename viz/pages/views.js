@@ -10,6 +10,13 @@ import { variogramContent } from "./variogram.js";
 
 const root = (values) => values.map((value) => Math.sqrt(Math.max(value, 0)) + (Number.isNaN(value) ? NaN : 0));
 
+/** What is known of a picture as soon as the plan is: title, units, colours, and where its cells lie. */
+export function headOf({ surface, scale }, part, shared) {
+  const deviation = part === "variance";
+  const [title, quantity] = deviation ? [T.views.deviation(surface.variable), T.views.deviationAxis] : [surface.variable, surface.variable];
+  return { ...shared, surface, title, quantity, units: surface.units, scale: deviation ? "sequential" : scale };
+}
+
 /**
  * What a pane shows, or why there is nothing, in words.
  *
@@ -18,9 +25,7 @@ const root = (values) => values.map((value) => Math.sqrt(Math.max(value, 0)) + (
 export function content(question, part, shared) {
   const { surface } = question;
   const deviation = part === "variance";
-  const title = deviation ? T.views.deviation(surface.variable) : surface.variable;
-  const units = surface.units;
-  const common = { ...shared, surface, title, units, scale: deviation ? "sequential" : question.scale };
+  const common = headOf(question, part, shared);
   if (shared.view === "variogram") return deviation ? T.views.noVarianceHere : variogramContent(question, common, shared.fit);
   if (surface.kind === "series") return seriesContent(question, common, deviation);
   return shared.view === "map" || shared.view === "histogram" ? frameContent(question, part, common) : cellContent(question, common, deviation);

@@ -295,13 +295,15 @@ def test_rows_that_are_alike_tell_one_another(axis: int) -> None:
 
 # Row by row nothing is left out that lies as far from the others as the rows to come: no measure of them.
 @pytest.mark.parametrize("order", ["coarse_to_fine", "walk"])
-def test_errors_of_estimates_are_what_they_say(order: str) -> None:
+@pytest.mark.parametrize("widths", [(3.0, 1.5), (5.0, 5.0), (1.0, 1.0)])
+@pytest.mark.parametrize("count", [60, 180, 300])
+def test_errors_of_estimates_are_what_they_say(order: str, widths: tuple[float, float], count: int) -> None:
     """Over many fields the error that is told is that of the estimates, within a factor of 1.5."""
     ratios = []
     for seed in range(20):
-        values = smooth((40, 30), (3.0, 1.5), seed)
+        values = smooth((40, 30), widths, seed)
         serving, computed = order_of(order, Lattice("space", 1200, 30), Walking(seed=seed)), np.zeros(1200, dtype=bool)
-        while computed.sum() < 180:
+        while computed.sum() < count:
             cells = serving.next(10)
             serving.tell(cells, values.ravel()[cells][None, :])
             computed[cells] = True

@@ -180,6 +180,17 @@ def test_orders_are_permutations(order: str, shape: tuple[int, ...]) -> None:
 def test_a_coarse_lattice_comes_first() -> None:
     rows, columns = np.divmod(ORDERS["coarse_to_fine"]((16, 16)), 16)
     assert set(rows[:16].tolist()) == set(columns[:16].tolist()) == {0, 4, 8, 12}
+    assert sorted(zip(rows[:4].tolist(), columns[:4].tolist(), strict=True)) == [(0, 0), (0, 8), (8, 0), (8, 8)]
+
+
+def test_the_middle_of_four_cells_comes_before_the_middle_of_two() -> None:
+    order = ORDERS["coarse_to_fine"]((9, 9))
+    known = {(0, 0), (0, 8), (8, 0), (8, 8)}
+    places = list(zip(*(one.tolist() for one in np.divmod(order, 9)), strict=True))
+    assert set(places[:4]) == known
+    assert places[4] == (4, 4)
+    assert set(places[5:9]) == {(0, 4), (4, 0), (4, 8), (8, 4)}
+    assert set(places[9:13]) == {(2, 2), (2, 6), (6, 2), (6, 6)}
 
 
 def test_explain_is_stable_text() -> None:

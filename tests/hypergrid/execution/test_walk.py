@@ -9,7 +9,7 @@ from scipy import ndimage
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.execution.visited import TIMES_COMPARED, Visited
-from hypergrid.execution.walk import MET_COMPUTED, Walk, Walking, reflected, stratified
+from hypergrid.execution.walk import Walk, Walking, reflected, stratified
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ def test_every_cell_is_served_once(
         "missing": np.full((2, total), np.nan),
         "large": np.full((1, total), 1e300),
     }[kind]
-    found = batches(Walk(shape, Walking(fraction, walkers, seed), cells=total), field, count)
+    found = batches(Walk(shape, Walking(fraction, walkers, seed), order=np.arange(total)), field, count)
     assert sorted(np.concatenate(found).tolist()) == list(range(total))
     assert max(map(len, found)) <= count
 
@@ -84,12 +84,16 @@ def test_a_walk_does_not_depend_on_the_unit(scale: float) -> None:
     assert np.array_equal(plain, scaled)
 
 
-def test_a_share_is_walked_and_the_rest_follows_row_by_row() -> None:
-    served = np.concatenate(batches(Walk((28, 24), Walking(0.15, seed=5)), noise((28, 24))))
-    walked, rest = served[:101], served[101:]
-    assert len(walked) == round(0.15 * 28 * 24)
-    assert np.any(np.diff(walked) < 0)
-    assert np.all(np.diff(rest) > 0)
+def test_a_share_is_walked_and_the_rest_follows_in_its_order() -> None:
+    backwards = np.arange(28 * 24)[::-1]
+    for order, way in ((None, 1), (backwards, -1)):
+        walk = Walk((28, 24), Walking(0.15, seed=5), order=order)
+        served = np.concatenate(batches(walk, noise((28, 24))))
+        walked, rest = served[:101], served[101:]
+        assert len(walked) == round(0.15 * 28 * 24)
+        assert np.any(np.diff(walked) < 0)
+        assert np.any(np.diff(walked) > 0)
+        assert np.all(np.diff(rest) * way > 0)
 
 
 def test_walkers_gather_where_values_change() -> None:
@@ -120,33 +124,55 @@ def test_no_gap_stays_where_nothing_changes() -> None:
     assert np.mean(walked) < np.mean(chance)
 
 
-def test_a_walker_that_meets_only_computed_cells_restarts_in_the_largest_gap() -> None:
+def test_a_walker_comes_back_until_the_neighbours_of_a_cell_that_surprised_are_known() -> None:
+    """One cell differs from all others: once met, the four beside it are next."""
+    field = np.zeros((1, 900))
+    field[0, 15 * 30 + 15] = 1.0
+    walk = Walk((30, 30), Walking(0.5, 1, 0))
+    met = walk._flat(walk._here)[0]
+    field = np.roll(field, met - (15 * 30 + 15), axis=1)
+    served = [int(walk.next(1)[0])]
+    walk.tell(np.array(served), field[:, served])
+    # What it is compared with.
+    for cell in range(0, 900, 77):
+        walk._served[cell] = True
+        walk._visited.put(np.array([cell]), np.zeros((1, 1)))
+    for _ in range(4):
+        cells = walk.next(1)
+        walk.tell(cells, field[:, cells])
+        served.append(int(cells[0]))
+    row, column = divmod(served[0], 30)
+    assert {divmod(cell, 30) for cell in served[1:]} == {
+        (row, column - 1), (row, column + 1), (row - 1, column), (row + 1, column)
+    }  # fmt: skip
+
+
+def test_a_walker_that_meets_a_computed_cell_restarts_where_there_is_a_gap() -> None:
     """All is computed but a far corner: the walker gets there though its steps do not reach."""
     walk = Walk((40, 40), Walking(0.5, 1, 0))
     first = walk.next(1)
-    walk.tell(first, np.zeros((1, 1)))
     corner = np.zeros((40, 40), dtype=bool)
     far = (30, 40) if first[0] // 40 < 20 else (0, 10)
     corner[far[0] : far[1], :] = True
     walk._served[:] = ~corner.ravel()
     walk._budget = 1600
-    walk._visited = Visited(1600, 1600)
+    walk._visited = Visited(40, 1600)
     computed = np.flatnonzero(~corner.ravel())
     walk._visited.put(computed, np.zeros((1, len(computed))))
     gap = ndimage.distance_transform_edt(corner)
-    walk._met_computed[:] = MET_COMPUTED - 1
     [cell] = walk.next(1)
-    assert gap.ravel()[cell] > 0
-    assert gap.ravel()[cell] >= gap.max() - 0.01
+    # Of the cells that it drew, not of all, the best one.
+    assert gap.ravel()[cell] > np.median(gap[corner])
 
 
-def test_several_walkers_restart_in_gaps_of_their_own() -> None:
-    walk = Walk((40, 40), Walking(0.5, 4, 0))
-    gap = ndimage.distance_transform_edt(np.ones((42, 42)))[1:-1, 1:-1]
-    walk._next = np.zeros((4, 2), dtype=np.intp)
-    walk._restart(np.arange(4), np.asarray(gap))
-    apart = np.hypot(*(walk._next[:, None] - walk._next[None]).transpose(2, 0, 1))
-    assert apart[~np.eye(4, dtype=bool)].min() >= 8
+def test_walkers_that_restart_draw_from_cells_of_their_own() -> None:
+    walk = Walk((8, 8), Walking(0.5, 25, 0))
+    cells = walk.next(99)
+    walk.tell(cells, np.zeros((1, len(cells))))
+    walk._restart(np.arange(25), walk._visited.surprises(), walk._gap())
+    reached = set(walk._flat(walk._next).tolist())
+    assert len(reached) == 25
+    assert not reached & set(cells.tolist())
 
 
 @given(SHAPES, st.lists(st.tuples(st.floats(-500, 500), st.floats(-500, 500)), min_size=1, max_size=20))
@@ -176,12 +202,38 @@ def test_starts_are_spread_evenly() -> None:
     assert len({tuple(box) for box in (places // 8).tolist()}) == 16
 
 
-def test_differences_are_means_over_the_times_that_both_cells_have() -> None:
-    visited = Visited(4, 3)
-    visited.put(np.array([0, 2]), np.array([[1.0, 4.0], [np.nan, 1.0], [2.0, 1.0]]))
-    visited.put(np.array([3]), np.array([[np.nan], [np.nan], [np.nan]]))
-    found = visited.difference(np.array([0, 0, 0, 0]), np.array([2, 0, 3, 1]))
-    assert found.tolist() == [2.0, 0.0, 0.0, 0.0]
+def test_a_surprise_is_the_mean_distance_from_what_the_others_tell() -> None:
+    """Three cells in a row: each is compared with the mean of the others, weighted by 1 / distance**2, at each time."""
+    visited = Visited(4, 4)
+    values = np.array([[1.0, 4.0, 3.0], [np.nan, 1.0, 5.0], [2.0, 1.0, np.nan]])
+    visited.put(np.array([0, 2]), values[:, :2])
+    visited.put(np.array([3]), values[:, 2:])
+    expected = []
+    for cell, at in enumerate((0, 2, 3)):
+        apart = []
+        for row in values:
+            others = [(row[i], 1 / (at - x) ** 2) for i, x in enumerate((0, 2, 3)) if i != cell and np.isfinite(row[i])]
+            if np.isfinite(row[cell]) and others:
+                apart.append(abs(row[cell] - sum(v * w for v, w in others) / sum(w for _, w in others)))
+        expected.append(np.mean(apart))
+    found = visited.surprises()
+    assert found.cells.tolist() == [0, 2, 3]
+    assert found.sizes == pytest.approx(np.array(expected) / np.sqrt(np.mean(np.square(expected))))
+    # Around a place all three lie: the median of the shares 0, 1/3, 2/3 of cells that surprise less.
+    assert found.near(np.array([[0.0, 1.0]])) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("value", [0.1, np.nan])
+def test_nothing_surprises_where_all_is_alike_or_missing(value: float) -> None:
+    visited = Visited(10, 30)
+    visited.put(np.arange(30), np.full((2, 30), value))
+    assert (visited.surprises().sizes == 0).all()
+
+
+def test_one_cell_does_not_surprise() -> None:
+    visited = Visited(10, 30)
+    visited.put(np.array([4]), np.array([[7.0]]))
+    assert visited.surprises().sizes.tolist() == [0.0]
 
 
 def test_long_surfaces_are_compared_by_some_of_their_time_cells() -> None:

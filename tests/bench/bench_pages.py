@@ -1,0 +1,218 @@
+"""The pages in a real Chromium: the first picture, how it sharpens, and pages that are left open."""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from hypergrid.times import parse_instant
+from ingest.job import ingest
+from tests.bench.kriging_figures import Tell, machine
+from tests.bench.page_devtools import devtools
+from tests.bench.page_open import MOST_GROWTH, kept_open
+from tests.bench.page_tab import chromium, press_run
+from tests.bench.web_load import QUERIES_FOLDER, Served, served, serving
+
+FIRST_S: Final = 0.5
+"""When the first picture must be on the screen, after Run is pressed [s]."""
+CELLS: Final = 200
+"""Cells along each side of Q1's square."""
+SERVERS: Final = 3
+"""Servers that are started anew; the first question of each finds nothing warm."""
+LEAST_REDRAWS: Final = 5
+MOST_RATIO: Final = 1.3
+"""What the whole answer may take at the page, over what the API takes alone."""
+MINUTES: Final = 30.0
+
+TITLES = {
+    "first": "From the press of Run to the first picture on the screen, Q1",
+    "sharpens": "A surface of many seconds: redraws before it is complete, and its time over that of the API alone",
+    "open": "Pages left open while readings come at 60 times real time",
+}
+
+
+def measure(
+    case: str = "all",
+    *,
+    pairs: int = 5,
+    tell: Tell = lambda _stage, _done: None,
+    quick: bool = False,
+    minutes: float | None = None,
+) -> dict[str, Any]:
+    """Return the figures by part.
+
+    Parameters
+    ----------
+    case
+        One of `CASES`.
+    pairs
+        Questions that each server is asked (first), pairs of page and API (sharpens).
+    tell
+        Told how far it is.
+    quick
+        The day of the repository, small surfaces, seconds in place of minutes.
+    minutes
+        How long the pages are left open [min]; 30, or a tenth of a minute where it is quick.
+    """
+    parts = {name: part for name, part in PARTS.items() if case in (name, "all")}
+    shown = minutes or (0.1 if quick else MINUTES)
+    return {
+        "machine": machine(),
+        "pairs": pairs,
+        "parts": {name: {"rows": part(tell, pairs, quick, shown)} for name, part in parts.items()},
+    }
+
+
+def q1(number: int, *, cells: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """Return Q1 on its square in `cells` by `cells`, with a variogram of its own, so that no two share anything.
+
+    Neither a kept result nor a run that goes on answers it, and no weights: all are told apart by the query's content.
+    """
+    document = json.loads((QUERIES_FOLDER / "q1.json").read_text("utf-8"))
+    document["steps"][2]["grid"] |= {"step": f"{23 / cells:.6f}arcsec", "shape": [cells, cells]}
+    document["steps"][2]["params"]["variogram"]["range_m"] = 250.0 + number
+    return dict(document) | changes
+
+
+def _longer(number: int, *, quick: bool) -> dict[str, Any]:
+    """Return Q1 aligned to 5 minutes, over all 28 days."""
+    document = q1(number, cells=40 if quick else CELLS, clip={})
+    document["steps"][1]["time"] = "5min"
+    return document
+
+
+@contextmanager
+def sample(*, quick: bool) -> Iterator[Path]:
+    """Give the archive of the sample network as `make demo` makes it; where it is quick, its day in the repository."""
+    with tempfile.TemporaryDirectory() as name:
+        if quick:
+            day = QUERIES_FOLDER.parent / "sample"
+            ingest([day], Path(name) / "archive", engine="inprocess", now_ns=parse_instant("2007-10-02"))
+        else:
+            demo = [sys.executable, "-m", "hypergrid", "demo", "--no-serve", "--json", "--folder", name]
+            subprocess.run(demo, check=True, capture_output=True)
+        yield Path(name) / "archive"
+
+
+def api_alone_s(here: Served, document: Mapping[str, Any]) -> float:
+    """Ask a question without any page, and return how long it takes until its events say that it is done [s]."""
+    begun = time.perf_counter()
+    job = here.client.post("/api/v1/queries", json=document).raise_for_status().json()
+    with here.client.stream("GET", f"/api/v1/queries/{job['id']}/events") as events:
+        last = [line for line in events.iter_lines() if line.startswith("event: ")][-1]
+    assert last == "event: done", last
+    return time.perf_counter() - begun
+
+
+def _first(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001 - of a table of parts
+    cells, servers, asked = (40, 1, 2) if quick else (CELLS, SERVERS, max(pairs, 2))
+    # Of the three days of Q1 the one in the repository is too little.
+    changes = {"clip": {"time": ["2007-10-01", "2007-10-02"]}} if quick else {}
+    fresh, later, tell_done = [], [], 0
+    with sample(quick=quick) as archive, chromium() as browser:
+        for _ in range(servers):
+            with tempfile.TemporaryDirectory() as state, serving(archive, Path(state)) as here:
+                runs = []
+                for number in range(asked):
+                    tell("first", tell_done / (servers * asked))
+                    runs.append(press_run(browser, here.address, q1(number, cells=cells, **changes)))
+                    tell_done += 1
+            fresh.append(runs[0])
+            later += runs[1:]
+    tell("first", 1.0)
+    rows = []
+    for name, some in (("the first question to a server", fresh), ("later ones", later)):
+        frames = [next(one for one in run.requests if one[0].endswith("/frame")) for run in some]
+        asks = [next(one for one in run.requests if one[0].endswith("/queries")) for run in some]
+        shown = [run.paints_s[0] for run in some]
+        rows.append(
+            {
+                "which": name, "questions": len(some), "cells": cells * cells, "first picture ms": _ms(shown),
+                "within 500 ms": max(shown) <= FIRST_S, "question taken by ms": _ms([end for _, _, end in asks]),
+                "picture asked at ms": _ms([start for _, start, _ in frames]),
+                "picture sent in ms": _ms([end - start for _, start, end in frames]),
+                "drawn in ms": _ms([one - end for one, (_, _, end) in zip(shown, frames, strict=True)]),
+                "complete ms": _ms([run.total_s for run in some]),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _sharpens(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+    alone, runs = [], []
+    with sample(quick=quick) as archive, chromium() as browser:
+        with tempfile.TemporaryDirectory() as state, serving(archive, Path(state)) as here:
+            # What is compiled, read and measured once is of neither.
+            api_alone_s(here, _longer(0, quick=quick))
+            for number in range(1, 2 if quick else pairs + 1):
+                tell("sharpens", (number - 1) / pairs)
+                asks: list[Callable[[], object]] = [
+                    lambda at=2 * number: alone.append(api_alone_s(here, _longer(at, quick=quick))),
+                    lambda at=2 * number + 1: runs.append(press_run(browser, here.address, _longer(at, quick=quick))),
+                ]
+                # Each comes first in every other pair.
+                for ask in asks if number % 2 else reversed(asks):
+                    ask()
+    tell("sharpens", 1.0)
+    totals = [run.total_s for run in runs]
+    ratios = [total / one for total, one in zip(totals, alone, strict=True)]
+    redraws = [run.before_complete for run in runs]
+    row = {
+        "pairs": len(runs), "API alone s": _spread(alone), "at the page s": _spread(totals),
+        "ratio": _spread(ratios), "at most 1.3": statistics.median(ratios) <= MOST_RATIO,
+        "redraws before": _spread(redraws), "at least 5": min(redraws) >= LEAST_REDRAWS,
+        "first picture ms": _ms([run.paints_s[0] for run in runs]),
+        "shortest between redraws ms": _ms([min(_apart(run.paints_s), default=0.0) for run in runs]),
+    }  # fmt: skip
+    return [row]
+
+
+def _open(tell: Tell, _pairs: int, quick: bool, minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+    slices = 90 if quick else 2160
+    with served(slices=slices, standing=4 if quick else 20, fed_s=60 * minutes + 600) as here, devtools() as browser:
+        rows = kept_open(here, browser, minutes=minutes, told=lambda now, _held: tell("open", min(now / minutes, 1.0)))
+    return [row | {"less than 20 %": row["growth %"] < 100 * MOST_GROWTH} for row in rows]
+
+
+def _apart(times: Sequence[float]) -> list[float]:
+    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+def _ms(seconds: Sequence[float]) -> dict[str, float]:
+    return {name: round(1000 * value, 1) for name, value in _spread(seconds).items()}
+
+
+PARTS: Mapping[str, Callable[[Tell, int, bool, float], list[dict[str, Any]]]] = {
+    "first": _first,
+    "sharpens": _sharpens,
+    "open": _open,
+}
+CASES = (*PARTS, "all")
+"""What can be asked for."""
+
+
+def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
+    """Return what `measure` returned as tables: title, columns, rows; each figure is a row."""
+    shown = []
+    for name, part in measured["parts"].items():
+        names = list(dict.fromkeys(figure for row in part["rows"] for figure in row))
+        columns = (names[0], *(str(row[names[0]]) for row in part["rows"]))
+        rows = [(figure, *(_short(row.get(figure, "")) for row in part["rows"])) for figure in names[1:]]
+        shown.append((TITLES[name], columns, rows))
+    return shown
+
+
+def _short(value: object) -> object:
+    if isinstance(value, dict):
+        return f"{value['median']:.3g} ({value['least']:.3g} to {value['most']:.3g})"
+    return f"{value:.3g}" if isinstance(value, float) else value

@@ -1,0 +1,49 @@
+"""The benchmark of the pages in small: that it counts what it says, and what must hold however slow the machine is."""
+
+import json
+
+import pytest
+
+from tests.bench import bench_pages
+from tests.bench.page_tab import NAMES, Run, found
+from tests.browser.pages import SMALL
+
+
+@pytest.fixture(autouse=True)
+def _chromium() -> None:
+    if found() is None:
+        pytest.skip(f"no Chromium on the PATH ({', '.join(NAMES)}): install the package chromium")
+
+
+def test_the_first_picture_and_how_it_sharpens() -> None:
+    measured = bench_pages.measure("first", quick=True)["parts"]["first"]["rows"]
+    assert [row["questions"] for row in measured] == [1, 1]
+    for row in measured:
+        stages = ["question taken by ms", "picture asked at ms", "first picture ms", "complete ms"]
+        assert [row[stage]["least"] for stage in stages] == sorted(row[stage]["least"] for stage in stages)
+    (row,) = bench_pages.measure("sharpens", quick=True)["parts"]["sharpens"]["rows"]
+    assert row["redraws before"]["least"] >= 1
+    assert row["at the page s"]["median"] >= row["first picture ms"]["median"] / 1000
+    assert row["shortest between redraws ms"]["least"] > 50
+
+
+def test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures() -> None:
+    measured = bench_pages.measure("open", quick=True, minutes=0.2)
+    *tabs, processes = measured["parts"]["open"]["rows"]
+    assert [row["tab"] for row in tabs] == ["explore", "stations", "standing", "engine"]
+    assert processes["complaints"] == []
+    assert "explore: Done" in processes["shown"]
+    assert all(row["heap MiB after"] > 0 for row in tabs)
+    titles = [title for title, _, _ in bench_pages.tables(measured)]
+    assert titles == [bench_pages.TITLES["open"]]
+
+
+def test_no_two_questions_share_anything() -> None:
+    texts = {json.dumps(bench_pages.q1(number, cells=200)) for number in range(10)}
+    assert len(texts) == 10
+    assert SMALL["variable"] == bench_pages.q1(0, cells=200)["variable"]
+
+
+def test_pictures_before_the_complete_one_are_counted() -> None:
+    run = Run((0.2, 0.5, 0.9, 1.0), (False, False, True, True), ())
+    assert (run.before_complete, run.total_s) == (2, 0.9)
