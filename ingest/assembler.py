@@ -19,6 +19,7 @@ from hypergrid.streams import KeysDoNotGrow, Matches, WoJoin
 from hypergrid.times import SECOND_NS
 from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.parsers.records import AGAIN_NS
+from ingest.progress_log import STREAMS_AT_ONCE, JoinTold
 
 VERSION: Final = 2
 """Of the state as bytes."""
@@ -175,6 +176,11 @@ class Assembler:
     def held_readings(self) -> int:
         """Readings that are held."""
         return self._held.readings
+
+    def told(self) -> JoinTold | None:
+        """Return how the join stands; of many streams not after every batch, for it takes long (None)."""
+        looks = 1 + (self._join.streams - 1) // STREAMS_AT_ONCE
+        return None if self.version % looks else JoinTold.of(self._join)
 
     def take(self, rows: Arrived, clock: Clock) -> LetGo:
         """Take a batch in the order of the spool; return what is let go."""

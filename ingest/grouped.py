@@ -12,6 +12,7 @@ from hypergrid.streams.elements import Station
 from hypergrid.units import Variable
 from ingest.arrived import Arrived
 from ingest.assembler import Assembler, Counts, LetGo
+from ingest.progress_log import JoinTold
 from ingest.spooled import Piece
 
 Tally = dict[int, list[int]]
@@ -39,6 +40,8 @@ class GroupBatch:
     unmapped: frozenset[str]
     finished: Tally
     """Of the segments whose last record a batch before this one had."""
+    join: JoinTold | None
+    """How the join stands; None: it was not looked at."""
 
     def to_bytes(self) -> bytes:
         """Return it as bytes, for another process of this release."""
@@ -83,6 +86,7 @@ def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> Grou
         piece.variables,
         piece.unmapped,
         finished,
+        assembler.told(),
     )
 
 

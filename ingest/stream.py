@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from ingest.deployed import deploy, deployments, reading
 from ingest.grouped import GroupBatch
 from ingest.job import RAW
 from ingest.mapping import Deployment, load
+from ingest.progress_log import JoinTold, ProgressLog
 from ingest.sources import receiver
 from ingest.sources.raw import sweep
 from ingest.sources.spool import END, Record, Spool, durable
@@ -66,6 +67,8 @@ class Status:
     behind: int
     """Records of the spool that no batch has had yet."""
     batches: int
+    joins: Mapping[str, JoinTold] = field(default_factory=dict)
+    """How the join of each group of stations stood when it was looked at last."""
 
     def describe(self) -> str:
         """Return it as a line."""
@@ -114,6 +117,7 @@ class _Progress:
     leaving: threading.Event = field(default_factory=threading.Event)
     """Set while the query is being stopped, which waits for `take`."""
     recent: list[tuple[float, int]] = field(default_factory=list)
+    joins: dict[str, JoinTold] = field(default_factory=dict)
     on_warning: Callable[[str], None] = lambda _: None
 
     def take(self, stream: str, number: int, groups: list[GroupBatch]) -> None:
@@ -155,6 +159,7 @@ class _Progress:
         closed = [group.counts.last_slice for group in groups if group.counts.slices]
         if closed:
             self.last_slice_ns = round((max(closed) + 1) * slice_s * SECOND_NS)
+        self.joins = self.joins | {group.group: group.join for group in groups if group.join is not None}
         self.recent = [*self.recent[-9:], (time.monotonic(), self.readings)]
 
     def status(self) -> Status:
@@ -164,7 +169,7 @@ class _Progress:
             (start, before), (stop, now) = self.recent[0], self.recent[-1]
             rate = (now - before) / max(1e-9, stop - start)
         behind = durable(self.folder / SPOOL) - self.ledger.upto
-        return Status(self.ledger, rate, self.last_slice_ns, max(0, behind), self.batches)
+        return Status(self.ledger, rate, self.last_slice_ns, max(0, behind), self.batches, self.joins)
 
 
 @dataclass(frozen=True)
@@ -223,7 +228,14 @@ def stream(
         stack.enter_context(_alone(folder))
         sweep(folder / RAW)
         progress = _Progress(folder, now_ns, ledger=_known(folder), on_warning=on_warning)
-        run = _Run(folder, how, progress, stopping, on_status, on_warning)
+        log = ProgressLog(folder, now_ns)
+        stack.callback(log.end)
+
+        def tell(status: Status) -> None:
+            log.take(status)
+            on_status(status)
+
+        run = _Run(folder, how, progress, stopping, tell, on_warning)
         stack.callback(run.end)
         run.deploy()
         if run.receives:

@@ -190,8 +190,11 @@ def region_figure(extent: Extent, words: Words, *, theme: Theme, width: int) -> 
     return _item(plot)
 
 
-def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
-    """Return lines over time, one a series, with bands around and points on them, as a Bokeh `json_item`."""
+def lines_figure(words: Words, *, theme: Theme, width: int, choosing: bool = False) -> dict[str, Any]:
+    """Return lines over time, one a series, with bands around and points on them, as a Bokeh `json_item`.
+
+    `choosing` adds the tools that choose points of the lines.
+    """
     look = LOOKS[theme]
     plot = _plot(
         words,
@@ -226,7 +229,8 @@ def lines_figure(words: Words, *, theme: Theme, width: int) -> dict[str, Any]:
         "time", "value", source=ColumnDataSource({"time": [], "value": []}, name="brush"), size=11, fill_color=None,
         line_color="#d4145a", line_width=2,
     )  # fmt: skip
-    _choosing(plot)
+    if choosing:
+        _choosing(plot)
     names = ("time", "value", "colour", "marker", "what")
     points = plot.scatter(
         "time", "value", source=ColumnDataSource({name: [] for name in names}, name="points"), size=8, marker="marker",

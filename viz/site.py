@@ -76,7 +76,9 @@ def _drawn(request: Request) -> Response:
                     return JSONResponse(region_figure(extent, words, theme=theme, width=width))
                 return JSONResponse(map_figure(extent, words, theme=theme, width=width, scale=scale))
             case "lines":
-                return JSONResponse(lines_figure(words, theme=theme, width=width))
+                return JSONResponse(
+                    lines_figure(words, theme=theme, width=width, choosing=asked.get("choosing") == "true")
+                )
             case "day_by_hour":
                 return JSONResponse(day_by_hour_figure(words, theme=theme, width=width, scale=scale))
             case "histogram":

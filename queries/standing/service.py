@@ -18,7 +18,7 @@ from hypergrid.store.lock import alone
 from hypergrid.times import format_instant
 from queries.scheduling.jobs import NotReady
 from queries.standing import following
-from queries.standing.definition import definition_from_json
+from queries.standing.definition import Definition, definition_from_json
 from queries.standing.delivery import Carriers, senders
 from queries.standing.memory import refuse_large
 from queries.standing.runner import StandingRunner
@@ -95,6 +95,24 @@ class StandingQueries:
         HyperGridError
             Something in the document does not fit (`definition_from_json`), a name that does not exist, or is taken.
         """
+        definition, progress = self._begun(document)
+        return self.store.add(definition, progress, now_ns=self._clock(), most=self._settings.standing)
+
+    def replace(self, document: Mapping[str, Any]) -> Entry:
+        """Give the standing query of the document's name what the document says; it is evaluated from now on.
+
+        Whether it is paused or muted stays. Alerts that stand are found anew, if they are any under what it says now.
+
+        Raises
+        ------
+        HyperGridError
+            Something in the document does not fit (`definition_from_json`), or a name that does not exist.
+        """
+        definition, progress = self._begun(document)
+        return self.store.replace(definition, progress, now_ns=self._clock())
+
+    def _begun(self, document: Mapping[str, Any]) -> tuple[Definition, Progress]:
+        """Return what a document says, and where its evaluation begins: with what comes next."""
         definition = definition_from_json(document, self._settings)
         archive = self._archive.latest()
         surface = following.check(definition, archive)
@@ -102,8 +120,7 @@ class StandingQueries:
             refuse_large(definition.name, [surface])
         variable = str(definition.query["variable"])
         since_ns = None if archive.store.extent(variable) is None else following.newest_ns(archive.store, variable)
-        most = self._settings.standing
-        return self.store.add(definition, Progress(archive.snapshot, since_ns), now_ns=self._clock(), most=most)
+        return definition, Progress(archive.snapshot, since_ns)
 
     def remove(self, name: str) -> None:
         """Forget a standing query; its results and alerts stay."""

@@ -252,6 +252,29 @@ class StandingStore:
             self._changes += 1
         return Entry(definition, created_ns, paused=False, muted_until_ns=None, progress=progress)
 
+    def replace(self, definition: Definition, progress: Progress, *, now_ns: int) -> Entry:
+        """Give a standing query another definition; whether it is paused or muted stays, and so do its alerts.
+
+        Raises
+        ------
+        NotFound
+            There is none of this name.
+        """
+        name = definition.name
+        with self._transaction():
+            before = self._db.execute("SELECT created_ns FROM queries WHERE name = ?", (name,)).fetchone()
+            if before is None:
+                raise self._unknown(name)
+            # By this the runner tells it from the one before, of which it may compute something just now.
+            created_ns = max(now_ns, before[0] + 1)
+            self._db.execute(
+                "UPDATE queries SET document = ?, created_ns = ?, progress = ? WHERE name = ?",
+                (json.dumps(definition.to_json()), created_ns, progress.to_text(), name),
+            )
+            self._changes += 1
+            row = self._db.execute(f"{_ENTRIES} WHERE name = ?", (name,)).fetchone()
+        return _entry(row)
+
     def remove(self, name: str) -> None:
         """Forget a standing query; its alerts stay, and those on their way are not sent any more."""
         with self._transaction():

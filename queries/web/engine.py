@@ -1,25 +1,28 @@
-"""`engine`, `engine/plan` and `stations/health`: what the pages tell of the engine itself, and how the stations are."""
+"""`engine…` and `stations/health`: what the pages tell of the engine and the stream, and how the stations are."""
 
 import math
 import os
 import time
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
 from hypergrid.execution.kept import KEPT
 from hypergrid.execution.plan_graph import plan_graph
 from hypergrid.kriging.weights import WEIGHTS
 from hypergrid.query import OpenArchive
-from hypergrid.times import format_instant
+from hypergrid.store import stream_log
+from hypergrid.times import SECOND_NS, format_instant, parse_instant
 from queries.scheduling.runner import Runner
 from queries.station_health import Health
 from queries.web.bodies import read_document
 from queries.web.schemas import body_of
 
 _BEGUN_S: Final = time.monotonic()
+_SILENT_S: Final = 60
+"""A stream that runs tells something several times within it [s]."""
 
 
 def router(runner: Runner, archive: OpenArchive) -> APIRouter:
@@ -49,6 +52,33 @@ def router(runner: Runner, archive: OpenArchive) -> APIRouter:
             "projected_s": made.projected_s if math.isfinite(made.projected_s) else None,
         }
 
+    @routes.get("/engine/stream")
+    def stream(
+        after: Annotated[str | None, Query(description="instant of the last one that is known already")] = None,
+    ) -> dict[str, Any]:
+        """Return how the stream of the archive stood every few seconds of about the last hour, and whether it runs.
+
+        Tuples of its joins are rows, one of a station and a slice each.
+        """
+        told = stream_log.read(archive.store.path)
+        since_ns = None if after is None else parse_instant(after)
+        now_ns = time.time_ns()
+        return {
+            "state": _state(told[-1], now_ns) if told else "none",
+            "now": format_instant(now_ns),
+            "records": [
+                {
+                    **{name: value for name, value in one.items() if not name.endswith("_ns")},
+                    **{
+                        name.removesuffix("_ns"): None if one.get(name) is None else format_instant(one[name])
+                        for name in ("at_ns", "last_slice_ns")
+                    },
+                }
+                for one in told
+                if since_ns is None or one["at_ns"] > since_ns
+            ],
+        }
+
     @routes.get("/stations/health")
     def stations_health() -> list[dict[str, Any]]:
         """Say of every station when it read last, how long it is silent as a rule, and whether it is late or dead."""
@@ -66,6 +96,13 @@ def router(runner: Runner, archive: OpenArchive) -> APIRouter:
         ]
 
     return routes
+
+
+def _state(last: stream_log.Record, now_ns: int) -> Literal["running", "ended", "lost"]:
+    """Return how a stream is: one that told nothing for long, and not that it ended, was killed."""
+    if last.get("ended"):
+        return "ended"
+    return "running" if now_ns - last["at_ns"] < _SILENT_S * SECOND_NS else "lost"
 
 
 def _resident_bytes() -> int | None:

@@ -40,6 +40,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/latest", "read"),
     ("GET", f"{API}/series", "read"),
     ("GET", f"{API}/engine", "read"),
+    ("GET", f"{API}/engine/stream", "read"),
     ("GET", f"{API}/stations/health", "read"),
     ("GET", f"{API}/stations/quality", "read"),
     ("GET", f"{API}/rejects", "read"),

@@ -125,6 +125,17 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         """Forget a standing query; its results and alerts stay."""
         standing.remove(known(request, name))
 
+    @routes.post("/standing/{name}/replace", openapi_extra=body_of("StandingQuery"), responses=answer_of("Standing"))
+    async def replace(request: Request, name: str) -> dict[str, Any]:
+        """Have a standing query be what a document of the same name says; pause, mute, results and alerts stay."""
+        document = await read_document(request)
+        if document.get("name") != name:
+            message = f"the document of the standing query {name!r} needs its name; got {document.get('name')!r}"
+            raise InvalidQuery(message)
+        await run_in_threadpool(known, request, name)
+        await run_in_threadpool(standing.replace, document)
+        return standing.show(name)
+
     @routes.post("/standing/{name}/pause", responses=answer_of("Standing"))
     def pause(request: Request, name: str) -> dict[str, Any]:
         """Evaluate a standing query no more, until it is resumed."""

@@ -175,6 +175,54 @@ def test_it_is_paused_muted_tested_and_removed(
     assert ("DELETE", "standing/frost") in served
 
 
+def test_it_is_edited_by_mouse(opened: Page, served: list[tuple[str, str]], standing: StandingQueries) -> None:
+    document = {**FROST, "weight": 12, "validity": "20min", "window": "2h", "to": ["events", "archive"]}
+    standing.add(document)
+    before = standing.listing()[0]
+    show(opened, "Standing")
+    opened.get_by_role("button", name="Edit: frost").click()
+    expect(opened.get_by_role("heading", name="Change frost")).to_be_visible()
+    assert opened.get_by_label("Name", exact=True).get_attribute("readonly") is not None
+    expect(opened.get_by_label("Below", exact=True)).to_have_value("0 degC")
+    opened.get_by_role("button", name="Save changes").click()
+    expect(opened.locator("#standing-problem")).to_contain_text("frost is as the form said")
+    same = standing.listing()[0]
+    assert {**same, "created": None, "snapshot": None} == {**before, "created": None, "snapshot": None}
+    opened.get_by_role("button", name="Edit: frost").click()
+    opened.get_by_label("Weight").fill("30")
+    opened.get_by_label("Below", exact=True).fill("-10 degC")
+    opened.get_by_label("Over again at").fill("")
+    opened.get_by_role("button", name="Save changes").click()
+    expect(row(opened, "frost")).to_contain_text("30")
+    (changed,) = standing.listing()
+    assert changed["condition"] == {"kind": "threshold", "below": "-10 degC"}
+    assert (changed["weight"], changed["to"], changed["window"]) == (30, ["events", "archive"], "2h")
+    expect(opened.get_by_role("button", name="Create")).to_be_visible()
+    assert ("POST", "standing/frost/replace") in served
+
+
+def test_an_edit_is_left_by_keyboard_and_what_does_not_fit_changes_nothing(
+    page: Page, address: str, served: list[tuple[str, str]], standing: StandingQueries
+) -> None:
+    standing.add(FROST)
+    page.goto(f"{address}#standing")
+    page.wait_for_selector("#standing-list button")
+    page.get_by_role("button", name="Edit: frost").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("() => document.activeElement.id") == "standing-weight"
+    page.keyboard.press("Control+A")
+    page.keyboard.type("-1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#standing-problem .problem")).to_contain_text("weight")
+    assert standing.listing()[0]["weight"] == 10
+    press_until(page, "leave-edit")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="New standing query")).to_be_visible()
+    assert page.evaluate("() => document.activeElement.id") == "standing-name"
+    expect(page.get_by_label("Name", exact=True)).to_have_value("")
+    assert ("POST", "standing/frost/replace") in served
+
+
 def test_what_cannot_stand_is_told(page: Page, address: str, served: list[tuple[str, str]]) -> None:
     page.goto(f"{address}#standing")
     page.wait_for_selector("body[data-ready=yes]")

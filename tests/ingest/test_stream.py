@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from hypergrid.__main__ import app, main
 from hypergrid.errors import ArchiveConflict, InvalidDeployment, NotFound, StoreUnavailable
-from hypergrid.store import Archive, StoreError
+from hypergrid.store import Archive, StoreError, stream_log
 from hypergrid.store.lock import exclusive
 from ingest.arrived import Arrived, Clock
 from ingest.assembler import Assembler
@@ -161,6 +161,14 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     assert (ledger["came"] - ledger["duplicates"], ledger["held"]) == (9 * len(sent), 0)
     assert everything(archive) == everything(tmp_path / "expected")
     assert list(Archive.open(archive).check()) == []
+    # What both runs told of themselves, for those who watch.
+    told = stream_log.read(archive)
+    assert sum(one.get("ended", False) for one in told) == 2
+    assert told[-1]["ended"]
+    assert told[-1]["came"] == ledger["came"]
+    (stopped,) = [one for one in told[:-1] if one.get("ended", False)]
+    assert [join["streams"] for join in stopped["joins"].values()] == [3]
+    assert sum(join["held"] for join in told[-1]["joins"].values()) == 0
 
 
 def test_a_batch_that_comes_while_the_query_is_stopped_is_refused_and_no_failure(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from viz.figures import (
     lines_figure,
     map_figure,
     region_figure,
+    variogram_figure,
 )
 
 WORDS = Words("air_temperature", "air_temperature", "degC")
@@ -121,8 +122,17 @@ def test_the_map_for_a_region_keeps_proportions_and_shows_all(extent: Extent) ->
     assert {"box", "stations"} <= models(item).keys()
 
 
+def test_tools_that_choose_are_where_something_listens_to_them() -> None:
+    for choosing in (False, True):
+        text = str(lines_figure(WORDS, theme="light", width=600, choosing=choosing))
+        assert ("LassoSelectTool" in text) == choosing
+    assert "LassoSelectTool" in str(map_figure(PASS, WORDS, theme="light", width=600))
+    assert "brush" in models(day_by_hour_figure(WORDS, theme="light", width=600))
+
+
 def test_lines_have_bands_and_points_and_a_histogram_has_bars() -> None:
     assert {"lines", "bands", "points", "across", "upwards"} <= models(
         lines_figure(WORDS, theme="dark", width=600)
     ).keys()
+    assert {"bins", "models", "across", "upwards"} <= models(variogram_figure(WORDS, theme="dark", width=600)).keys()
     assert {"bars", "across", "upwards"} <= models(histogram_figure(WORDS, theme="dark", width=600)).keys()

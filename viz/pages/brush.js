@@ -44,6 +44,7 @@ const cellsOf = ({ view, surface }) => (view === "map" ? surface.dims.map((name)
 export class Brush {
   constructor(panes, onNote) {
     this.panes = panes;
+    for (const pane of Object.values(panes)) pane.choosing = true;
     this.onNote = onNote;
     this.drag = choice("brush-drag", Object.keys(TOOLS).map((name) => [name, T.brush.drags[name]]), () => this.hold(), "move");
     this.of = choice("brush-of", [["first", T.brush.first], ["second", T.brush.second]], () => {}, "first");

@@ -5,6 +5,7 @@ import { bytes, choice, duration, empty, field, h, instant, number, table } from
 import { spread, stretch } from "./figures.js";
 import { drawGraph, drawTimeline } from "./graph.js";
 import { drawLines, legend } from "./pictures.js";
+import { Streams } from "./streams.js";
 import { T } from "./text.js";
 
 const AGAIN_MS = 2000;
@@ -39,6 +40,7 @@ class Engine {
     this.caches = h("div", { id: "caches" });
     this.snapshots = h("div", { id: "snapshots" });
     this.movingTable = h("div");
+    this.streams = new Streams(move);
     const block = (id, title, ...inner) => h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...inner);
     root.append(
       block("now-title", T.engine.now, this.tiles),
@@ -46,6 +48,7 @@ class Engine {
       block("moving-title", T.engine.moving, h("div", { class: "three" }, Object.keys(GRAPHS).map((name) => h("figure", { class: "pane" }, this.graphs[name], legend(Object.keys(GRAPHS[name][1]).map((line) => ({ name: T.engine.lines[line] }))), h("figcaption", { id: `moving-${name}` }, T.engine.graphs[name])))),
         h("details", { class: "as-table" }, h("summary", {}, T.pane.table), this.movingTable)),
       h("div", { class: "halves" }, block("choices-title", T.engine.choices, this.choices), block("caches-title", T.engine.caches, this.caches)),
+      this.streams.element,
       block("snapshots-title", T.engine.snapshots, this.snapshots));
   }
 
@@ -79,6 +82,7 @@ class Engine {
     this.drawChoices(standing);
     this.drawSnapshots(snapshots);
     await this.drawMoving();
+    await this.streams.look();
   }
 
   /** Remember of what was told the numbers that are drawn, for as long as they are. */
@@ -196,6 +200,7 @@ class Engine {
   async redraw() {
     for (const place of Object.values(this.graphs)) place.widthDrawn = 0;
     if (this.history.length) await this.drawMoving();
+    await this.streams.redraw();
   }
 }
 

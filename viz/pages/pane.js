@@ -76,7 +76,7 @@ export class Pane {
       // Figures whose data are the same stay as they are.
       const same = before && ["lines", "values", "times", "variogram"].every((name) => before[name] === shown[name]);
       if (same) this.drawn = identity;
-      else if (view === "lines") this.figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points });
+      else if (view === "lines") this.figure = await drawLines(this.place, shown.lines, { ...words, points: shown.points, choosing: this.choosing });
       else if (view === "variogram") this.figure = await drawVariogram(this.place, shown.variogram, words);
       else if (view === "heat") this.figure = await drawDayByHour(this.place, shown.times, shown.values, { ...words, range: shown.range });
       else if (before) fillHistogram(this.figure, shown.values);

@@ -164,8 +164,8 @@ export function hasDays(times) {
  * `lines` holds {name, times [ms], values, deviation?}: a band is drawn two deviations around the line; `points` holds
  * {time, value, colour, marker, what}.
  */
-export async function drawLines(place, lines, { variable, units, title, points = [], width }) {
-  const words = { title, variable, units };
+export async function drawLines(place, lines, { variable, units, title, points = [], width, choosing = false }) {
+  const words = { title, variable, units, ...(choosing ? { choosing } : {}) };
   const figure = await Figure.open(place, "lines", width ? { ...words, width } : words);
   const colour = lines.map((_, column) => LINE_COLOURS[column % LINE_COLOURS.length]);
   const bands = lines.flatMap((line, column) => (line.deviation ? bandsOf(line, colour[column]) : []));

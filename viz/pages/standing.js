@@ -51,6 +51,8 @@ class Standing {
     const text = (id, value = "", given = {}) => h("input", { id, type: "text", value, autocomplete: "off", ...given });
     this.query = h("textarea", { id: "standing-query", rows: 9, spellcheck: "false" });
     this.query.value = written({ variable: known.variables[0].name, steps: [{ op: "aggregate", function: "mean", time: "10min" }] });
+    this.go = h("button", { class: "primary", id: "create" }, T.standing.create);
+    this.leaving = button(T.standing.leave, () => this.edit(null), { id: "leave-edit", hidden: true });
     const form = h("form", { id: "standing-form", novalidate: true, on: { submit: (event) => this.create(event) } },
       field(T.standing.name, text("standing-name", "", { required: true, pattern: "[a-z0-9][a-z0-9_\\-]*" }), T.standing.nameHint),
       h("div", { class: "inline" }, field(T.standing.class, choice("standing-class", CLASSES.map((kind) => [kind, T.standing.classes[kind]]), () => {}, "user")),
@@ -58,9 +60,34 @@ class Standing {
       field(T.standing.condition, this.kind), this.listening, this.fields,
       field(T.standing.to, text("standing-to", "events"), T.standing.toHint),
       field(T.standing.query, this.query, T.standing.queryHint),
-      h("div", { class: "buttons" }, h("button", { class: "primary", id: "create" }, T.standing.create)),
+      h("div", { class: "buttons" }, this.go, this.leaving),
       h("div", { id: "standing-problem", role: "alert" }));
-    return h("section", { "aria-labelledby": "create-title" }, h("h2", { id: "create-title" }, T.standing.new), form);
+    this.formTitle = h("h2", { id: "create-title" }, T.standing.new);
+    return h("section", { "aria-labelledby": "create-title" }, this.formTitle, form);
+  }
+
+  /** Have the form change a standing query, as it stands in the list; null: make a new one. */
+  edit(one) {
+    this.editing = one?.name ?? null;
+    this.formTitle.textContent = one ? T.standing.changing(one.name) : T.standing.new;
+    this.go.textContent = one ? T.standing.save : T.standing.create;
+    this.leaving.hidden = !one;
+    part("standing-problem").replaceChildren();
+    part("standing-name").readOnly = Boolean(one);
+    part("standing-name").value = one?.name ?? "";
+    if (!one) {
+      part("standing-name").focus();
+      return;
+    }
+    const given = { class: one.class, weight: String(one.weight), validity: one.validity ?? "", window: one.window ?? "", to: one.to.join(", ") };
+    for (const [name, value] of Object.entries(given)) part(`standing-${name}`).value = value;
+    this.aside = null;
+    this.query.value = written(one.query);
+    this.kind.value = one.condition?.kind ?? "";
+    this.fillCondition();
+    part("standing-class").value = one.class;
+    for (const [name, value] of Object.entries(one.condition ?? {})) if (name !== "kind") part(`condition-${name}`).value = String(value);
+    part("standing-weight").focus();
   }
 
   fillCondition() {
@@ -95,6 +122,7 @@ class Standing {
         delete query.clip.time;
         if (!Object.keys(query.clip).length) delete query.clip;
       }
+      if (this.editing) this.edit(null);
       this.query.value = written(query);
       this.fitQuery();
       part("standing-name").focus();
@@ -137,8 +165,11 @@ class Standing {
     place.replaceChildren();
     try {
       const made = this.document();
-      await api.createStanding(made);
-      place.replaceChildren(h("p", { class: "good" }, T.standing.created(made.name)));
+      if (this.editing) await api.changeStanding(this.editing, "replace", made);
+      else await api.createStanding(made);
+      const done = this.editing ? T.standing.changed(made.name) : T.standing.created(made.name);
+      if (this.editing) this.edit(null);
+      place.replaceChildren(h("p", { class: "good" }, done));
       part("standing-name").value = "";
       await this.look();
     } catch (problem) {
@@ -191,6 +222,8 @@ class Standing {
           one.paused ? act("resume", () => api.changeStanding(one.name, "resume")) : act("pause", () => api.changeStanding(one.name, "pause")),
           one.muted_until ? act("unmute", () => api.changeStanding(one.name, "mute", { until: null })) : act("mute", () => api.changeStanding(one.name, "mute", { for: MUTE })),
           act("test", () => api.changeStanding(one.name, "test")),
+          // Who may not change it is not told whom it tells.
+          this.frame.may("write") ? button(T.standing.acts.edit, () => this.edit(one), { class: "small", "aria-label": T.standing.actOn(T.standing.acts.edit, one.name), data: { act: `edit-${one.name}` } }) : null,
           act("open", () => this.frame.go("explore", { q: JSON.stringify(one.query) })),
           act("remove", () => this.remove(one.name)))];
     });

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hypergrid as hg
-from hypergrid.errors import ArchiveConflict
+from hypergrid.errors import ArchiveConflict, InvalidQuery, NotFound
 from queries.standing import store
 from queries.standing.service import StandingQueries
 from queries.standing.store import CatalogueUnavailable, StandingStore
@@ -21,19 +21,27 @@ AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"kind": "threshold", "above": 20, "clear": 18}
 
 
-def test_what_was_found_for_a_query_is_not_told_for_another_of_its_name(standing: StandingQueries, live: Live) -> None:
-    def frost(below: float, to: str) -> None:
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_what_was_found_for_a_query_is_not_told_for_another_of_its_name(
+    standing: StandingQueries,
+    live: Live,
+    is_replaced: bool,  # noqa: FBT001 - a parametrized case
+) -> None:
+    def frost(below: float, to: str) -> dict[str, object]:
         condition = {"kind": "threshold", "below": below}
-        standing.add({"name": "frost", "query": AIR, "condition": condition, "to": [f"email:{to}@x.org"]})
+        return {"name": "frost", "query": AIR, "condition": condition, "to": [f"email:{to}@x.org"]}
 
-    frost(10, "old")
+    standing.add(frost(10, "old"))
     standing.runner.settle()
     live.everywhere(10, 3.0)
     # The runner has begun with the old one, when another takes its name: no poll lies between.
     runner = standing.runner
     runner._poll(runner._monotonic())
-    standing.remove("frost")
-    frost(-50, "new")
+    if is_replaced:
+        standing.replace(frost(-50, "new"))
+    else:
+        standing.remove("frost")
+        standing.add(frost(-50, "new"))
     for _ in range(6):
         runner._polled_at_s = runner._monotonic()
         runner.work()
@@ -47,6 +55,25 @@ def test_what_was_found_for_a_query_is_not_told_for_another_of_its_name(standing
         ("value below -50 degC", place) for place in STATIONS
     ]
     assert {str(to) for _, to in standing.store.letters()} == {"email:new@x.org"}
+
+
+def test_a_query_that_is_replaced_stays_paused_and_muted(standing: StandingQueries) -> None:
+    standing.add({"name": "hot", "query": AIR, "condition": HOT})
+    standing.add({"name": "other", "query": AIR, "condition": HOT})
+    before = standing.store.entry("hot")
+    standing.pause("hot")
+    muted_ns = before.created_ns + 10**15
+    standing.mute("hot", muted_ns)
+    made = standing.replace({"name": "hot", "query": AIR, "condition": {**HOT, "above": 30, "clear": 29}, "weight": 7})
+    assert made == standing.store.entry("hot")
+    assert (made.paused, made.muted_until_ns, made.definition.weight) == (True, muted_ns, 7)
+    assert made.created_ns > before.created_ns
+    assert [one["name"] for one in standing.listing()] == ["hot", "other"], "it keeps its place"
+    with pytest.raises(NotFound, match="cold"):
+        standing.replace({"name": "cold", "query": AIR})
+    with pytest.raises(InvalidQuery):
+        standing.replace({"name": "hot", "query": AIR, "condition": {"kind": "threshold"}})
+    assert standing.store.entry("hot") == made, "what does not fit changes nothing"
 
 
 def test_nobody_else_can_read_where_alerts_go(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import base64
 import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,9 +16,9 @@ import xarray as xr
 from starlette.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.store import Reject
+from hypergrid.store import Reject, stream_log
 from hypergrid.study import at_stations, samples_of
-from hypergrid.times import SECOND_NS
+from hypergrid.times import SECOND_NS, parse_instant
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.web.app import create_app
@@ -293,3 +294,33 @@ def test_a_variogram_that_cannot_be_is_refused(ungated: TestClient, map_query: D
         assert refused.status_code == 422, more
         assert said in refused.text
     assert ungated.post(f"{API}/queries/variogram", json={"variable": "rain"}).status_code == 422
+
+
+def test_how_a_stream_stands(
+    tmp_path: Path, archive: hg.OpenArchive, make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(archive.store.path, tmp_path / "copy")
+    copied = hg.open(tmp_path / "copy")
+    client = TestClient(create_app(make_runner(copied), Catalogue(copied)), base_url="http://127.0.0.1")
+
+    def told(**params: str) -> Document:
+        return dict(client.get(f"{API}/engine/stream", params=params).json())
+
+    assert (told()["state"], told()["records"]) == ("none", [])
+    now_ns = time.time_ns()
+    for ago in (20, 10, 5):
+        last_ns = None if ago == 20 else now_ns - 3600 * SECOND_NS
+        stream_log.append(tmp_path / "copy", {"at_ns": now_ns - ago * SECOND_NS, "held": ago, "last_slice_ns": last_ns})
+    found = told()
+    assert found["state"] == "running"
+    assert [one["held"] for one in found["records"]] == [20, 10, 5]
+    assert found["records"][0]["last_slice"] is None
+    assert parse_instant(found["records"][2]["last_slice"]) == now_ns - 3600 * SECOND_NS
+    newer = told(after=found["records"][1]["at"])
+    assert [one["held"] for one in newer["records"]] == [5]
+    assert newer["state"] == "running"
+    monkeypatch.setattr("queries.web.engine._SILENT_S", 1)
+    assert told()["state"] == "lost"
+    stream_log.append(tmp_path / "copy", {"at_ns": now_ns, "held": 0, "ended": True})
+    assert told()["state"] == "ended"
+    assert client.get(f"{API}/engine/stream", params={"after": "soon"}).status_code == 400

@@ -92,6 +92,23 @@ def test_a_document_that_does_not_fit(client: httpx.Client, document: Document |
     assert client.get(HERE).json() == []
 
 
+def test_a_standing_query_is_replaced(client: httpx.Client) -> None:
+    assert client.post(f"{HERE}/frost/replace", json=FROST).status_code == 404
+    client.post(HERE, json=FROST)
+    client.post(f"{HERE}/frost/pause")
+    colder = {**FROST, "condition": {"kind": "threshold", "below": "-5 degC"}, "weight": 20}
+    replaced = client.post(f"{HERE}/frost/replace", json=colder)
+    assert replaced.status_code == 200
+    assert (replaced.json()["weight"], replaced.json()["paused"]) == (20, True)
+    assert client.get(f"{HERE}/frost").json()["condition"] == {"kind": "threshold", "below": "-5 degC"}
+    other = client.post(f"{HERE}/frost/replace", json={**FROST, "name": "ice"})
+    assert other.status_code == 422
+    assert "'frost' needs its name; got 'ice'" in other.json()["detail"]
+    wrong = client.post(f"{HERE}/frost/replace", json={**FROST, "condition": {"kind": "rain"}})
+    assert wrong.status_code == 422
+    assert client.get(f"{HERE}/frost").json() == replaced.json()
+
+
 def test_a_name_is_taken_once(client: httpx.Client) -> None:
     client.post(HERE, json=FROST)
     answer = client.post(HERE, json=FROST)
