@@ -60,8 +60,8 @@ class Catalogue:
         held = self._archive.latest().layers.entries
         return [dataclasses.asdict(held[name]) for name in sorted(held)]
 
-    def snapshots(self) -> list[dict[str, Any]]:
-        """Return the versions of the archive, newest first."""
+    def snapshots(self, most: int | None = None) -> list[dict[str, Any]]:
+        """Return the versions of the archive, newest first; all of them, or so many."""
         return [
             {
                 "id": snapshot.id,
@@ -69,7 +69,7 @@ class Catalogue:
                 "message": snapshot.message,
                 "metadata": dict(snapshot.metadata),
             }
-            for snapshot in self._archive.latest().snapshots
+            for snapshot in self._archive.latest().snapshots[:most]
         ]
 
     def functions(self) -> dict[str, list[dict[str, Any]]]:

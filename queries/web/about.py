@@ -7,6 +7,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from queries.catalogue import Catalogue
+from queries.web.parameters import Limit
 
 
 def router(catalogue: Catalogue) -> APIRouter:
@@ -29,9 +30,9 @@ def router(catalogue: Catalogue) -> APIRouter:
         return catalogue.layers()
 
     @routes.get("/snapshots")
-    def snapshots() -> list[dict[str, Any]]:
-        """List the versions of the archive, newest first."""
-        return catalogue.snapshots()
+    def snapshots(limit: Limit = None) -> list[dict[str, Any]]:
+        """List the versions of the archive, newest first; all of them where no limit is given."""
+        return catalogue.snapshots(limit)
 
     @routes.get("/functions")
     def functions() -> dict[str, list[dict[str, Any]]]:

@@ -11,6 +11,7 @@ from queries.scheduling.journal import Noted, Past
 from queries.scheduling.runner import Runner
 from queries.web.access import Forbidden
 from queries.web.bodies import read_document
+from queries.web.parameters import Limit
 from queries.web.records import job_body, noted_body, plan_body, surface_body
 from queries.web.schemas import answer_of, body_of
 from queries.web.ties import Ties
@@ -79,11 +80,12 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         return body if early is None else early
 
     @routes.get("/queries", responses=answer_of("Job", listed=True))
-    def listing(request: Request) -> list[dict[str, Any]]:
+    def listing(request: Request, limit: Limit = None) -> list[dict[str, Any]]:
         """List the queries that are remembered, newest first: one's own, or all for who has scope admin."""
         root = root_of(request)
-        present = [job_body(job, root) for job in runner.jobs() if _may_see(request, job)]
-        return [*present, *(noted_body(one, root) for one in runner.past() if _may_see(request, one))]
+        everybodys: list[Job | Noted] = [*runner.jobs(), *runner.past()]
+        found = [one for one in everybodys if _may_see(request, one)]
+        return [job_body(one, root) if isinstance(one, Job) else noted_body(one, root) for one in found[:limit]]
 
     @routes.get("/queries/{job_id}", responses=answer_of("Job"))
     def look(request: Request, job_id: str) -> dict[str, Any]:

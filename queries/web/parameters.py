@@ -1,9 +1,13 @@
 """Parameters that nobody knows are refused: passed over, a mistyped one would change what is asked for."""
 
-from fastapi import Request
+from typing import Annotated
+
+from fastapi import Query, Request
 from fastapi.routing import APIRoute
 
 from hypergrid.errors import InvalidQuery, NotFound
+
+Limit = Annotated[int | None, Query(ge=1, le=1_000_000, description="how many at most, the newest; all where absent")]
 
 
 def known_alone(request: Request) -> None:

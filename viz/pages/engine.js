@@ -11,6 +11,8 @@ import { T } from "./text.js";
 const AGAIN_MS = 2000;
 /** What the moving graphs show [s]. */
 const SHOWN_S = 600;
+/** Queries and snapshots at most, the newest: they are looked at every two seconds. */
+const MOST_LISTED = 500;
 const LEAST_MS = 60_000;
 /** Moving graphs: title, unit, and a line each of what is told. */
 const GRAPHS = {
@@ -74,7 +76,7 @@ class Engine {
 
   async lookOnce() {
     const optional = (what) => api.look(what).catch((problem) => (problem.status === 404 ? null : Promise.reject(problem)));
-    const [engine, jobs, standing, entries, snapshots] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look("queries") : [], optional("standing/statistics"), optional("standing"), api.look("snapshots")]);
+    const [engine, jobs, standing, entries, snapshots] = await Promise.all([api.look("engine"), this.frame.may("query") ? api.look(`queries?limit=${MOST_LISTED}`) : [], optional("standing/statistics"), optional("standing"), api.look(`snapshots?limit=${MOST_LISTED}`)]);
     this.note({ at: Date.now(), engine, standing });
     this.drawTiles(engine, standing);
     this.offerPlans(jobs, entries ?? []);
@@ -194,7 +196,7 @@ class Engine {
     if (text === this.snapshotsDrawn) return;
     this.snapshotsDrawn = text;
     const rows = snapshots.slice(0, 50).map((one) => [instant(one.time.slice(0, 19)), one.message, h("code", {}, one.id)]);
-    this.snapshots.replaceChildren(drawTimeline(snapshots), table(T.engine.snapshotsCaption(number(snapshots.length)), T.engine.snapshotColumns, rows));
+    this.snapshots.replaceChildren(drawTimeline(snapshots), table(T.engine.snapshotsCaption(number(snapshots.length), snapshots.length === MOST_LISTED), T.engine.snapshotColumns, rows));
   }
 
   async redraw() {

@@ -10,6 +10,8 @@ import * as stations from "./stations.js";
 import { T } from "./text.js";
 import { choose, chosen, onTheme } from "./theme.js";
 
+/** Versions of the archive at most that can be chosen, the newest; a link may name others. */
+const MOST_VERSIONS = 200;
 const PAGES = { explore, stations, standing, engine };
 const AGAIN_MS = 2000;
 const PAUSE_MS = 200;
@@ -157,7 +159,7 @@ async function load() {
     document.body.dataset.ready = "no";
     return;
   }
-  const known = await Promise.all(["variables", "stations", "snapshots", "functions", "saved"].map((what) => api.look(what).catch((problem) => problem)));
+  const known = await Promise.all(["variables", "stations", `snapshots?limit=${MOST_VERSIONS}`, "functions", "saved"].map((what) => api.look(what).catch((problem) => problem)));
   const failed = known.find((one) => one instanceof Error);
   // A page without a list of stations could still ask, but it is the same server that answers all.
   if (failed) {

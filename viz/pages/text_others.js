@@ -141,7 +141,7 @@ export const OTHERS = {
     cacheColumns: ["Cache", "Hits", "Misses", "Hit share", "Entries", "Held", "At most"],
     cacheNames: { "kriging weights": "Kriging weights", results: "Results (reuse)", answers: "Answers of queries (hits: shared runs)" },
     snapshots: "Snapshots",
-    snapshotsCaption: (count) => `${count} snapshots, newest first`,
+    snapshotsCaption: (count, more) => (more ? `The newest ${count} snapshots` : `${count} snapshots, newest first`),
     snapshotColumns: ["Committed", "What", "Id"],
   },
 

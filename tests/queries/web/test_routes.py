@@ -58,6 +58,8 @@ def test_the_catalogue(client: httpx.Client, archive: hg.OpenArchive) -> None:
     assert features["1"]["geometry"] == {"type": "Point", "coordinates": [7.1772, 45.8672, 2400.0]}
     assert features["6"]["geometry"] is None
     snapshots = client.get("/api/v1/snapshots").json()
+    assert client.get("/api/v1/snapshots?limit=1").json() == snapshots[:1]
+    assert client.get("/api/v1/snapshots?limit=0").status_code == 422
     assert snapshots[0]["id"] == archive.snapshot
     assert snapshots[0]["message"] == "first readings"
     functions = client.get("/api/v1/functions").json()
@@ -271,6 +273,7 @@ def test_two_clients_share_a_run_and_stop_apart(
         assert finish(second_client, second, wait_until)["state"] == "done"
     assert gate.runs == 1
     listed = {job["id"]: job["state"] for job in client.get("/api/v1/queries").json()}
+    assert [job["id"] for job in client.get("/api/v1/queries?limit=1").json()] == list(listed)[:1]
     assert listed == {first: "cancelled", second: "done"}
 
 
@@ -307,7 +310,7 @@ def test_every_answer_has_the_security_headers(client: httpx.Client, address: st
     [
         ("series?sation=1", "unknown parameter 'sation'; did you mean 'station'?"),
         ("latest?variables=air_temperature", "unknown parameter 'variables'; did you mean 'variable'?"),
-        ("snapshots?limit=5", "unknown parameter 'limit'"),
+        ("variables?limit=5", "unknown parameter 'limit'"),
         ("queries/none/result?format=csv", "unknown parameter 'format'"),
     ],
 )
