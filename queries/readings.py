@@ -23,7 +23,7 @@ from hypergrid.reading_files import (
 )
 from hypergrid.registry import Registry
 from hypergrid.store import Archive
-from hypergrid.times import Window, parse_instant
+from hypergrid.times import SECOND_NS, Window, parse_instant
 
 MOST_READINGS: Final = 1_000_000
 """Readings that one answer holds at most: 100 MB of CSV."""
@@ -53,6 +53,19 @@ def window_of(start: str | None, stop: str | None) -> Window | None:
     return Window(first, last)
 
 
+def about(chosen: Chosen) -> float:
+    """Return about how many readings are chosen, as if stations reported regularly; nothing is read for that."""
+    count = 0.0
+    for kind in chosen.kinds:
+        extent = chosen.archive.extent(kind.variable.name)
+        wanted = chosen.selection.window
+        part = extent if extent is None or wanted is None else extent.intersect(wanted)
+        if part is not None:
+            interval_s = kind.sample.interval_s or chosen.archive.slice_s
+            count += len(kind.numbers) * (part.stop_ns - part.start_ns) / (interval_s * SECOND_NS)
+    return count
+
+
 def pieces_of(chosen: Chosen, most: int = MOST_READINGS) -> list[Piece]:
     """Return the chosen readings, those of a kind one piece after the other in time.
 
@@ -71,7 +84,8 @@ def pieces_of(chosen: Chosen, most: int = MOST_READINGS) -> list[Piece]:
             if count > most:
                 who, remedy = (
                     "the answer",
-                    "ask for fewer stations, fewer variables or less time, or use hypergrid export",
+                    "ask for one part after the other (start, stop, station, variable), or, where the archive is, use "
+                    "hypergrid export",
                 )
                 raise TooLarge(who, "readings or more", count, most, remedy)
     return found

@@ -28,6 +28,10 @@ PREFIX: Final = "/api/v1"
 _SHORTEST_S: Final = 0.02
 _LONGEST_S: Final = 1.0
 """Between two looks at a query that runs [s]; each waits half as long again as the one before."""
+_PAUSE_S: Final = 1.0
+"""Before one that did not answer is looked for again [s]."""
+_LONGEST_PAUSE_S: Final = 10.0
+"""Of what a server says, after which it may be asked again, at most so long is waited [s]."""
 _ENDED: Final = ("done", "failed", "cancelled")
 _RAISED: Final = {
     "not-found": errors.NotFound, "invalid-query": errors.InvalidQuery, "invalid-function": errors.InvalidFunction,
@@ -65,6 +69,8 @@ class Client:
         What requests go through; the network where absent.
     timeout_s
         How long a single answer may take [s]; queries are waited for beyond that.
+    tries
+        How often something is asked for, where the server says that it may be asked again, or a look finds no server.
 
     Raises
     ------
@@ -79,8 +85,10 @@ class Client:
         *,
         transport: httpx.BaseTransport | None = None,
         timeout_s: float = 60.0,
+        tries: int = 5,
     ) -> None:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._tries = max(tries, 1)
         self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, transport=transport, timeout=timeout_s)
 
     def __repr__(self) -> str:
@@ -161,16 +169,24 @@ class Client:
         HyperGridError
             The server refuses, or does not answer.
         """
-        try:
-            answer = self._http.request(method, f"{PREFIX}/{what}", **options)
-        except httpx.TransportError as error:
-            message = {
-                "title": "The server does not answer",
-                "detail": f"{self._http.base_url}: {error or 'no reason'}",
-            }
-            raise ServerProblem(message) from error
-        if answer.is_success:
-            return answer
+        for left in reversed(range(self._tries)):
+            try:
+                answer = self._http.request(method, f"{PREFIX}/{what}", **options)
+            except httpx.TransportError as error:
+                # What changes something may have been done.
+                if left and method == "GET":
+                    time.sleep(_PAUSE_S)
+                    continue
+                message = {
+                    "title": "The server does not answer",
+                    "detail": f"{self._http.base_url}: {error or 'no reason'}",
+                }
+                raise ServerProblem(message) from error
+            if answer.is_success:
+                return answer
+            if not left or "retry-after" not in answer.headers:
+                break
+            time.sleep(min(_seconds(answer.headers["retry-after"]), _LONGEST_PAUSE_S))
         raise _error_of(_problem(answer))
 
 
@@ -242,6 +258,10 @@ class RemoteQuery(Fluent):
 
     def _with(self, question: Question) -> Self:
         return replace(self, question=question)
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isdecimal() and len(text) < 9 else _PAUSE_S
 
 
 def _problem(answer: httpx.Response) -> dict[str, Any]:

@@ -112,10 +112,8 @@ class Chosen:
     def _known(self) -> list[str]:
         """Names of variables, and of kinds of their series."""
         variables = self.archive.variables
-        return [
-            *variables,
-            *(key for one in variables.values() for key, _ in _keyed(one, self.archive.series(one.name))),
-        ]
+        keys = (key for one in variables.values() for key, _ in _keyed(one, self.archive.series(one.name)))
+        return list(dict.fromkeys([*variables, *keys]))
 
     @property
     def stations(self) -> Mapping[str, Station]:

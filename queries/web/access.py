@@ -1,5 +1,6 @@
 """Who asks: keys, sessions of browsers, and those without either."""
 
+import base64
 import hashlib
 import hmac
 import secrets
@@ -191,19 +192,32 @@ def shown_key(authorization: str | None, api_key: str | None) -> str | None:
     Raises
     ------
     BadKey
-        The header Authorization has another scheme than Bearer, or the two headers differ.
+        The header Authorization has neither the scheme Bearer nor, for programs that know no other, Basic with the key
+        as password; or the two headers differ.
     """
     bearer = None
     if authorization is not None:
         scheme, _, bearer = authorization.partition(" ")
         bearer = bearer.strip()
-        if scheme.lower() != "bearer" or not bearer:
-            message = "the header Authorization needs 'Bearer' and an access key"
+        if scheme.lower() == "basic":
+            bearer = _password(bearer)
+        elif scheme.lower() != "bearer":
+            bearer = ""
+        if not bearer:
+            message = "the header Authorization needs 'Bearer' and an access key, or 'Basic' with the key as password"
             raise BadKey(message)
     if bearer is not None and api_key is not None and not hmac.compare_digest(bearer.encode(), api_key.encode()):
         message = "the headers Authorization and X-API-Key show two different access keys; send one"
         raise BadKey(message)
     return bearer if bearer is not None else api_key
+
+
+def _password(encoded: str) -> str:
+    """Return the password of Basic authentication (RFC 7617), whoever the user is; empty where it cannot be read."""
+    try:
+        return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _digest(value: str) -> bytes:

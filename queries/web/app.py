@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
 
@@ -35,6 +35,7 @@ from queries.web.edr import router as edr_router
 from queries.web.guard import Guard
 from queries.web.health import Health
 from queries.web.metrics import Metrics
+from queries.web.parameters import known_alone
 from queries.web.records import PREFIX
 from queries.web.requests import Requests, Served
 from queries.web.schemas import describe
@@ -109,13 +110,14 @@ def create_app(
         results.router(runner),
         zarr_files.router(runner),
     )
-    for routes in (login.router(known), about.router(catalogue), readings.router(catalogue.archive), *answers):
-        app.include_router(routes, prefix=PREFIX)
-    app.include_router(engine.router(runner, catalogue.archive), prefix=PREFIX)
-    app.include_router(quality.router(catalogue.archive), prefix=PREFIX)
+    native = [
+        login.router(known), about.router(catalogue), readings.router(catalogue.archive), *answers,
+        engine.router(runner, catalogue.archive), quality.router(catalogue.archive),
+        *([] if standing is None else [standing_routes.router(standing)]),
+    ]  # fmt: skip
+    for routes in native:
+        app.include_router(routes, prefix=PREFIX, dependencies=[Depends(known_alone)])
     app.include_router(edr_router(runner, catalogue))
-    if standing is not None:
-        app.include_router(standing_routes.router(standing), prefix=PREFIX)
 
     app.include_router(health.router(Health(runner, catalogue.archive, standing, tuple(folders.values())), metrics))
     describe(app, lambda: catalogue.archive.latest().variables)

@@ -60,12 +60,18 @@ class Door:
                 started = True
                 scope["state"]["status"] = message["status"]
                 _keep_private(message, scope["state"].get("caller"))
-            await send(message)
+            if scope["method"] != "HEAD" or message["type"] != "http.response.body":
+                await send(message)
+                return
+            await send({"type": "http.response.body"})
+            if message.get("more_body"):
+                # Nobody reads on: a stream of events would have no end.
+                raise ClientDisconnect
 
         try:
             caller = self._let_in(scope)
             with self._noted(scope), asking(caller.asker), self._counted(scope, caller):
-                await self._app(scope, receive, sending)
+                await self._app(_as_get(scope), receive, sending)
         except ClientDisconnect:
             pass
         except Exception as error:
@@ -173,6 +179,11 @@ class Door:
 def route_path(scope: Scope) -> str:
     """Return the path without the prefix of a proxy."""
     return str(scope["path"])[len(scope.get("root_path", "")) :]
+
+
+def _as_get(scope: Scope) -> Scope:
+    """Return the request; HEAD as the GET that it asks about (RFC 9110, 9.3.2), for no route knows it."""
+    return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
 
 
 def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) -> None:

@@ -67,7 +67,7 @@ class Metrics:
         method = one.method if one.method in ("GET", "HEAD", "POST", "DELETE", "OPTIONS") else "other"
         self._requests.labels(method, route, str(one.status)).inc()
         # A stream of events lasts as long as its reader does.
-        if not route.endswith(("/events", "/**")):
+        if not one.path.endswith("/events"):
             self._seconds.labels(route).observe(one.seconds)
 
     def text(self) -> bytes:

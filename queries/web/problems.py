@@ -33,6 +33,7 @@ from queries.scheduling.jobs import NotReady, QueueFull, ResultGone
 from queries.standing.definition import Conflict
 from queries.web.access import Forbidden, TooManyRequests, Unauthorized
 from queries.web.keys import BadKey
+from queries.web.waiting import TookTooLong
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_S: Final = 2
@@ -88,6 +89,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (TooManyRequests, 429, 429, "Too many requests"),
     (NotReadyYet, 503, 503, "The server is not ready"),
     (Busy, 503, 503, "Too many requests are open"),
+    (TookTooLong, 503, 503, "It took too long"),
     (NoSuchPage, 404, 404, "There is nothing here"),
     (MethodNotAllowed, 405, 405, "Another method is needed"),
     (ResultGone, 410, 410, "The result is no longer kept"),

@@ -21,12 +21,14 @@ from hypergrid.query import OpenArchive
 from hypergrid.reading_files import Chosen, Selection
 from hypergrid.times import format_instant
 from queries.latest import NEVER, LatestValues
-from queries.readings import FORMATS, archive_at, pieces_of, window_of
+from queries.readings import FORMATS, about, archive_at, pieces_of, window_of
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.sending import sent
 
 READERS: Final = 2
-"""Threads that read readings at a time, and as many that read the latest values."""
+"""Threads that read many readings at a time; as many read few, and as many the latest values."""
+FEW: Final = 50_000
+"""Readings, about, up to which an answer does not wait for those that have more."""
 KEPT_BYTES: Final = 32 << 20
 """What the answers with latest values that are kept may take together [bytes]."""
 
@@ -37,9 +39,9 @@ Body = tuple[bytes, str, str]
 def router(archive: OpenArchive) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["readings"])
-    reading, newest = anyio.CapacityLimiter(READERS), _Served(LatestValues(archive))
-    # Of its own: long series of one caller would keep everybody's latest values waiting.
-    looking = anyio.CapacityLimiter(READERS)
+    newest = _Served(LatestValues(archive))
+    # Lanes of their own: long series of one caller would keep everybody's short ones, and latest values, waiting.
+    many, few, looking = (anyio.CapacityLimiter(READERS) for _ in range(3))
 
     @routes.get("/series", response_class=Response)
     async def series(
@@ -56,7 +58,7 @@ def router(archive: OpenArchive) -> APIRouter:
         """Return readings as they are stored, a row each: start and end of what it is of, value, unit, flag, height."""
         row = FORMATS[f]
 
-        def made() -> Response:
+        def looked() -> Response | tuple[Chosen, dict[str, str]]:
             read = archive_at(archive, snapshot, as_of)
             selection = Selection(
                 _names(variable, read.variables),
@@ -70,10 +72,20 @@ def router(archive: OpenArchive) -> APIRouter:
                 return same
             chosen = Chosen(read, selection)
             told = {"Content-Disposition": f'attachment; filename="readings{row.suffix}"', "X-Snapshot": read.snapshot}
-            write = partial(row.to_bytes, chosen, pieces_of(chosen))
-            return sent(write, media_type=row.media_type, headers=tagged(tag) | told)
+            return chosen, tagged(tag) | told
 
-        return await to_thread.run_sync(made, limiter=reading)
+        found = await to_thread.run_sync(looked, limiter=few)
+        if isinstance(found, Response):
+            return found
+        chosen, headers = found
+
+        def made() -> Response:
+            pieces = pieces_of(chosen)
+            if sum(len(piece.readings) for piece in pieces) <= FEW:
+                return Response(row.to_bytes(chosen, pieces), media_type=row.media_type, headers=headers)
+            return sent(partial(row.to_bytes, chosen, pieces), media_type=row.media_type, headers=headers)
+
+        return await to_thread.run_sync(made, limiter=few if about(chosen) <= FEW else many)
 
     @routes.get("/latest", response_class=Response)
     async def latest(

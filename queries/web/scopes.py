@@ -39,7 +39,6 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/saved", "read"),
     ("GET", f"{API}/latest", "read"),
     ("GET", f"{API}/series", "read"),
-    ("GET", f"{API}/export", "read"),
     ("GET", f"{API}/engine", "read"),
     ("GET", f"{API}/engine/stream", "read"),
     ("GET", f"{API}/stations/health", "read"),

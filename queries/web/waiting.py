@@ -12,9 +12,9 @@ import xarray as xr
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 
-from hypergrid.errors import InvalidQuery, InvalidTime, NotFound
+from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound
 from hypergrid.times import SECOND_NS, parse_duration
-from queries.scheduling.jobs import Job, QueueFull
+from queries.scheduling.jobs import Job
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged
 from queries.web.sending import file_name, surface_sent
@@ -25,6 +25,10 @@ LONGEST_S: Final = 60.0
 _LOOKED_S: Final = 0.5
 """How often it is looked whether the client still waits [s]."""
 _PREFERENCE: Final = re.compile(r"\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*", re.IGNORECASE)
+
+
+class TookTooLong(HyperGridError, TimeoutError):
+    """A query did not end within the request that asked for it; asked again it would take as long."""
 
 
 def patience_s(request: Request, wait: str | None) -> float:
@@ -110,7 +114,7 @@ async def computed(runner: Runner, document: Mapping[str, Any], request: Request
     ------
     HyperGridError
         What `Runner.submit` raises, or why it failed.
-    QueueFull
+    TookTooLong
         It took too long.
     """
     job = await run_in_threadpool(partial(runner.submit, document, passing=True))
@@ -120,7 +124,7 @@ async def computed(runner: Runner, document: Mapping[str, Any], request: Request
             raise job.error
         if not job.ended:
             message = f"no answer within {LONGEST_S:g} s; ask for less at a time, or post the query to /api/v1/queries"
-            raise QueueFull(message)
+            raise TookTooLong(message)
         return runner.result(job.id)
     finally:
         with suppress(NotFound):

@@ -30,7 +30,6 @@ def router(runner: Runner) -> APIRouter:
             kept.put(key, found, sum(map(len, found.values())))
         return found
 
-    @routes.head("/queries/{job_id}/zarr/{path:path}", include_in_schema=False)
     @routes.get("/queries/{job_id}/zarr/{path:path}", response_class=Response)
     def file(request: Request, job_id: str, path: str) -> Response:
         """Return a file of the Zarr store of a finished result; without a path, the names of all."""

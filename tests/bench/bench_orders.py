@@ -73,6 +73,11 @@ class Curve:
     correlations: list[float]
     """With the whole picture; of walks the median."""
 
+    def at(self, share: float) -> str:
+        """Return error and correlation at a share, for people."""
+        number = SHARES.index(share)
+        return f"{self.errors[number]:.2g} ({round(self.correlations[number], 2) + 0.0:.2f})"
+
 
 def served(query: Query, slices: Floats, order: str, seed: int) -> NDArray[np.intp]:
     """Return the cells of a picture in the order in which the engine computes them, from its values by `whole`."""
@@ -161,11 +166,12 @@ def measure(
 
 def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
     """Return what `measure` returned as tables: title, columns, rows."""
-    columns = ("picture", "order", *(f"{100 * share:g} %" for share in SHARES))
-    rows = [Curve(**one) for one in measured["curves"]]
-    shown = [
-        (title, columns, [(one.picture, one.order, *(f"{value:.3f}" for value in getattr(one, field))) for one in rows])
-        for title, field in (("Error by share of the cells", "errors"), ("Correlation with the whole", "correlations"))
-    ]
+    curves = {(one["picture"], one["order"]): Curve(**one) for one in measured["curves"]}
+    shown: list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]] = []
+    for picture in dict.fromkeys(name for name, _ in curves):
+        rows = [
+            (f"{100 * share:g}", *(curves[picture, order].at(share) for order in NAMES)) for share in measured["shares"]
+        ]
+        shown.append((f"{picture}: error (correlation)", ("% of the cells", *NAMES), rows))
     means = [(order, f"{value:.3f}") for order, value in measured["off"].items()]
     return [*shown, ("Geometric mean of the errors below 100 %", ("order", "error"), means)]

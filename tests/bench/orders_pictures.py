@@ -70,11 +70,8 @@ def table(measured: Mapping[str, Any]) -> str:
     orders = [LOOKS[order][0].split(":")[0] for order in NAMES]
     lines = [f"| error (correlation) at {', '.join(f'{100 * share:g}' for share in TOLD)} % | {' | '.join(orders)} |"]
     lines.append("|---|" + "---|" * len(NAMES))
-    at = [SHARES.index(share) for share in TOLD]
     for picture in dict.fromkeys(name for name, _ in curves):
-        cells = []
-        for one in (curves[picture, order] for order in NAMES):
-            cells.append(", ".join(f"{one.errors[i]:.2g} ({round(one.correlations[i], 2) + 0.0:.2f})" for i in at))
+        cells = [", ".join(curves[picture, order].at(share) for share in TOLD) for order in NAMES]
         lines.append(f"| {picture} | {' | '.join(cells)} |")
     means = [f"{measured['off'][order]:.3f}" for order in NAMES]
     return "\n".join([*lines, f"| geometric mean of all errors, 2 to 75 % | {' | '.join(means)} |"])

@@ -30,12 +30,12 @@ _QUESTION: Final[dict[str, Any]] = {
     ],
     "clip": {"time": ["2007-10-01T00:00Z", "2007-10-03T00:00Z"]},
 }  # fmt: skip
-_CROSSING: Final[dict[str, Any]] = {
-    "name": "crossing", "class": "alert", "weight": 10.0, "validity": "4min",
+_ALERTS: Final[dict[str, Any]] = {
+    "name": "jumps", "class": "alert", "weight": 10.0, "validity": "4min",
     "query": {"variable": "air_temperature", "steps": [{"op": "aggregate", "function": "mean", "time": "2min"}]},
-    "condition": {"kind": "threshold", "above": 0.5},
+    "condition": {"kind": "rate", "above": 5.0},
 }  # fmt: skip
-"""Alerts that come and go: each station crosses this temperature twice a day."""
+"""Alerts that come and go all the time: the noise of each station jumps so far every few slices."""
 TABS: Final[dict[str, str]] = {
     "explore": f"explore?{urlencode({'q': json.dumps(_QUESTION), 'pick': '10,10'})}",
     "stations": "stations?station=1&variable=air_temperature&days=1",
@@ -87,7 +87,7 @@ def kept_open(
     told
         Called each minute with the minute and what all tabs hold.
     """
-    here.client.post("/api/v1/standing", json=_CROSSING).raise_for_status()
+    here.client.post("/api/v1/standing", json=_ALERTS).raise_for_status()
     tabs = {name: Tab(browser, f"{here.address}#{target}") for name, target in TABS.items()}
     for tab in tabs.values():
         tab.wait_for("document.body?.dataset.ready === 'yes'")

@@ -103,8 +103,12 @@ def test_an_error_is_the_root_mean_square_over_the_standard_deviation() -> None:
 def test_tables_and_the_plot_have_all_pictures(measured: dict[str, Any], tmp_path: Path) -> None:
     assert CASES == ("all",)
     json.dumps(measured, allow_nan=False)
-    errors, alike, means = tables(measured)
-    assert len(errors[2]) == len(alike[2]) == len(SMALL) * len(NAMES)
-    assert [row[0] for row in means[2]] == list(NAMES)
+    *pictures, (_, _, means) = tables(measured)
+    assert [title.split(":")[0] for title, _, _ in pictures] == list(SMALL)
+    for _, columns, rows in pictures:
+        assert len(rows) == len(SHARES)
+        assert all(len(row) == len(columns) for row in rows)
+        assert rows[-1] == ("100", *("0 (1.00)" for _ in NAMES))
+    assert [row[0] for row in means] == list(NAMES)
     assert all(name in table(measured) for name in SMALL)
     assert write(measured, tmp_path).read_bytes().startswith(b"\x89PNG")

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.pages import SMALL, data, digest, eventually, finer, image, press_until, saved, wait_for, write
+from tests.browser.pages import SMALL, data, digest, eventually, finer, image, press_until, run, saved, wait_for, write
 
 pytestmark = pytest.mark.browser
 
@@ -193,3 +193,25 @@ def test_it_fits_narrow_windows_and_both_schemes(browser: Browser, address: str,
         assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(23, 29, 36)")
     finally:
         context.close()
+
+
+def test_the_empty_map_is_fetched_before_run_is_pressed(opened: Page) -> None:
+    asked: list[str] = []
+    opened.on("request", lambda request: asked.append(request.url) if "/figures/map" in request.url else None)
+    with opened.expect_request(lambda request: "/figures/map" in request.url):
+        write(opened, finer(40))
+    run(opened)
+    # The one that is drawn in has the same address, so that the browser has it.
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+
+
+def test_figures_that_are_gone_are_kept_nowhere(opened: Page) -> None:
+    """What outlives a figure must not know it: BokehJS's list of documents, and the viewport, to which it listens."""
+    for _ in range(3):
+        run(opened, SMALL)
+        # The map of the stations, and the picture.
+        eventually(opened, lambda: opened.evaluate("() => Bokeh.documents.length") == 2)
+    session = opened.context.new_cdp_session(opened)
+    viewport = session.send("Runtime.evaluate", {"expression": "visualViewport"})["result"]["objectId"]
+    assert session.send("DOMDebugger.getEventListeners", {"objectId": viewport})["listeners"] == []

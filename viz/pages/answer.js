@@ -18,8 +18,8 @@ const FORMATS = ["netcdf", "csv", "png", "zarr", "geotiff", "covjson", "parquet"
 const BOUNDS = ["valid_range", "limit"];
 /** At most ten redraws a second. */
 const PAUSE_MS = 100;
-/** While an answer is computed a redraw is followed by a rest, for it takes from the computing: so many times its length, at most so long. */
-const REST = 4;
+/** While an answer is computed each redraw is followed by a rest, for it takes from the computing: so many times its length, at most so long or a tenth of the time gone. */
+const REST = 6;
 const LONGEST_REST_MS = 600;
 /** A question that stood so long unchanged may be asked next. */
 const EXPECT_MS = 300;
@@ -246,7 +246,7 @@ export class Answer {
           this.due = begun + PAUSE_MS;
           await this.frame.attempt(() => this.draw());
           const ended = performance.now();
-          this.rested = ended + Math.min(REST * (ended - begun), LONGEST_REST_MS);
+          this.rested = ended + Math.min(REST * (ended - begun), Math.max(LONGEST_REST_MS, 100 * (this.main?.progress.seconds ?? 0)));
         }
       } finally {
         this.busy = null;

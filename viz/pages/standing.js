@@ -9,7 +9,7 @@ import { T } from "./text.js";
 const AGAIN_MS = 2000;
 const MOST_ALERTS = 200;
 /** Alerts of all queries that the page remembers, the newest ones. */
-const MOST_KEPT = 1000;
+const MOST_KEPT = 400;
 const CLASSES = ["user", "alert", "archive"];
 /** Fields of each kind of condition: key, whether it must be given. */
 const CONDITIONS = {

@@ -53,7 +53,13 @@ def of_readings(
     shared = {"parameters": parameters(read.chosen.kinds)}
     if form == "GeoJSON":
         here = f"{base}/collections/{collection_of.id}/locations"
-        return _json({"type": "FeatureCollection", "features": [_feature(one, here, shared) for one in made]}, GEOJSON)
+        return _json(
+            {
+                "type": "FeatureCollection",
+                "features": [_feature(one, here, shared, collection_of.label(one["id"])) for one in made],
+            },
+            GEOJSON,
+        )
     return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
 
 
@@ -137,7 +143,7 @@ def _series(
     return point_series((*place, height_m), times, ranges)
 
 
-def _feature(coverage: Json, here: str, shared: Json) -> Json:
+def _feature(coverage: Json, here: str, shared: Json, label: str | None = None) -> Json:
     """Return a series of points as a feature after EDR's own profile of GeoJSON."""
     axes = coverage["domain"]["axes"]
     times = axes["t"]["values"]
@@ -150,7 +156,7 @@ def _feature(coverage: Json, here: str, shared: Json) -> Json:
         "geometry": {"type": "Point", "coordinates": place} if place else None,
         "properties": {
             "datetime": times[0] if len(times) == 1 else f"{times[0]}/{times[-1]}",
-            "label": name if name is not None else ", ".join(f"{number:.6g}" for number in place),
+            "label": label if label is not None else ", ".join(f"{number:.6g}" for number in place),
             "parameter-name": list(coverage["ranges"]),
             "edrqueryendpoint": here if name is None else f"{here}/{quote(name, safe='')}",
             "times": times,

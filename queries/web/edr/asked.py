@@ -1,8 +1,9 @@
 """What a request of EDR asks for: parsed at the door, so that nobody inside reads text."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fastapi import Request
 
@@ -12,10 +13,23 @@ from queries.web.edr.ranges import Ranges, read_heights, read_times
 
 FORMATS: Final = ("CoverageJSON", "GeoJSON", "NetCDF", "CSV")
 """Output formats, the first where none is asked for."""
+JSON: Final = "json"
+"""What many clients ask every page for: of data the first format, of all else what there is."""
 CRS: Final = "CRS84"
 CRS_NAMES: Final = frozenset(
     {"CRS84", "CRS:84", "OGC:CRS84", "http://www.opengis.net/def/crs/OGC/1.3/CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84"}
 )
+_TURNED: Final = frozenset({"EPSG:4326", "http://www.opengis.net/def/crs/EPSG/0/4326", "urn:ogc:def:crs:EPSG::4326"})
+"""Names of WGS 84 whose positions are latitude, longitude."""
+_ALIASES: Final = ("parameter_names", "parameter_name")
+"""How clients write parameter-name besides: one popular one with an underscore."""
+_OF_STANDARD: Final = frozenset(
+    {
+        "within", "within-units", "width", "width-units", "height", "height-units", "corridor-width", "corridor-height",
+        "resolution-x", "resolution-y", "resolution-z", "cube-z", "limit",
+    }
+)  # fmt: skip
+"""Parameters of the standard's queries that most queries here do not take."""
 MOST_POINTS: Final = 100
 """Points of a MULTIPOINT."""
 DEFAULT_LIMIT: Final = 100
@@ -37,6 +51,35 @@ class Asked:
     """One of `FORMATS`."""
 
 
+def refuse_unknown(request: Request, parameters: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what a request has besides the query parameters of its description, or another form than is described.
+
+    Raises
+    ------
+    InvalidQuery
+        It names the parameter and the nearest one that there is: one that is misspelt must not be answered as if it
+        were absent (OGC API - Common 1.0, 7.10, recommends it).
+    """
+    known = {one["name"]: one["schema"] for one in parameters if one["in"] == "query"}
+    taken = [*known, *(_ALIASES if "parameter-name" in known else ())]
+    for name in request.query_params:
+        if name not in taken:
+            close = difflib.get_close_matches(_hyphened(name), known, n=1)
+            why = " of OGC API-EDR is not supported here" if name in _OF_STANDARD else " is not known here"
+            hint = f"did you mean {close[0]!r}? It" if close and name not in _OF_STANDARD else "this address"
+            message = f"the parameter {name[:80]!r}{why}; {hint} takes {', '.join(known)}"
+            raise InvalidQuery(message)
+    forms, given = known["f"]["enum"], request.query_params.get("f")
+    if given is not None and given.lower() not in [form.lower() for form in forms]:
+        message = f"f needs one of {', '.join(forms)}; got {given[:80]!r}"
+        raise InvalidQuery(message)
+
+
+def _hyphened(name: str) -> str:
+    """Return a name as the standard would write it: "parameterName" is "parameter-name"."""
+    return "".join(f"-{one.lower()}" if one.isupper() else one for one in name[:80]).replace("_", "-")
+
+
 def read_asked(request: Request, known: Mapping[str, object]) -> Asked:
     """Return the parameters that all queries have.
 
@@ -48,14 +91,14 @@ def read_asked(request: Request, known: Mapping[str, object]) -> Asked:
     given = request.query_params
     crs = given.get("crs")
     if crs is not None and crs not in CRS_NAMES:
-        message = f"crs needs {CRS} (longitude, latitude in degrees), the only one that is served; got {crs[:80]!r}"
+        turned = "which has latitude first; " if crs in _TURNED else ""
+        message = (
+            f"crs needs {CRS} (OGC:CRS84), the only one that is served: positions are longitude, latitude in degrees "
+            f"(WGS 84); got {crs[:80]!r}, {turned}leave crs out, and give longitude before latitude"
+        )
         raise InvalidQuery(message)
-    form = next((one for one in FORMATS if one.lower() == given.get("f", FORMATS[0]).lower()), None)
-    if form is None:
-        message = f"f needs one of {', '.join(FORMATS)}; got {given['f'][:80]!r}"
-        raise InvalidQuery(message)
-    # One popular client writes it with an underscore.
-    texts = [*given.getlist("parameter-name"), *given.getlist("parameter_names"), *given.getlist("parameter_name")]
+    form = next((one for one in FORMATS if one.lower() == given.get("f", JSON).lower()), FORMATS[0])
+    texts = [text for name in ("parameter-name", *_ALIASES) for text in given.getlist(name)]
     names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
     for name in names:
         if name not in known:

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from hypergrid.covjson import MEDIA_TYPE
-from queries.web.edr.asked import CRS, DEFAULT_LIMIT, FORMATS, MOST_ITEMS
+from queries.web.edr.asked import CRS, DEFAULT_LIMIT, FORMATS, JSON, MOST_ITEMS
 
 Json = dict[str, Any]
 
@@ -12,15 +12,26 @@ def _parameter(name: str, text: str, schema: Json, *, required: bool = False) ->
     return {"name": name, "in": "query", "required": required, "description": text, "schema": schema}
 
 
+def _form(*forms: str) -> Json:
+    text = "the form of the answer, in upper or lower case" + (f"; {JSON} is {forms[0]}" if len(forms) > 1 else "")
+    return _parameter("f", text, {"type": "string", "enum": list(forms), "default": forms[0]})
+
+
 _TEXT: Final[Json] = {"type": "string"}
 _COMMON: Final = (
-    _parameter("datetime", "an instant, an interval a/b, ../b or a/.., a list with commas, or R5/start/PT1H", _TEXT),
+    _parameter(
+        "datetime",
+        "an instant, an interval a/b, ../b or a/.., a list with commas, or R5/start/PT1H; a day (2007-10-01), a month "
+        "(2007-10) or a year is all of it",
+        _TEXT,
+    ),
     _parameter("parameter-name", "names with commas between; all where absent", _TEXT),
     _parameter(
         "crs", "the coordinate reference system of the request and the answer", {"type": "string", "enum": [CRS]}
     ),
-    _parameter("f", "the form of the answer", {"type": "string", "enum": list(FORMATS), "default": FORMATS[0]}),
+    _form(*FORMATS, JSON),
 )
+_FEATURES: Final = _form("GeoJSON", JSON)
 _HEIGHT: Final = _parameter("z", "heights above sea level [m]: 2400, 400/2400, a list, or R5/400/500", _TEXT)
 _BOX: Final = "west,south,east,north [degree], with heights west,south,low,east,north,high"
 _PAGE: Final = (
@@ -29,7 +40,11 @@ _PAGE: Final = (
     ),
     _parameter("offset", "entries before the page", {"type": "integer", "minimum": 0, "default": 0}),
 )
-_LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:2], *_PAGE)
+_LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:3], _FEATURES, *_PAGE)
+METADATA: Final[tuple[Json, ...]] = (_form(JSON),)
+"""Parameters of what EDR tells of itself."""
+INSTANCES: Final[tuple[Json, ...]] = (*METADATA, *_PAGE)
+"""Parameters of the list of instances."""
 
 QUERIES: Final[dict[str, tuple[str, tuple[Json, ...]]]] = {
     "position": (
@@ -47,7 +62,7 @@ QUERIES: Final[dict[str, tuple[str, tuple[Json, ...]]]] = {
     "locations": ("The stations as features", _LISTED),
     "items": ("The stations as features", _LISTED),
     "locations/{item_id}": ("The readings of a station", _COMMON),
-    "items/{item_id}": ("A station as a feature", ()),
+    "items/{item_id}": ("A station as a feature", (_FEATURES,)),
 }
 """By path below a collection what a query gives, and its parameters."""
 _MEDIA: Final = {
@@ -74,8 +89,8 @@ def document(base: str, network: str) -> Json:
     """Return the description of EDR alone after OpenAPI 3.0, which its clients read."""
     paths: Json = {}
     for path, text in _METADATA.items():
-        more = _PAGE if path.endswith("/instances") else ()
-        paths[path or "/"] = {"get": operation(path, text, more, _MEDIA["metadata"])}
+        parameters = INSTANCES if path.endswith("/instances") else METADATA
+        paths[path or "/"] = {"get": operation(path, text, parameters, _MEDIA["metadata"])}
     for root in ("/collections/{collection_id}", "/collections/{collection_id}/instances/{instance_id}"):
         for query, (text, parameters) in QUERIES.items():
             path = f"{root}/{query}"

@@ -10,7 +10,7 @@ from hypergrid.reading_files import Kind
 from hypergrid.times import Window
 from hypergrid.topology import Regular
 from queries.web.edr.asked import CRS, FORMATS
-from queries.web.edr.stations import StationsCollection
+from queries.web.edr.stations import NEAREST_M, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection, blocks
 
 Json = dict[str, Any]
@@ -111,7 +111,7 @@ def extent(collection: Collection) -> Json:
     if isinstance(collection, StationsCollection):
         west, south, east, north = collection.box or (-180.0, -90.0, 180.0, 90.0)
         found: Json = {"spatial": {"bbox": [[west, south, east, north]], "crs": WKT}}
-        window = collection.extent()
+        window = collection.window
         return (
             found
             if window is None
@@ -152,7 +152,7 @@ def _about_stations(collection: StationsCollection) -> Json:
     return {
         "title": f"Stations of {network}",
         "description": f"Readings of {len(collection.keys)} stations, good or not evaluated, as they are stored; a "
-        "position gets those of the nearest station, with its name and its distance",
+        f"position gets those of the nearest station within {NEAREST_M / 1000:g} km, with its name and its distance",
         "keywords": [network, *collection.parameters],
         "parameters": {key: _of_kind(key, kind) for key, kind in collection.parameters.items()},
     }
@@ -161,10 +161,12 @@ def _about_stations(collection: StationsCollection) -> Json:
 def _about_surface(collection: SurfaceCollection) -> Json:
     question = collection.query.question
     steps = " > ".join(step.name for step in question.steps)
+    why = collection.refusal
+    variance = f"without the variance of its error: {why}" if why else "and the variance of its error"
     return {
         "title": f"{collection.id}: {question.variable} > {steps}",
         "description": f"The saved query {collection.id!r}, computed when asked for; a position gets the estimate "
-        "there, not that of the cell around it, and the variance of its error where the method knows it",
+        f"there, not that of the cell around it, {variance}",
         "keywords": [question.variable, *dict.fromkeys(step.name for step in question.steps)],
         "parameters": {
             key: _parameter(key, attributes, *_measured(collection))
@@ -192,7 +194,7 @@ def _measured(collection: SurfaceCollection) -> tuple[str, str]:
 
 
 def _parameter(key: str, attributes: Mapping[str, Any], method: str, duration: str) -> Json:
-    label = str(attributes.get("long_name", key))
+    label, is_count = str(attributes.get("long_name", key)), key.endswith("_count")
     observed: Json = {"label": label}
     if "standard_name" in attributes:
         observed["id"] = f"{STANDARD_NAMES}{str(attributes['standard_name']).split()[0]}/"
@@ -200,10 +202,11 @@ def _parameter(key: str, attributes: Mapping[str, Any], method: str, duration: s
         "type": "Parameter",
         "id": key,
         "label": label,
-        "data-type": "integer" if key.endswith("_count") else "float",
+        "data-type": "integer" if is_count else "float",
         "unit": {"symbol": {"value": ucum(str(attributes.get("units", "1"))), "type": UCUM}},
         "observedProperty": observed,
-        "measurementType": {"method": method, "duration": duration},
+        # A count is no measurement of the method that made the value.
+        **({} if is_count else {"measurementType": {"method": method, "duration": duration}}),
     }
 
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,12 @@ _PERIOD: Final = re.compile(
     r"P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?(?:T(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})(?:\.([0-9]{1,9}))?S)?)?"
 )
 _PLUS: Final = re.compile(r" ([0-9]{2}:?[0-9]{2})$")
+_REDUCED: Final[tuple[tuple[re.Pattern[str], str, Literal["Y", "M", "D"]], ...]] = (
+    (re.compile(r"[0-9]{4}"), "-01-01", "Y"),
+    (re.compile(r"[0-9]{4}-[0-9]{2}"), "-01", "M"),
+    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), "", "D"),
+)
+"""Times of reduced precision (ISO 8601-1:2019, 4.3), what makes them that of their start, and what they are of."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +55,14 @@ class Ranges:
 
 
 def read_times(text: str) -> Ranges:
-    """Return what `datetime` says [ns since 1970 UTC].
+    """Return what `datetime` says [ns since 1970 UTC]; a day, a month or a year alone is all of it.
 
     Raises
     ------
     InvalidTime, InvalidQuery
         An instant that cannot be read, an interval that ends before it starts, or too many parts.
     """
-    return _read("datetime", text, _instant, _period_ns)
+    return _read("datetime", text, _stretch, _period_ns)
 
 
 def read_heights(text: str) -> Ranges:
@@ -67,13 +73,13 @@ def read_heights(text: str) -> Ranges:
     InvalidQuery
         A number that cannot be read, an interval that ends below its start, or too many parts.
     """
-    return _read("z", text, _height, _height)
+    return _read("z", text, lambda one: (_height(one), _height(one)), _height)
 
 
-def _read(name: str, text: str, number: Callable[[str], float], length: Callable[[str], float]) -> Ranges:
+def _read(name: str, text: str, number: Callable[[str], tuple[float, float]], length: Callable[[str], float]) -> Ranges:
     repeated = _REPEATED.fullmatch(text.strip())
     if repeated is not None:
-        times, start, step = int(repeated[1]), number(repeated[2]), length(repeated[3])
+        times, start, step = int(repeated[1]), number(repeated[2])[0], length(repeated[3])
         if not 0 < times <= MOST_PARTS or step <= 0:
             message = f"{name} repeats 1 to {MOST_PARTS} times by steps above zero; got {text[:80]!r}"
             raise InvalidQuery(message)
@@ -85,22 +91,28 @@ def _read(name: str, text: str, number: Callable[[str], float], length: Callable
     return Ranges(tuple(_part(name, part.strip(), number) for part in listed))
 
 
-def _part(name: str, text: str, number: Callable[[str], float]) -> tuple[float, float]:
+def _part(name: str, text: str, number: Callable[[str], tuple[float, float]]) -> tuple[float, float]:
     start, slash, stop = text.partition("/")
     if not slash:
-        only = number(text)
-        return only, only
-    low = -math.inf if start in ("", "..") else number(start)
-    high = math.inf if stop in ("", "..") else number(stop)
-    if low > high or (math.isinf(low) and math.isinf(high)):
-        message = f"{name} needs an interval of which one end is given and that does not end first; got {text[:80]!r}"
+        return number(text)
+    low = -math.inf if start in ("", "..") else number(start)[0]
+    high = math.inf if stop in ("", "..") else number(stop)[1]
+    if low > high:
+        message = f"{name} needs an interval that does not end before it starts; got {text[:80]!r}"
         raise InvalidQuery(message)
     return low, high
 
 
-def _instant(text: str) -> int:
+def _stretch(text: str) -> tuple[int, int]:
+    """Return the first and the last nanosecond of a day, a month or a year; an instant twice."""
+    for form, rest, unit in _REDUCED:
+        if form.fullmatch(text):
+            start = parse_instant(f"{text}{rest}")
+            following = np.datetime64(text, unit) + 1
+            return start, int(following.astype("datetime64[ns]").astype(np.int64)) - 1
     # A plus in an address that was not encoded arrives as a blank.
-    return parse_instant(_PLUS.sub(r"+\1", text))
+    instant = parse_instant(_PLUS.sub(r"+\1", text))
+    return instant, instant
 
 
 def _period_ns(text: str) -> int:

@@ -15,14 +15,24 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from hypergrid.bounded import Bounded
-from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.query import OpenArchive, open_archive
 from hypergrid.tokens import token
 from hypergrid.topology.wkt import Region
 from queries.catalogue import Catalogue
+from queries.extents import SeriesExtents
 from queries.scheduling.runner import Runner
 from queries.web.edr import answers, description, metadata
-from queries.web.edr.asked import Asked, read_area, read_asked, read_box, read_cube, read_page, read_position
+from queries.web.edr.asked import (
+    Asked,
+    read_area,
+    read_asked,
+    read_box,
+    read_cube,
+    read_page,
+    read_position,
+    refuse_unknown,
+)
 from queries.web.edr.metadata import Collection
 from queries.web.edr.ranges import Ranges
 from queries.web.edr.stations import ID, StationsCollection
@@ -39,13 +49,17 @@ _KEPT: Final = 64
 _COLLECTION: Final = "/collections/{collection_id}"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Names of saved queries that can stand in an address."""
+_INSTANCES: Final = 10
+"""Versions that a page of instances tells, each of which is read."""
+_OF_METADATA: Final = {"parameters": list(description.METADATA)}
+_OF_INSTANCES: Final = {"parameters": list(description.INSTANCES)}
 
 Made = TypeVar("Made")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class EdrRoute(APIRoute):
-    """Answers errors by problem documents that also carry what EDR names: `code` and `description`."""
+    """Refuses parameters that its description lacks; errors carry what EDR names: `code` and `description`."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Return the handler with its errors told."""
@@ -53,6 +67,8 @@ class EdrRoute(APIRoute):
 
         async def told(request: Request) -> Response:
             try:
+                if self.openapi_extra is not None:
+                    refuse_unknown(request, self.openapi_extra["parameters"])
                 return await handle(request)
             except HyperGridError as error:
                 problem = problem_of(error, posted=False)
@@ -70,34 +86,34 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
     async def off(work: Callable[[], Made]) -> Made:
         return await to_thread.run_sync(work, limiter=reading)
 
-    @routes.get("/", include_in_schema=False)
-    @routes.get("", response_class=Response)
+    @routes.get("/", include_in_schema=False, openapi_extra=_OF_METADATA)
+    @routes.get("", response_class=Response, openapi_extra=_OF_METADATA)
     def landing(request: Request) -> Response:
         """Return the landing page."""
         return JSONResponse(metadata.landing(_base(request), catalogue.archive.name))
 
-    @routes.get("/conformance", response_class=Response)
+    @routes.get("/conformance", response_class=Response, openapi_extra=_OF_METADATA)
     def conformance() -> Response:
         """List the conformance classes."""
         return JSONResponse({"conformsTo": list(metadata.CLASSES)})
 
-    @routes.get("/api", response_class=Response)
+    @routes.get("/api", response_class=Response, openapi_extra=_OF_METADATA)
     def api(request: Request) -> Response:
         """Describe EDR (OpenAPI 3.0); `/openapi.json` describes all."""
         told = description.document(_base(request), catalogue.archive.name)
         return JSONResponse(told, media_type="application/vnd.oai.openapi+json;version=3.0")
 
-    @routes.get("/collections", response_class=Response)
+    @routes.get("/collections", response_class=Response, openapi_extra=_OF_METADATA)
     async def collections(request: Request) -> Response:
         """List the collections: the stations, and every saved surface."""
         return await off(lambda: JSONResponse(metadata.listing(_base(request), held.all())))
 
-    @routes.get("/collections/{collection_id}", response_class=Response)
+    @routes.get("/collections/{collection_id}", response_class=Response, openapi_extra=_OF_METADATA)
     async def collection(request: Request, collection_id: str) -> Response:
         """Describe a collection."""
         return await off(lambda: JSONResponse(metadata.describe(_base(request), held.one(collection_id))))
 
-    @routes.get("/collections/{collection_id}/instances", response_class=Response)
+    @routes.get("/collections/{collection_id}/instances", response_class=Response, openapi_extra=_OF_INSTANCES)
     async def instances(request: Request, collection_id: str) -> Response:
         """List the versions of the archive, newest first, each with what the collection is there."""
 
@@ -118,7 +134,9 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
 
         return await off(listed)
 
-    @routes.get("/collections/{collection_id}/instances/{instance_id}", response_class=Response)
+    @routes.get(
+        "/collections/{collection_id}/instances/{instance_id}", response_class=Response, openapi_extra=_OF_METADATA
+    )
     async def instance(request: Request, collection_id: str, instance_id: str) -> Response:
         """Describe a collection at a version of the archive."""
 
@@ -133,8 +151,7 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         asked, points = read_asked(request, there.parameters), read_position(request)
         if isinstance(there, StationsCollection):
             return await off(lambda: _nearest(there, asked, points, _base(request)))
-        height = next((z for *_, z in points if z is not None), None)
-        heights = asked.heights or (None if height is None else Ranges(((height, height),)))
+        heights = asked.heights or (None if there.grid.z is None else _height_of(points))
         times, levels = there.times_of(asked.times), there.levels_of(heights)
         if not len(times) or (levels is not None and not len(levels)):
             return answers.nothing()
@@ -250,10 +267,6 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
     return routes
 
 
-_INSTANCES: Final = 10
-"""Versions that a page of instances tells, each of which is read."""
-
-
 class _Held:
     """The collections at each snapshot, as they were understood; saved queries are looked for anew at each request."""
 
@@ -261,6 +274,7 @@ class _Held:
         self._catalogue = catalogue
         self._kept: Bounded[str, tuple[Collection | None]] = Bounded(_KEPT)
         self._lock = threading.Lock()
+        self._extents = SeriesExtents()
 
     def all(self) -> list[Collection]:
         """Return the collections at the newest snapshot."""
@@ -285,7 +299,14 @@ class _Held:
         """
         found = self.of(name, snapshot)
         if found is None:
-            raise NotFound.among(kind="collection", given=name[:100], existing=[one.id for one in self.all()])
+            existing = [one.id for one in self.all()]
+            if name in existing:
+                message = (
+                    f"collection {name!r} holds nothing at snapshot {snapshot}; "
+                    f"{PREFIX}/collections/{name}/instances lists where it does"
+                )
+                raise NotFound(message)
+            raise NotFound.among(kind="collection", given=name[:100], existing=existing)
         return found
 
     def asked_by(self, request: Request) -> Collection:
@@ -301,7 +322,11 @@ class _Held:
         if known is None:
             # One thread at a time works out what everybody asks for at once.
             with self._lock:
-                made = StationsCollection(archive.store) if document is None else collection_of(name, document, archive)
+                made: Collection | None = (
+                    StationsCollection(archive.store, self._extents)
+                    if document is None
+                    else collection_of(name, document, archive)
+                )
                 known = (made if made is not None and made.parameters else None,)
             self._kept.put(key, known, 1)
         return known[0]
@@ -309,6 +334,22 @@ class _Held:
 
 def _keys(there: SurfaceCollection, asked: Asked) -> list[str]:
     return [key for key in there.parameters if asked.names is None or key in asked.names]
+
+
+def _height_of(points: list[tuple[float, float, float | None]]) -> Ranges | None:
+    """Return the height that points have in common [m]; None where they have none.
+
+    Raises
+    ------
+    InvalidQuery
+        They have several, and an answer is of the same levels at all points.
+    """
+    heights = list(dict.fromkeys(z for *_, z in points))
+    if len(heights) > 1:
+        message = f"coords need points of one height, or z={{height}} for all; got {len(heights)} heights; ask for each"
+        raise InvalidQuery(message)
+    height = heights[0]
+    return None if height is None else Ranges(((height, height),))
 
 
 def _nearest(
@@ -320,7 +361,7 @@ def _nearest(
         if near is not None:
             name, distance_m = near
             asked_for = {
-                "hypergrid:station": there.archive.stations[name].name or name,
+                "hypergrid:station": there.label(name),
                 "hypergrid:distance_m": round(distance_m, 1),
             }
             found.setdefault(name, asked_for)
@@ -345,7 +386,7 @@ def _listed(request: Request, there: StationsCollection) -> Response:
     if asked.names is not None:
         names = [name for name in names if set(asked.names) & set(there.keys[name])]
     if asked.times is not None:
-        names = [name for name in names if _has(there, name, asked.times)]
+        names = [name for name in names if _has(there, name, asked.times, asked.names)]
     page = names[first : first + count]
     here = _here(request, there)
     links = [{"href": f"{here}/{request.url.path.rpartition('/')[2]}", "rel": "self", "type": answers.GEOJSON}]
@@ -353,23 +394,26 @@ def _listed(request: Request, there: StationsCollection) -> Response:
     return answers.features([_entry(there, name, here) for name in page], links, len(names))
 
 
-def _has(there: StationsCollection, name: str, times: Ranges) -> bool:
-    """Return whether the variables of a station have readings in a time."""
-    window = there.extent(there.keys[name])
-    return window is not None and window.start_ns <= times.last and window.stop_ns > times.first
+def _has(there: StationsCollection, name: str, times: Ranges, wanted: tuple[str, ...] | None) -> bool:
+    """Return whether a time has something in common with that of a station's readings of some parameters, or all."""
+    held = there.extents.get(name, {})
+    return any(one.meets(times) for key, one in held.items() if wanted is None or key in wanted)
 
 
 def _entry(there: StationsCollection, name: str, here: str) -> dict[str, Any]:
     """Return a station as a feature after EDR's own profile of GeoJSON."""
-    station, place, window = there.archive.stations.get(name), there.places.get(name), there.extent(there.keys[name])
-    when = "../.." if window is None else f"{metadata.instant(window.start_ns)}/{metadata.instant(window.stop_ns)}"
+    place, held = there.places.get(name), there.extents.get(name, {}).values()
+    when = "../.."
+    if held:
+        first_ns, last_ns = min(one.start_ns for one in held), max(one.end_ns for one in held)
+        when = f"{metadata.instant(first_ns)}/{metadata.instant(last_ns)}"
     return {
         "type": "Feature",
         "id": name,
         "geometry": None if place is None else {"type": "Point", "coordinates": list(place)},
         "properties": {
             "datetime": when,
-            "label": name if station is None or not station.name else station.name,
+            "label": there.label(name),
             "parameter-name": list(there.keys[name]),
             "edrqueryendpoint": f"{here}/locations/{quote(name, safe='')}",
         },

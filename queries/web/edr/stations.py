@@ -16,12 +16,15 @@ from hypergrid.store import Archive
 from hypergrid.times import SECOND_NS, Window, parse_instant
 from hypergrid.tokens import token
 from hypergrid.topology.wkt import Region
+from queries.extents import SeriesExtents
 from queries.readings import pieces_of
 from queries.web.edr.asked import Asked
 from queries.web.edr.ranges import Ranges
 
 ID: Final = "stations"
 """Name of the collection; a saved query of this name is not served."""
+NEAREST_M: Final = 50_000.0
+"""How far the nearest station may be from a position [m]: what is further away tells nothing of it."""
 _EVER: Final = (parse_instant("1900-01-01"), parse_instant("2261-12-31"))
 
 
@@ -38,11 +41,29 @@ class Read:
         return not any(len(piece.readings) for piece in self.pieces)
 
 
+@dataclass(frozen=True)
+class Extent:
+    """From when to when a station has readings of a parameter."""
+
+    start_ns: int
+    """Where what the first reading is of begins [ns since 1970 UTC]."""
+    end_ns: int
+    """Where what the last one is of ends; where readings are of instants the last of these [ns since 1970 UTC]."""
+    is_of_instants: bool
+
+    def meets(self, times: Ranges) -> bool:
+        """Return whether it has something in common with times [ns since 1970 UTC]."""
+        end_ns = self.end_ns + (1 if self.is_of_instants else 0)
+        return bool(times.meet(np.array([self.start_ns]), np.array([end_ns]))[0])
+
+
 @dataclass(frozen=True, eq=False)
 class StationsCollection:
     """The stations of an archive at one snapshot."""
 
     archive: Archive
+    known: SeriesExtents
+    """Those of the snapshot before, so that little is read for this one."""
     id: str = ID
 
     @property
@@ -87,23 +108,45 @@ class StationsCollection:
         (west, south), (east, north) = at.min(axis=0).tolist(), at.max(axis=0).tolist()
         return west, south, east, north
 
-    def extent(self, keys: tuple[str, ...] | None = None) -> Window | None:
-        """Return the time of the readings of some parameters, of all where absent; None where there are none."""
-        names = {self.parameters[key].variable.name for key in (keys or self.parameters)}
+    @cached_property
+    def window(self) -> Window | None:
+        """The time of the slices that hold readings; None where there are none."""
+        names = {kind.variable.name for kind in self.parameters.values()}
         held = [window for name in names if (window := self.archive.extent(name)) is not None]
         if not held:
             return None
         return Window(min(one.start_ns for one in held), max(one.stop_ns for one in held))
 
+    @cached_property
+    def extents(self) -> dict[str, dict[str, Extent]]:
+        """From when to when each station has readings that are served, by station and parameter."""
+        held, found = self.known.of(self.archive), dict[str, dict[str, Extent]]()
+        for key, kind in self.parameters.items():
+            of, sample = held[kind.variable.name], kind.sample
+            length_ns = 0 if sample.stamp == "instant" else round(sample.interval_s * SECOND_NS)
+            before_ns, after_ns = (length_ns, 0) if sample.stamp == "end" else (0, length_ns)
+            for number, name in zip(kind.numbers, kind.stations, strict=True):
+                first_ns, last_ns = int(of.first_ns[number]), int(of.last_ns[number])
+                if first_ns <= last_ns:
+                    one = Extent(first_ns - before_ns, last_ns + after_ns, length_ns == 0)
+                    found.setdefault(name, {})[key] = one
+        return found
+
+    def label(self, name: str) -> str:
+        """Return what a station is called, its id where that is not known."""
+        station = self.archive.stations.get(name)
+        return name if station is None or not station.name else station.name
+
     def nearest(self, lon: float, lat: float, names: tuple[str, ...] | None) -> tuple[str, float] | None:
-        """Return the nearest station that has one of some parameters, and how far it is [m]; None where none has."""
+        """Return the nearest station that has one of some parameters, and how far it is [m]; None: none is near."""
         able = [name for name in self.places if names is None or set(names) & set(self.keys[name])]
         if not able:
             return None
         at = np.array([self.places[name] for name in able])
         straight = np.linalg.norm(places_m(at[:, 0], at[:, 1]) - places_m(np.array(lon), np.array(lat)), axis=1)
         best = int(np.argmin(straight))
-        return able[best], float(arc_m(straight[best : best + 1])[0])
+        distance_m = float(arc_m(straight[best : best + 1])[0])
+        return (able[best], distance_m) if distance_m <= NEAREST_M else None
 
     def inside(self, region: Region) -> tuple[str, ...]:
         """Return the stations that lie in a region or on its edge."""

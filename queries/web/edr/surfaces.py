@@ -44,6 +44,8 @@ class SurfaceCollection:
     """At the snapshot that is read, with variance where its method has one."""
     surface: Perspective
     """What is computed, clipped as the query says."""
+    refusal: str = ""
+    """Why it has no variance, in the engine's words; empty where it has one."""
 
     @cached_property
     def token(self) -> str:
@@ -248,15 +250,17 @@ def collection_of(name: str, document: Mapping[str, Any], archive: OpenArchive) 
         space, time = surface.topology.space, surface.topology.time
         if not isinstance(space, Grid) or space.system != "lonlat" or isinstance(time, Periodic):
             return None
+        refusal = ""
         try:
             uncertain = query if query.question.variance else query.with_variance()
             surface = make_plan(uncertain.surface()).surface
-        except HyperGridError:
-            uncertain = query
+        except HyperGridError as error:
+            # What to do about it, after the first semicolon, is for who writes the query.
+            uncertain, refusal = query, str(error).partition(";")[0]
     except HyperGridError:
         # It is of a variable or a layer that this archive does not have.
         return None
-    return SurfaceCollection(name, uncertain, surface)
+    return SurfaceCollection(name, uncertain, surface, refusal)
 
 
 def period(axis: TimeAxis) -> str | None:

@@ -145,10 +145,36 @@ def test_what_is_no_problem_document_is_told_all_the_same(content: bytes) -> Non
         _ = client.stations
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr("viz.client.time.sleep", paused.append)
+
     def fail(request: httpx.Request) -> httpx.Response:
         message = "refused"
         raise httpx.ConnectError(message, request=request)
 
+    client = Client("http://example.test", transport=httpx.MockTransport(fail), tries=3)
     with pytest.raises(ServerProblem, match=r"does not answer: http://example\.test.* refused"):
-        _ = Client("http://example.test", transport=httpx.MockTransport(fail)).stations
+        _ = client.stations
+    assert paused == [1.0, 1.0]
+    with pytest.raises(ServerProblem, match="does not answer"):
+        client.send("POST", "queries", json={})
+    assert len(paused) == 2, "what may have been done is not done again"
+
+
+def test_a_server_that_says_later_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr("viz.client.time.sleep", paused.append)
+    answers = iter([(429, {"Retry-After": "3"}), (503, {"Retry-After": "3600"}), (200, {})])
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        status, headers = next(answers)
+        return httpx.Response(status, headers=headers, json={"title": "Later", "detail": "busy", "status": status})
+
+    client = Client("http://example.test", transport=httpx.MockTransport(answer))
+    assert client.send("POST", "queries", json={}).status_code == 200
+    assert paused == [3.0, 10.0]
+    full = httpx.MockTransport(lambda _: httpx.Response(429, headers={"Retry-After": "1"}, json={"title": "Full"}))
+    with pytest.raises(ServerProblem, match="Full"):
+        _ = Client("http://example.test", transport=full, tries=2).stations
+    assert paused == [3.0, 10.0, 1.0]

@@ -18,13 +18,13 @@ from covjson_pydantic.coverage import CoverageCollection
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.reading_files import Chosen, Piece
+from hypergrid.reading_files import Chosen, Piece, Selection
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.times import SECOND_NS, parse_instant
 from hypergrid.units import KNOWN_VARIABLES, Variable
 from queries.catalogue import Catalogue
-from queries.readings import pieces_of
+from queries.readings import about, pieces_of, window_of
 from queries.scheduling.runner import Runner
 from queries.web import readings
 from queries.web.app import create_app
@@ -191,6 +191,13 @@ def test_bad_words_are_told(web: httpx.Client, params: dict[str, str], status: i
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
 
 
+def test_each_name_there_is_is_told_once(web: httpx.Client) -> None:
+    names = web.get("/api/v1/series", params={"variable": "nothing"}).json()["detail"].partition("There are: ")[2]
+    told = names.split(", ")
+    assert sorted(set(told)) == told
+    assert "air_temperature" in told
+
+
 def test_the_same_table_is_not_sent_again(web: httpx.Client) -> None:
     first = web.get("/api/v1/series", params={"station": "a"})
     again = web.get("/api/v1/series", params={"station": "a"}, headers={"If-None-Match": first.headers["etag"]})
@@ -249,6 +256,39 @@ def test_latest_values_do_not_wait_for_series(web: httpx.Client, monkeypatch: py
         finally:
             go_on.set()
     assert [one.result().status_code for one in asked] == [200] * len(asked)
+
+
+def test_short_series_do_not_wait_for_long_ones(web: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(chosen: Chosen) -> list[Piece]:
+        if chosen.selection.window is None:
+            begun.release()
+            assert go_on.wait(20)
+        return pieces_of(chosen)
+
+    monkeypatch.setattr(readings, "pieces_of", slow)
+    monkeypatch.setattr(readings, "FEW", 20)
+    with ThreadPoolExecutor(2 * readings.READERS + 1) as threads:
+        asked = [threads.submit(web.get, "/api/v1/series") for _ in range(2 * readings.READERS)]
+        for _ in range(readings.READERS):
+            assert begun.acquire(timeout=20)
+        window = {"start": "2007-10-01T00:00Z", "stop": "2007-10-01T00:05Z", "variable": AIR}
+        short = threads.submit(web.get, "/api/v1/series", params=window)
+        try:
+            assert len(short.result(timeout=20).text.splitlines()) == 17
+            assert not any(one.done() for one in asked)
+        finally:
+            go_on.set()
+    assert [one.result().status_code for one in asked] == [200] * len(asked)
+
+
+@pytest.mark.parametrize(("variable", "hours"), [(AIR, None), (AIR, 1), (RAIN, None), (RAIN, 100)])
+def test_about_how_many_are_chosen_is_known_before(network: hg.OpenArchive, variable: str, hours: int | None) -> None:
+    window = None if hours is None else window_of("2007-10-01", f"2007-10-{1 + hours // 24:02}T{hours % 24:02}:00Z")
+    chosen = Chosen(network.store, Selection((variable,), (), window))
+    count = sum(len(piece.readings) for piece in pieces_of(chosen))
+    assert 0.5 * count <= about(chosen) <= 2 * count + 10
 
 
 def test_functions_say_what_their_parameters_may_be(web: httpx.Client) -> None:

@@ -1,6 +1,9 @@
 """Finished results: every format, tags, and a Zarr store that is read file by file."""
 
 import io
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -107,14 +110,40 @@ def test_the_store_lists_its_files_and_no_others(client: httpx.Client, done: str
     for name in names:
         answer = client.get(f"{done}/zarr/{name}")
         assert answer.status_code == 200
-        head = client.head(f"{done}/zarr/{name}")
-        assert (head.status_code, head.content) == (200, b"")
         again = client.get(f"{done}/zarr/{name}", headers={"If-None-Match": answer.headers["etag"]})
         assert again.status_code == 304
     for name in ("value/c/9/9/9", ".zmetadata", "..%2f..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd"):
         missing = client.get(f"{done}/zarr/{name}")
         assert missing.status_code == 404
         assert missing.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["{done}", "{done}/zarr/zarr.json", "{done}/zarr/nothing", "{done}/result?f=geotiff", "/edr/collections"],
+)
+def test_head_is_get_without_its_body(client: httpx.Client, done: str, path: str) -> None:
+    address = path.format(done=done)
+    head, whole = client.head(address), client.get(address)
+    assert (head.status_code, head.content) == (whole.status_code, b"")
+    assert head.headers["content-length"] == str(len(whole.content))
+    assert head.headers.get("etag") == whole.headers.get("etag")
+
+
+def test_head_of_events_ends(client: httpx.Client, map_query: Document) -> None:
+    address = client.post("/api/v1/queries", json=map_query).headers["location"]
+    head = client.head(f"{address}/events", timeout=5)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"].startswith("text/event-stream")
+
+
+def test_rasterio_opens_the_address(client: httpx.Client, done: str, surface: xr.Dataset) -> None:
+    # In a process of its own: rasterio holds the interpreter while it waits for the server.
+    words = "import json, sys, rasterio; print(json.dumps(rasterio.open(sys.argv[1]).read(1).tolist()))"
+    address = f"{client.base_url}{done}/result?f=geotiff"
+    told = subprocess.run([sys.executable, "-c", words, address], capture_output=True, check=True, timeout=60)
+    # The first row of a picture is its northernmost.
+    np.testing.assert_allclose(json.loads(told.stdout), surface["value"].to_numpy()[0, ::-1])
 
 
 def test_a_store_needs_a_finished_query(client: httpx.Client, map_query: Document) -> None:

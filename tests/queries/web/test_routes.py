@@ -300,3 +300,18 @@ def test_every_answer_has_the_security_headers(client: httpx.Client, address: st
     assert "script-src 'self';" in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("series?sation=1", "unknown parameter 'sation'; did you mean 'station'?"),
+        ("latest?variables=air_temperature", "unknown parameter 'variables'; did you mean 'variable'?"),
+        ("snapshots?limit=5", "unknown parameter 'limit'"),
+        ("queries/none/result?format=csv", "unknown parameter 'format'"),
+    ],
+)
+def test_a_parameter_that_nobody_knows_is_refused(client: httpx.Client, address: str, words: str) -> None:
+    answer = client.get(f"/api/v1/{address}")
+    assert answer.status_code == 400
+    assert words in answer.json()["detail"]

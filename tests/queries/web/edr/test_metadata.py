@@ -88,7 +88,7 @@ def test_the_api_is_described(edr: httpx.Client) -> None:
         known = {
             one["name"] for one in whole[f"/edr{path}".rstrip("/")]["get"].get("parameters", []) if one["in"] == "query"
         }
-        assert queries == known or path.endswith("/instances")
+        assert queries == known
     ids = [entry[method]["operationId"] for entry in whole.values() for method in entry]
     assert len(ids) == len(set(ids))
 
@@ -122,11 +122,23 @@ def test_collections(edr: httpx.Client) -> None:
         for key, parameter in one["parameter_names"].items():
             assert parameter["id"] == key
             assert isinstance(parameter["observedProperty"]["label"], str)
-            assert parameter["measurementType"].keys() == {"method", "duration"}
+            if key.endswith("_count"):
+                assert "measurementType" not in parameter
+            else:
+                assert parameter["measurementType"].keys() == {"method", "duration"}
     hourly = next(one for one in listed if one["id"] == "hourly")["parameter_names"]
     assert hourly.keys() == {"air_temperature", "air_temperature_variance", "air_temperature_count"}
     assert hourly["air_temperature"]["unit"]["symbol"]["value"] == "Cel"
     assert hourly["air_temperature"]["measurementType"] == {"method": "mean", "duration": "PT3600S"}
+
+
+def test_why_a_collection_has_no_variance_is_told(edr: httpx.Client) -> None:
+    for one in edr.get("collections").json()["collections"]:
+        if one["id"] != "stations":
+            has_variance = "air_temperature_variance" in one["parameter_names"]
+            assert ("without the variance of its error: " in one["description"]) == (not has_variance)
+            assert ("and the variance of its error" in one["description"]) == has_variance
+    assert "inverse_distance has no variance" in edr.get("collections/distance").json()["description"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -201,6 +213,14 @@ def test_instances(edr: httpx.Client, archive: hg.OpenArchive) -> None:
     assert edr.get(href, params={"coords": "POINT(7.178 45.8675)"}).status_code == 200
 
 
+def test_a_version_without_readings_is_told(edr: httpx.Client, archive: hg.OpenArchive) -> None:
+    listed = {one["id"] for one in edr.get("collections/stations/instances").json()["instances"]}
+    empty = next(one.id for one in archive.snapshots if one.id not in listed)
+    answer = edr.get(f"collections/stations/instances/{empty}")
+    assert answer.status_code == 404
+    assert f"holds nothing at snapshot {empty}" in answer.json()["detail"]
+
+
 BAD = [
     ("nothing/position?coords=POINT(7 45)", 404),
     ("with blank", 404),
@@ -237,7 +257,9 @@ BAD = [
     ("hourly/cube?bbox=7,45,8,46&datetime=1600-01-01T00:00:00Z", 400),
     ("hourly/cube?bbox=7,45,8,46&datetime=yesterday", 400),
     ("hourly/cube?bbox=7,45,8,46&datetime=2007-10-02T00:00:00Z/2007-10-01T00:00:00Z", 400),
-    ("hourly/cube?bbox=7,45,8,46&datetime=../..", 400),
+    ("hourly/cube?bbox=7,45,8,46&datetime=..", 400),
+    ("hourly/cube?bbox=7,45,8,46&datetime=2007-13", 400),
+    ("hourly/cube?bbox=7,45,8,46&datetime=2007-10-02/2007-10-01", 400),
     ("hourly/cube?bbox=7,45,8,46&datetime=R999999999/2007-10-01T00:00:00Z/PT1S", 400),
     ("hourly/cube?bbox=7,45,8,46&datetime=R5/2007-10-01T00:00:00Z/P1M", 400),
     ("hourly/cube?bbox=7,45,8,46&datetime=" + ",".join(["2007-10-01T00:00:00Z"] * 1001), 400),
@@ -259,6 +281,69 @@ def test_bad_words_are_told(edr: httpx.Client, path: str, status: int) -> None:
     problem = answer.json()
     assert problem["code"] == str(status)
     assert problem["description"] == problem["detail"]
+
+
+def refused(edr: httpx.Client, address: str) -> str:
+    """Return what a request that is refused is told."""
+    answer = edr.get(address)
+    assert (answer.status_code, answer.json()["code"]) == (400, "400"), answer.text
+    return str(answer.json()["detail"])
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "http://www.opengis.net/def/crs/EPSG/0/4326"])
+def test_the_order_of_positions_is_told_to_who_asks_for_the_other(edr: httpx.Client, crs: str) -> None:
+    told = refused(edr, f"collections/hourly/cube?bbox=7,45,8,46&crs={crs}")
+    assert "CRS84 (OGC:CRS84)" in told
+    assert "longitude, latitude" in told
+    assert "latitude first" in told
+    assert "latitude first" not in refused(edr, "collections/hourly/cube?bbox=7,45,8,46&crs=EPSG:2056")
+
+
+AT = "collections/hourly/position?coords=POINT(7.178 45.8675)"
+UNKNOWN = [
+    # address, the parameter, what is told of it
+    (f"{AT}&datetim=2007-10-01", "datetim", "is not known here; did you mean 'datetime'?"),
+    (f"{AT}&parameterName=rain", "parameterName", "is not known here; did you mean 'parameter-name'?"),
+    (f"{AT}&bbox=7,45,8,46", "bbox", "is not known here"),
+    (f"{AT}&within=10", "within", "is not supported here"),
+    ("collections/hourly/cube?bbox=7,45,8,46&limit=2", "limit", "is not supported here"),
+    ("collections/hourly/cube?bbox=7,45,8,46&resolution-x=2", "resolution-x", "is not supported here"),
+    ("collections/stations/locations?limits=2", "limits", "did you mean 'limit'?"),
+    ("collections/stations/locations/1?limit=2", "limit", "is not supported here"),
+    ("collections/stations/items/1?datetime=2007-10-01", "datetime", "is not known here"),
+    ("collections/stations/instances?bbox=7,45,8,46", "bbox", "is not known here"),
+    ("collections?limit=2", "limit", "is not supported here; this address takes f"),
+    ("conformance?x=1", "x", "is not known here"),
+    ("?x=1", "x", "is not known here"),
+]
+
+
+@pytest.mark.parametrize(("address", "name", "told"), UNKNOWN)
+def test_parameters_that_are_not_taken_are_refused_by_name(
+    edr: httpx.Client, address: str, name: str, told: str
+) -> None:
+    answer = refused(edr, address)
+    assert f"the parameter {name!r}" in answer
+    assert told in answer
+
+
+PAGES = ["", "conformance", "api", "collections", "collections/hourly", "collections/hourly/instances"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_json_may_be_asked_for_and_is_what_there_is(edr: httpx.Client, page: str) -> None:
+    plain = edr.get(page)
+    for form in ("json", "JSON"):
+        assert edr.get(page, params={"f": form}).content == plain.content
+    assert "f needs one of json; got 'html'" in refused(edr, f"{page}?f=html")
+
+
+def test_json_of_data_is_the_format_that_is_first(edr: httpx.Client) -> None:
+    assert edr.get(f"{AT}&f=json").json() == edr.get(AT).json()
+    listed = edr.get("collections/stations/items").json()
+    for form in ("json", "GeoJSON"):
+        assert edr.get(f"collections/stations/items?f={form}").json()["features"] == listed["features"]
+    assert "f needs one of GeoJSON, json" in refused(edr, "collections/stations/locations?f=CSV")
 
 
 def test_too_much_is_413(edr: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import h5netcdf
@@ -12,9 +13,16 @@ import pandas as pd
 import pytest
 import xarray as xr
 from covjson_pydantic.coverage import Coverage, CoverageCollection
+from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.times import SECOND_NS, format_instant, parse_instant
+from hypergrid.times import DAY_NS, SECOND_NS, format_instant, parse_instant
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
+from queries.web.app import create_app
+from queries.web.edr.metadata import describe
+from queries.web.edr.ranges import read_times
+from queries.web.edr.surfaces import collection_of
 
 Document = dict[str, Any]
 AIR = "air_temperature"
@@ -107,6 +115,10 @@ TIMES = [
     ("2007-10-01T11:00:00Z/..", lambda at: at >= 39600),
     ("2007-10-01T01:00:00Z,2007-10-01T02:00:00Z,2007-10-01T03:00:00Z/2007-10-01T03:10:00Z",
      lambda at: at in (3600, 7200) or 10800 <= at <= 11400),
+    ("2007-10-01", lambda at: 0 <= at < 86400),
+    ("2007-10", lambda _at: True),
+    ("2007/2007-10-01T00:30:00Z", lambda at: at <= 1800),
+    ("../..", lambda _at: True),
     ("R4/2007-10-01T01:00:00Z/PT1H", lambda at: at in (3600, 7200, 10800, 14400)),
 ]  # fmt: skip
 
@@ -118,6 +130,30 @@ def test_times_are_chosen(edr: httpx.Client, archive: hg.OpenArchive, text: str,
     wanted = {at: value for at, value in everything.items() if keep((parse_instant(at) - START) / SECOND_NS)}
     assert wanted
     assert told(found) == wanted
+
+
+def test_a_day_a_month_and_a_year_are_all_of_it() -> None:
+    for text, first, after in (
+        ("2007-10-01", "2007-10-01", "2007-10-02"),
+        ("2008-02", "2008-02-01", "2008-03-01"),
+        ("2007", "2007-01-01", "2008-01-01"),
+        ("2007-10-01/2007-10-02", "2007-10-01", "2007-10-03"),
+    ):
+        assert read_times(text).parts == ((parse_instant(first), parse_instant(after) - 1),)
+    midnight = parse_instant("2007-10-01")
+    assert read_times("2007-10-01T00:00:00Z").parts == ((midnight, midnight),)
+    assert read_times("R2/2007-10-01/P1D").parts[1] == (midnight + DAY_NS, midnight + DAY_NS)
+
+
+def test_a_day_of_a_surface_is_all_of_its_cells(edr: httpx.Client) -> None:
+    where = {"coords": "POINT(7.178 45.8675)"}
+    (whole,) = coverages(get(edr, "hourly/position", **where))
+    for text in ("2007-10-01", "2007", "../.."):
+        (found,) = coverages(get(edr, "hourly/position", **where, datetime=text))
+        assert told(found) == told(whole)
+    (one,) = coverages(get(edr, "hourly/position", **where, datetime="2007-10-01T00:00:00Z"))
+    assert list(told(one)) == list(told(whole))[:1]
+    assert edr.get("collections/hourly/position", params=where | {"datetime": "2007-10-02"}).status_code == 204
 
 
 def test_areas_and_cubes_hold_the_stations_inside(edr: httpx.Client) -> None:
@@ -257,6 +293,37 @@ def test_a_position_between_centres_is_interpolated_there(
     assert (np.abs(values(found) - cell) > 1e-4).all()
 
 
+def test_the_reference_map_of_the_mean_has_its_variance_at_any_position(
+    archive: hg.OpenArchive, tmp_path: Path
+) -> None:
+    reference = Path(__file__).parents[4] / "station_data" / "queries" / "mean_map.json"
+    # Of the time that the small archive has: a mean over gaps has no variance.
+    time = {"time": ["2007-10-01T00:00Z", "2007-10-01T06:00Z"]}
+    document = {**json.loads(reference.read_text("utf-8")), "clip": time}
+    (tmp_path / "mean_map.json").write_text(json.dumps(document), "utf-8")
+    app = create_app(Runner(archive), Catalogue(archive, saved=tmp_path))
+    with TestClient(app, base_url="http://127.0.0.1/edr/") as client:
+        for lon, lat in ((7.1781, 45.8683), (7.178_123_4, 45.867_987_6)):
+            (found,) = coverages(get(client, "mean_map/position", coords=f"POINT({lon} {lat})"))
+            side = 2e-7
+            alone = {"lon": [lon - side / 2, lon + side / 2], "lat": [lat - side / 2, lat + side / 2], "step": side}
+            steps = [{**step, "grid": alone} if "grid" in step else step for step in document["steps"]]
+            expected = archive.query({**document, "steps": steps}).with_variance().compute()
+            for key, name in ((AIR, "value"), (f"{AIR}_variance", "variance")):
+                np.testing.assert_allclose(values(found, key), expected[name][:, 0, 0], rtol=1e-4)
+            assert (values(found, f"{AIR}_variance") > 0).all()
+
+
+def test_of_a_mean_from_neighbours_no_variance_is_known(archive: hg.OpenArchive, surfaces: dict[str, Document]) -> None:
+    document = json.loads(json.dumps(surfaces["whole"]))
+    document["steps"][1]["params"]["neighbours"] = 3
+    found = collection_of("near", document, archive)
+    assert found is not None
+    assert list(found.parameters) == [AIR, f"{AIR}_count"]
+    assert found.refusal == "the variance of a mean is known for ordinary_kriging from all stations only"
+    assert found.refusal in describe("http://127.0.0.1/edr", found)["description"]
+
+
 def test_several_positions_at_once(edr: httpx.Client) -> None:
     places = [(7.1780, 45.8675), (7.1795, 45.8690), (9.0, 45.8690)]
     coords = ",".join(f"({lon} {lat})" for lon, lat in places)
@@ -299,6 +366,15 @@ def test_levels_are_chosen_by_z(edr: httpx.Client, archive: hg.OpenArchive, surf
     assert six[0]["domain"]["axes"]["z"]["values"] == [2450.0]
     at = coverages(get(edr, "levels/position", coords="POINT Z (7.178 45.8675 2350)"))
     assert [one["domain"]["axes"]["z"]["values"] for one in at] == [[2350.0]]
+    one_height = "MULTIPOINT Z ((7.178 45.8675 2350),(7.179 45.8675 2350))"
+    pair = coverages(get(edr, "levels/position", coords=one_height))
+    assert [one["domain"]["axes"]["z"]["values"] for one in pair] == [[2350.0], [2350.0]]
+    two_heights = one_height.replace("2350", "2450", 1)
+    refused = edr.get("collections/levels/position", params={"coords": two_heights})
+    assert (refused.status_code, "got 2 heights" in refused.json()["detail"]) == (400, True)
+    assert coverages(get(edr, "levels/position", coords=two_heights, z="2450"))
+    # A surface without levels is the same at every height.
+    assert len(coverages(get(edr, "hourly/position", coords=two_heights))) == 2
     both = coverages(get(edr, "levels/position", coords="POINT(7.178 45.8675)"))
     assert [one["domain"]["axes"]["z"]["values"] for one in both] == [[2350.0], [2450.0]]
 
