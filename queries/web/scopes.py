@@ -70,7 +70,8 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
 """Method, path and need; "*" is one part of a path, "**" any number. The first row that fits counts."""
 
 FILES: Final = ("/", "/static/**", "/bokeh/**")
-"""Rows of files that are the same for everybody: no rate counts them, for a page is some thirty at once."""
+"""Rows of files that are the same for everybody: they count for no rate and no number of open requests, for a page is
+some thirty at once."""
 
 
 class Undeclared(RuntimeError):

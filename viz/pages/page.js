@@ -149,7 +149,10 @@ async function show() {
 
 /** Ask who asks and what there is, and open the page; without readings say how to get some. */
 async function load() {
-  const isLetIn = await whoAsks(sessions).catch(() => null);
+  const isLetIn = await whoAsks(sessions).catch((problem) => {
+    if (problem.status > 0) showProblem(problem);
+    return null;
+  });
   if (!isLetIn) {
     if (isLetIn === false) {
       trouble = "login";

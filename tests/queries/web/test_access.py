@@ -514,6 +514,10 @@ def test_too_many_requests_are_told_when_to_come_back(
 
 def test_the_files_of_a_page_are_not_counted(make: Make, texts: dict[str, str]) -> None:
     assert texts, "without keys nothing is counted"
+    # A request that may not be open at all stands for one more than may be.
+    client = make(Rules(keyed=Allowed(), anonymous=Allowed(1.0, 0)))
+    assert client.get("/static/1.js").status_code == 404
+    assert client.get("/api/v1/session").status_code == 429
     client = make(Rules(keyed=Allowed(), anonymous=Allowed(1.0, 10)))
     # There is no page here, but the door knows its addresses.
     files = [client.get(f"/static/{number}.js").status_code for number in range(30)]
