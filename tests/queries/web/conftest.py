@@ -12,6 +12,7 @@ import hypergrid as hg
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.web.app import create_app
+from queries.web.keys import SCOPES, KeyStore
 from tests.serving import serving
 
 
@@ -39,3 +40,35 @@ def client(app: FastAPI, gate: Any) -> Iterator[httpx.Client]:  # noqa: ANN401 -
         with httpx.Client(base_url=address, timeout=20) as made:
             yield made
         gate.open()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ns = 1_700_000_000 * 10**9
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[KeyStore]:
+    made = KeyStore(tmp_path / "server" / "keys.sqlite")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def texts(store: KeyStore, clock: Clock) -> dict[str, str]:
+    """Keys by how they stand, or by their scope."""
+    made = {scope: store.create(scope, scope, now_ns=clock())[1] for scope in SCOPES}
+    made["expired"] = store.create("expired", "admin", now_ns=clock(), expires_ns=clock() + 1)[1]
+    made["revoked"] = store.create("revoked", "admin", now_ns=clock())[1]
+    store.revoke("revoked", now_ns=clock())
+    made["wrong"] = made["admin"][:-1] + ("A" if made["admin"][-1] != "A" else "B")
+    clock.ns += 1
+    return made
