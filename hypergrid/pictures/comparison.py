@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.kriging import Comparison, Variogram
 from hypergrid.perspective import Base
+from hypergrid.pictures.picture import Picture
 from hypergrid.pictures.plot import FIELD_COLOURS, HALO
 from hypergrid.pictures.variogram import described
 from hypergrid.query import Query, base
@@ -111,8 +111,7 @@ def plot_comparison(best: BestMap) -> Figure:
     stretch = 1 / np.cos(np.radians(float(y.mean()))) if lonlat else 1.0
     shape = (y[-1] - y[0]) * stretch / (x[-1] - x[0])
     height = float(np.clip(5.0 * shape, 3.2, 6.2))
-    figure = Figure(figsize=(2 * height / shape + 2.4, height + 1.7), dpi=140, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = Picture(figsize=(2 * height / shape + 2.4, height + 1.7), dpi=140, layout="constrained")
     left, right = figure.subplots(1, 2, sharex=True, sharey=True)
     unit = str(value.attrs.get("units", "1"))
     name = str(value.attrs.get("long_name", "value"))

@@ -3,7 +3,6 @@
 matplotlib's object interface only: no global state, so that a server's threads can draw.
 """
 
-import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,13 +10,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
 
 from hypergrid.errors import InvalidQuery
+from hypergrid.pictures.picture import Picture
 from hypergrid.registry import Registry
 from hypergrid.streams.elements import Station
 
@@ -51,7 +50,7 @@ def plot(
     level: int = 0,
     stations: Sequence[Station] = (),
     title: str | None = None,
-) -> Figure:
+) -> Picture:
     """Draw a result.
 
     Parameters
@@ -85,8 +84,7 @@ def plot(
     if not 0 <= level < _levels(dataset):
         message = f"level {level} does not exist; the result has {_levels(dataset)}, counted from 0"
         raise InvalidQuery(message)
-    figure = Figure(figsize=_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
-    FigureCanvasAgg(figure)
+    figure = Picture(figsize=_size(dataset), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, 0.03, 1, 0.97)))
     axes = figure.add_subplot()
     drawn = dataset.isel({along: slice(time, time + 1)}) if chosen is _map else dataset
     where = ""
@@ -101,9 +99,7 @@ def plot(
 
 def picture_bytes(dataset: xr.Dataset, *, time: int = 0, level: int = 0) -> bytes:
     """Return the result's picture as PNG: of a map one time cell, on one level, each counted from 0."""
-    buffer = io.BytesIO()
-    plot(dataset, time=time, level=level).savefig(buffer, format="png")
-    return buffer.getvalue()
+    return plot(dataset, time=time, level=level).png()
 
 
 def part_shown(dataset: xr.Dataset) -> str:

@@ -5,12 +5,12 @@ from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from hypergrid.kriging.fit import VariogramFit
 from hypergrid.kriging.variogram import Variogram
+from hypergrid.pictures.picture import Picture
 from hypergrid.pictures.plot import HALO
 
 MODEL_COLOUR, BINS_COLOUR, DOUBT_COLOUR = "#0072B2", "0.25", "#A03C00"
@@ -34,8 +34,7 @@ def plot_variogram(fit: VariogramFit, *, unit: str = "", title: str | None = Non
     """
     doubt = textwrap.wrap(fit.warning, 105)
     strip = 0.03 + 0.035 * len(doubt)
-    figure = Figure(figsize=(7.2, 4.8), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, strip, 1, 1 - strip)))
-    FigureCanvasAgg(figure)
+    figure = Picture(figsize=(7.2, 4.8), dpi=120, layout=ConstrainedLayoutEngine(rect=(0, strip, 1, 1 - strip)))
     axes = figure.add_subplot()
     in_km = fit.bins.cutoff_m >= 5000
     per, length = (1000.0, "km") if in_km else (1.0, "m")

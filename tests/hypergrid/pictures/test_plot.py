@@ -1,8 +1,12 @@
 """Still pictures: each kind draws what it should, and refuses what it cannot draw."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib import pyplot
 from matplotlib.collections import QuadMesh
 
 import hypergrid as hg
@@ -32,6 +36,21 @@ def map_result() -> xr.Dataset:
     model = hg.variogram("exponential", psill=1.2, range_m=250.0)
     grid = hg.grid(lon="7:10:37", lat="45:52:01", step="1arcsec", shape=(20, 25))
     return hg.base(array).interpolate("ordinary_kriging", grid=grid, variogram=model).compute()
+
+
+def test_a_notebook_shows_the_picture_and_nothing_keeps_it() -> None:
+    picture = hg.plot(map_result())
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    # Those that this list holds live as long as the process.
+    assert pyplot.get_fignums() == []
+    with pytest.raises(AttributeError, match="no attribute 'plott'"):
+        _ = hg.plott  # type: ignore[attr-defined]
+
+
+def test_the_module_loads_without_matplotlib() -> None:
+    code = "import sys, hypergrid as hg; assert 'matplotlib' not in sys.modules; print(hg.plot.__module__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "hypergrid.pictures.plot"
 
 
 STATIONS = [
