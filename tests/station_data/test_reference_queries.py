@@ -17,7 +17,7 @@ from station_data.truth import VARIABLES, truth_mean
 Table = NDArray[np.float64]
 FOLDER = Path(terrain.__file__).parent
 GSB = Path(__file__).parents[3] / "shared" / "data" / "sensorscope_gsb"
-NAMES = ("bands", "levels", "q1", "q2", "q3", "q4", "q5", "q5_fine", "radiation")
+NAMES = ("bands", "levels", "mean_map", "q1", "q2", "q3", "q4", "q5", "q5_fine", "radiation")
 
 
 def load(name: str) -> dict:
