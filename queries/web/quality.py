@@ -24,7 +24,7 @@ def router(archive: OpenArchive) -> APIRouter:
         """Return, for every station and variable, how many readings have which flag, and which tests set how many."""
         return [asdict(one) for one in qualities.of(days)]
 
-    @routes.get("/rejects", response_model=None)
+    @routes.get("/rejects", response_model=None, responses={200: {"content": {"text/csv": {}}}})
     def rejects(
         f: Annotated[Literal["json", "csv"], Query(description="kinds with examples; or a row each")] = "json",
     ) -> dict[str, Any] | Response:
