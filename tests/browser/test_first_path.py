@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 import hypergrid as hg
 from tests.browser.first_path import SIZE, actions, walk
-from tests.browser.pages import saved, write, written
+from tests.browser.pages import run, saved, write, written
 
 pytestmark = pytest.mark.browser
 
@@ -59,3 +59,11 @@ def test_what_is_refused_is_seen_wherever_one_is_on_the_page(page: Page, address
     expect(page.locator("#caption")).to_have_text("No picture: the message above says why.")
     page.get_by_role("button", name="Close this message").click()
     expect(notice).to_be_empty()
+
+
+def test_in_a_narrow_window_the_answer_comes_into_sight(page: Page, address: str, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    actions(address, tmp_path)[0].act(page)
+    expect(page.locator("#status")).not_to_be_in_viewport()
+    run(page)
+    expect(page.locator("#status")).to_be_in_viewport()

@@ -122,7 +122,11 @@ class Explore {
       await this.answer.begin(document, this.order.value, (plan) => this.showPlan(plan));
       this.asked = JSON.stringify(document);
     });
-    if (asked) this.note();
+    if (!asked) return;
+    this.note();
+    // Where the window is narrow it stands below the question, out of sight.
+    const { element } = this.answer;
+    if (element.getBoundingClientRect().top > innerHeight) element.scrollIntoView();
   }
 
   stop() {
