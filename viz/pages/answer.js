@@ -114,6 +114,7 @@ export class Answer {
       this.questions.push(await pose(asked, order, on));
     } catch (problem) {
       this.status.textContent = T.answer.idle;
+      this.bar.value = 0;
       for (const pane of Object.values(this.panes)) pane.clear(T.answer.refused);
       this.onRunning(false);
       throw problem;

@@ -216,7 +216,7 @@ class Standing {
     const held = document.activeElement?.dataset?.act;
     const rows = entries.map((one) => {
       const act = (name, on) => button(T.standing.acts[name], () => this.act(on), { class: "small", "aria-label": T.standing.actOn(T.standing.acts[name], one.name), data: { act: `${name}-${one.name}` } });
-      const state = one.paused ? T.standing.paused : statistics.failing.includes(one.name) ? T.standing.failing : one.muted_until ? T.standing.mutedUntil(instant(one.muted_until)) : one.standing.length ? T.standing.raised(one.standing.length) : T.standing.quiet;
+      const state = one.paused ? T.standing.paused : statistics.failing.includes(one.name) ? T.standing.failing : one.muted_until ? T.standing.mutedUntil(instant(one.muted_until.slice(0, 19))) : one.standing.length ? T.standing.raised(one.standing.length) : T.standing.quiet;
       return [h("strong", {}, one.name), T.standing.classes[one.class], number(one.weight), one.query.variable, state,
         h("div", { class: "buttons small" },
           one.paused ? act("resume", () => api.changeStanding(one.name, "resume")) : act("pause", () => api.changeStanding(one.name, "pause")),
