@@ -63,13 +63,13 @@ def router(runner: Runner) -> APIRouter:
         level: Annotated[int, Query(description="which level it shows, from 0, the lowest")] = 0,
     ) -> Response:
         """Download the finished surface; with If-None-Match only where it is another."""
-        job = runner.job(job_id)
-        tag = entity_tag(job.token, job.snapshot, f, time, level)
+        form, job = FORMATS[f].name, runner.job(job_id)
+        tag = entity_tag(job.token, job.snapshot, form, time, level)
         same = unchanged(request, tag) if job.state == "done" else None
         if same is not None:
             return same
         return surface_sent(
-            runner.result(job_id), f, name=file_name(job_id), headers=tagged(tag), time=time, level=level
+            runner.result(job_id), form, name=file_name(job_id), headers=tagged(tag), time=time, level=level
         )
 
     return routes

@@ -113,12 +113,12 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         request: Request, name: str, f: Annotated[str, Query(description=", ".join(FORMATS))] = "netcdf"
     ) -> Response:
         """Return the newest time cell of a standing query that was computed."""
-        dataset = standing.latest(known(request, name))
-        tag = entity_tag(str(dataset.attrs["hypergrid_token"]), str(dataset.attrs["hypergrid_snapshot"]), f)
+        form, dataset = FORMATS[f].name, standing.latest(known(request, name))
+        tag = entity_tag(str(dataset.attrs["hypergrid_token"]), str(dataset.attrs["hypergrid_snapshot"]), form)
         same = unchanged(request, tag)
         if same is not None:
             return same
-        return surface_sent(dataset, f, name=name, headers=tagged(tag))
+        return surface_sent(dataset, form, name=name, headers=tagged(tag))
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:

@@ -143,6 +143,8 @@ def test_frames_while_it_runs_and_when_it_is_done(
     estimate = array(early["estimate"], "<f8", early["shape"])
     assert np.isfinite(estimate).all()
     assert client.get(f"{address}/result").status_code == 409
+    # A form that never is comes before a result that is not yet.
+    assert client.get(f"{address}/result?f=xls").status_code == 404
     gate.open()
     body = finish(client, job_id, wait_until)
     assert body["state"] == "done"

@@ -188,6 +188,7 @@ def test_the_newest_result_is_downloaded(client: httpx.Client, standing: Standin
     early = client.get(f"{HERE}/hours/result")
     assert (early.status_code, early.headers["content-type"]) == (409, "application/problem+json")
     assert "not been evaluated yet" in early.json()["detail"]
+    assert client.get(f"{HERE}/hours/result?f=xls").status_code == 404
     standing.runner.settle()
     made = client.get(f"{HERE}/hours/result")
     (tmp_path / "newest.nc").write_bytes(made.content)
