@@ -198,7 +198,7 @@ export const T = {
     deviationAxis: "standard deviation",
     difference: (one, other) => (one === other ? `${one}, difference` : `${one} less ${other}`),
     whenDone: "This picture comes when all is computed.",
-    noVariance: "Its uncertainty was not asked for: tick it under More, then run again.",
+    noVariance: "Its uncertainty was not asked for: tick it below the time, then run again.",
     noVarianceHere: "Uncertainty has no variogram of its own.",
     noVarianceOfSeries: "Uncertainty is shown for maps; this answer is series.",
     noValues: "Every value here is missing: look at the valid range, the flags and the coverage that the steps ask for.",
