@@ -11,9 +11,9 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
 from typing import Any, Final, TypeVar
@@ -197,10 +197,8 @@ def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ..
     Undelivered
         The host is not allowed (any more), did not answer in time, or answered with another status than 2xx.
     """
-    try:
+    with _refused_for_good():
         check_webhook(url, allowed_hosts, "this alert")
-    except HyperGridError as error:
-        raise Undelivered(str(error), for_good=True) from error
     # Paths of webhooks are often secrets, and what is said here stands in logs.
     host = f"the webhook at {httpx.URL(url).host}"
     headers = {
@@ -243,10 +241,8 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     Undelivered
         No server is set, it did not take the mail, or the address is not allowed (any more).
     """
-    try:
+    with _refused_for_good():
         check_mail(address, settings.mail_to, "this alert")
-    except HyperGridError as error:
-        raise Undelivered(str(error), for_good=True) from error
     if not settings.mail_server:
         message = "no mail server is set; give the setting 'mail_server', host or host:port"
         raise Undelivered(message)
@@ -280,6 +276,15 @@ def send_mail(address: str, body: Mapping[str, Any], settings: Settings) -> None
     except (OSError, smtplib.SMTPException, ValueError) as error:
         message = f"the mail server {settings.mail_server} did not take the alert: {error}"
         raise Undelivered(message) from error
+
+
+@contextmanager
+def _refused_for_good() -> Iterator[None]:
+    """Have what the settings do not allow (any more) not be tried again."""
+    try:
+        yield
+    except HyperGridError as error:
+        raise Undelivered(str(error), for_good=True) from error
 
 
 def _in_time(attempt: Callable[[Note], Answer]) -> Answer:
