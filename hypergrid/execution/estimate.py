@@ -19,6 +19,8 @@ NEIGHBOURS: Final = 6
 """Computed cells that an estimate is the mean of, weighted by 1 / distance**2."""
 STRETCHES: Final = (1.0, 0.5, 2.0, 0.25, 4.0, 0.125, 8.0)
 """What a row may count, in columns: a day is no hour."""
+STRETCHED: Final = tuple(np.array([np.sqrt(one), 1.0 / np.sqrt(one)]) for one in STRETCHES)
+"""The same as factors of rows and columns, which keep the area."""
 SAMPLE: Final = 200
 """Computed cells at most that are left out and estimated, to know the error."""
 CHOOSING: Final = 1000
@@ -78,9 +80,8 @@ def _stretch(points: Floats, values: Floats, far: Floats) -> Floats:
     """Return what a row and a column count, so that cells left out are estimated best."""
     chosen = np.unique(np.linspace(0, len(points) - 1, min(CHOOSING, len(points))).astype(np.intp))
     points, values = points[chosen], values[chosen]
-    stretches = [np.array([np.sqrt(one), 1.0 / np.sqrt(one)]) for one in STRETCHES]
-    errors = [_error(KDTree(points * one), points, values, one, far)[0] for one in stretches]
-    return stretches[0] if np.isnan(errors).any() else stretches[int(np.argmin(errors))]
+    errors = [_error(KDTree(points * one), points, values, one, far)[0] for one in STRETCHED]
+    return STRETCHED[0] if np.isnan(errors).any() else STRETCHED[int(np.argmin(errors))]
 
 
 def _at_distance(tree: KDTree, points: Floats, values: Floats, stretch: Floats, far: Floats) -> float:

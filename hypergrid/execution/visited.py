@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from hypergrid.execution.estimate import NEIGHBOURS, STRETCHES
+from hypergrid.execution.estimate import NEIGHBOURS, STRETCHED
 
 Floats = NDArray[np.float64]
 
@@ -79,9 +79,8 @@ class Visited:
         scale = np.max(np.abs(values), where=np.isfinite(values), initial=0.0)
         values = values / scale if scale > 0 else values
         some = np.unique(np.linspace(0, self._used - 1, min(self._used, CHOOSING)).astype(np.intp))
-        stretches = [np.array([np.sqrt(one), 1.0 / np.sqrt(one)]) for one in STRETCHES]
-        told = [np.mean(_apart(KDTree(places[some] * one), values[:, some]) ** 2) for one in stretches]
-        stretch = stretches[int(np.argmin(told))]
+        told = [np.mean(_apart(KDTree(places[some] * one), values[:, some]) ** 2) for one in STRETCHED]
+        stretch = STRETCHED[int(np.argmin(told))]
         tree = KDTree(places * stretch)
         apart = _apart(tree, values)
         apart[apart < ROUNDED] = 0.0
