@@ -97,6 +97,10 @@ class TooLarge(HyperGridError, MemoryError):
         self.allowed = allowed
 
 
+class CannotListen(HyperGridError, OSError):
+    """A server cannot listen where it was told to; the message says why and what to do."""
+
+
 class SingularSystem(HyperGridError, ArithmeticError):
     """A kriging system without a unique solution; the message names the stations."""
 

@@ -11,17 +11,14 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hypergrid.errors import HyperGridError
+from hypergrid.errors import CannotListen
 from hypergrid.times import SECOND_NS
 from ingest.stream import Status
 
 HOST: Final = "127.0.0.1"
 """Where it listens: there is no access control, so that a proxy or an agent on this machine hands it on."""
-_ENDED: Final = ("stored", "superseded", "duplicates", "rejected")
-
-
-class CannotListen(HyperGridError, OSError):
-    """The port cannot be listened on; the message says which and what to do."""
+_WHAT: Final = ("stored", "superseded", "duplicates", "rejected", "held")
+"""Of a ledger, what all that came became."""
 
 
 class StreamMetrics(Collector):
@@ -55,10 +52,10 @@ class StreamMetrics(Collector):
             return
         ledger = status.ledger
         yield CounterMetricFamily("hypergrid_stream_came", "Readings that came", ledger.came)
-        ended = GaugeMetricFamily("hypergrid_stream_readings", "What became of them", labels=["what"])
-        for what in (*_ENDED, "held"):
-            ended.add_metric([what], getattr(ledger, what))
-        yield ended
+        became = GaugeMetricFamily("hypergrid_stream_readings", "What became of them", labels=["what"])
+        for what in _WHAT:
+            became.add_metric([what], getattr(ledger, what))
+        yield became
         yield CounterMetricFamily("hypergrid_stream_late_rows", "Rows that came to a closed slice", ledger.late)
         yield CounterMetricFamily("hypergrid_stream_slices", "Slices that were closed", ledger.slices)
         yield CounterMetricFamily("hypergrid_stream_batches", "Batches of this run", status.batches)

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hypergrid.errors import HyperGridError
+from hypergrid.errors import CannotListen
 from queries.web.access import Access
 from queries.web.requests import address_of
 
@@ -31,10 +31,6 @@ MOST_OF_AN_ADDRESS: Final = 250
 """and of one address that is no trusted proxy."""
 MOST_HEAD_BYTES: Final = 32 * 1024
 """Largest head of a request [bytes]."""
-
-
-class CannotListen(HyperGridError, OSError):
-    """The server cannot listen where it was told to; the message says why and what to do."""
 
 
 def serve(

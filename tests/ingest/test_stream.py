@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hypergrid.__main__ import app, main
-from hypergrid.errors import ArchiveConflict, InvalidDeployment, NotFound, StoreUnavailable
+from hypergrid.errors import ArchiveConflict, CannotListen, InvalidDeployment, NotFound, StoreUnavailable
 from hypergrid.store import Archive, StoreError, stream_log
 from hypergrid.store.lock import exclusive
 from ingest.arrived import Arrived, Clock
@@ -27,7 +27,7 @@ from ingest.deployed import deploy, deployments, parted, reading
 from ingest.grouped import advance
 from ingest.job import ingest
 from ingest.mapping import load
-from ingest.metrics import CannotListen, StreamMetrics, exposed
+from ingest.metrics import StreamMetrics, exposed
 from ingest.spooled import Piece, merged, parse_span
 from ingest.stream import Following, Status, _alone, _end_jvm, _Leaving, _Progress, _Run, _started, stream
 from ingest.streamed import Ledger, commit

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 import hypergrid as hg
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import CannotListen, InvalidQuery
 from hypergrid.settings import Settings
 from queries.catalogue import Catalogue
 from queries.scheduling.admission import asker
@@ -31,7 +31,7 @@ from queries.web.keys import Scope as KeyScope
 from queries.web.rates import Rates
 from queries.web.requests import Served, whence
 from queries.web.scopes import Undeclared, find
-from queries.web.server import CannotListen, listen
+from queries.web.server import listen
 from tests.queries.web.conftest import Clock
 
 HOUR_NS = 3600 * 10**9

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 import hypergrid as hg
-from queries.web.server import CannotListen, listen
+from hypergrid.errors import CannotListen
+from queries.web.server import listen
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])
