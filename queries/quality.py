@@ -2,17 +2,14 @@
 
 import csv
 import io
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.export import harmless
 from hypergrid.flags import MEANINGS, TESTS
-from hypergrid.query import OpenArchive
 from hypergrid.store import Archive, Reject
 from hypergrid.times import DAY_NS, Window
 
@@ -21,8 +18,6 @@ _CHUNKS: Final = 256
 """Chunks of slices that are read at once."""
 EXAMPLES: Final = 5
 """Rejects of a kind that are shown."""
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -119,31 +114,3 @@ def rejects_csv(rejects: list[Reject]) -> bytes:
         for one in rejects
     )
     return text.getvalue().encode()
-
-
-class AtSnapshot(Generic[Found]):
-    """Answers of the newest snapshot, each worked out once for it; may be asked from any thread.
-
-    Parameters
-    ----------
-    archive
-        What `hypergrid.open` returns.
-    work
-        Works an answer out, of the archive and what was asked.
-    """
-
-    def __init__(self, archive: OpenArchive, work: Callable[[Archive, int | None], Found]) -> None:
-        self._archive, self._work = archive, work
-        self._lock = threading.Lock()
-        self._held: dict[int | None, tuple[str, Found]] = {}
-
-    def of(self, asked: int | None = None) -> Found:
-        """Return the answer."""
-        with self._lock:
-            self._archive = self._archive.latest()
-            snapshot, found = self._held.get(asked, ("", None))
-            if found is None or snapshot != self._archive.snapshot:
-                found = self._work(self._archive.store, asked)
-                others = {key: one for key, one in self._held.items() if one[0] == self._archive.snapshot}
-                self._held = others | {asked: (self._archive.snapshot, found)}
-            return found

@@ -4,7 +4,6 @@ Judged by the time stamps of readings, so that an archive that was ingested at o
 the rule is that of the standing query "dead" (`queries.standing.silence`), which counts by arrivals.
 """
 
-import threading
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -13,6 +12,7 @@ import numpy as np
 from hypergrid.flags import FAIL, SUSPECT
 from hypergrid.query import OpenArchive
 from hypergrid.times import DAY_NS, Window
+from queries.at_snapshot import AtSnapshot
 from queries.latest import NEVER, LatestValues
 from queries.standing.silence import FACTOR, FEWEST, learned_interval_ns
 
@@ -51,17 +51,11 @@ class Health:
     """
 
     def __init__(self, archive: OpenArchive) -> None:
-        self._archive = archive
-        self._lock = threading.Lock()
-        self._told: tuple[str, list[StationHealth]] | None = None
+        self._answers = AtSnapshot(archive, lambda opened, _asked: station_health(opened))
 
     def now(self) -> list[StationHealth]:
         """Return every station, by id, at the newest snapshot."""
-        with self._lock:
-            self._archive = self._archive.latest()
-            if self._told is None or self._told[0] != self._archive.snapshot:
-                self._told = self._archive.snapshot, station_health(self._archive)
-            return self._told[1]
+        return self._answers.of()
 
 
 def station_health(archive: OpenArchive) -> list[StationHealth]:

@@ -6,14 +6,15 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 
 from hypergrid.query import OpenArchive
-from queries.quality import MOST_DAYS, AtSnapshot, quality, reject_kinds, rejects_csv
+from queries.at_snapshot import AtSnapshot
+from queries.quality import MOST_DAYS, quality, reject_kinds, rejects_csv
 
 
 def router(archive: OpenArchive) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["quality"])
-    qualities = AtSnapshot(archive, quality)
-    rejected = AtSnapshot(archive, lambda store, _asked: store.rejects())
+    qualities = AtSnapshot(archive, lambda opened, days: quality(opened.store, days))
+    rejected = AtSnapshot(archive, lambda opened, _asked: opened.store.rejects())
 
     @routes.get("/stations/quality")
     def stations_quality(

@@ -13,7 +13,8 @@ from hypergrid.store import Archive, Reject
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.units import KNOWN_VARIABLES
-from queries.quality import EXAMPLES, AtSnapshot, quality, reject_kinds, rejects_csv
+from queries.at_snapshot import MOST_KEPT, AtSnapshot
+from queries.quality import EXAMPLES, quality, reject_kinds, rejects_csv
 
 START_NS = parse_instant("2007-10-01")
 STEP_NS = 3600 * SECOND_NS
@@ -119,7 +120,7 @@ def test_rejects_as_csv_are_no_formulas() -> None:
 def test_an_answer_is_worked_out_once_a_snapshot(archive: Archive) -> None:
     asked: list[int | None] = []
 
-    def work(_store: Archive, days: int | None) -> list[int]:
+    def work(_opened: hg.OpenArchive, days: int | None) -> list[int]:
         asked.append(days)
         return []
 
@@ -132,3 +133,8 @@ def test_an_answer_is_worked_out_once_a_snapshot(archive: Archive) -> None:
     answers.of(1)
     answers.of(1)
     assert asked == [1, None, 1]
+    for days in range(2, MOST_KEPT + 2):
+        answers.of(days)
+    assert len(answers._held) == MOST_KEPT
+    answers.of(1)
+    assert asked[-1] == 1, "the oldest one is gone"
