@@ -26,7 +26,7 @@ OF_FIXTURES: Final = {"spark": "spark", "s3": "s3", "broker": "broker", "chromiu
 """Marks of fixtures: of all tests that use them, also through others."""
 OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {}
 """Marks of single functions, by file."""
-LEFT_OUT: Final = ("spark", "process", "slow")
+LEFT_OUT: Final = ("spark", "browser", "process", "slow")
 """What `pytest --quick` leaves out."""
 TOGETHER: Final = ("spark",)
 """Marks whose tests run on one worker, one after the other: a session of Spark is needed once, and its memory too."""
