@@ -1,12 +1,17 @@
 # Each target makes the environment .venv first, where it is missing or its lock has changed. Needs Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help setup chromium mosquitto judges demo serve test soak check bench lock clean
+.PHONY: help setup chromium mosquitto judges demo serve warm quick test soak check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/ready
 ARGS ?=
 JUDGES := .venv/judges
 export NODE_PATH := $(CURDIR)/$(JUDGES)/node_modules
+# A worker for each processor; the tests of a file stay together, and what takes longest comes first.
+SPREAD := -n logical --maxprocesses=4 --dist loadgroup --no-loadscope-reorder
+# Bytecode is kept, also where the environment forbids it: else each process that a test starts compiles all it imports.
+quick test soak: export PYTHONDONTWRITEBYTECODE :=
+quick test soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,10 +24,8 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@# Compiled loops of kriging and of joins, so that no large query and no stream waits for the compiler.
 	@nohup sh -c "$(BIN)/python -m hypergrid.kriging.warm; $(BIN)/python -m hypergrid.streams.warm" >.venv/warm.log 2>&1 </dev/null &
 
-setup: $(STAMP) ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
+setup: warm ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
 	@$(BIN)/python -m ingest.spark.archive
-	@$(BIN)/python -m hypergrid.kriging.warm
-	@$(BIN)/python -m hypergrid.streams.warm
 
 demo: $(STAMP) ## the whole way once: sample data, ingest, a map, the page (ARGS=--no-serve ends instead)
 	$(BIN)/hypergrid demo $(ARGS)
@@ -51,8 +54,15 @@ check: $(STAMP) ## style, types and import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-test: check chromium mosquitto judges ## check, then all tests but the long proofs (at most 15 minutes; ARGS go to pytest)
-	$(BIN)/python -m pytest $(ARGS)
+warm: $(STAMP)
+	@$(BIN)/python -m hypergrid.kriging.warm
+	@$(BIN)/python -m hypergrid.streams.warm
+
+quick: warm ## most tests, with fewer cases of each, after each change (at most 5 minutes; ARGS go to pytest)
+	$(BIN)/python -m pytest --quick $(SPREAD) $(ARGS)
+
+test: check chromium mosquitto judges warm ## check, then all tests but the long proofs (at most 25 minutes; ARGS go to pytest)
+	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
 
 soak: $(STAMP) chromium mosquitto judges ## the long proofs
 	$(BIN)/python -m pytest -m soak $(ARGS)

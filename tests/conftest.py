@@ -1,11 +1,10 @@
-"""What every test gets: a loopback network, one Spark session a run, and skips that can be forbidden."""
+"""What every test gets: its marks, a loopback network, one Spark session a run, and skips that can be forbidden."""
 
 import os
 import socket
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -13,10 +12,9 @@ if TYPE_CHECKING:
 
     from tests.s3_server import S3Server
 
-# Figures need no display, and a busy machine is no failure.
+# Figures need no display.
 os.environ.setdefault("MPLBACKEND", "Agg")
-hypothesis.settings.register_profile("hypergrid", database=None, deadline=None)
-hypothesis.settings.load_profile("hypergrid")
+pytest_plugins = ["tests.selection"]
 
 FORBIDDEN_SKIPS = frozenset(os.environ.get("HYPERGRID_FORBID_SKIPS", "").replace(",", " ").split())
 """Markers whose tests must not skip: continuous integration names ``browser``."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Request, Route, expect, sync_playwright
 
 import hypergrid as hg
 from hypergrid.times import parse_instant
@@ -27,6 +27,9 @@ OPTIONS = (
     "--no-first-run",
     "--disable-background-networking",
 )
+LONGEST_MS = 60_000
+"""How long a page may take to show what is expected, on a machine that is busy with other things [ms]."""
+expect.set_options(timeout=LONGEST_MS)
 
 
 def on_this_machine(address: str) -> bool:
@@ -65,6 +68,7 @@ def outside_requests() -> list[str]:
 def page(browser: Browser, outside_requests: list[str]) -> Iterator[Page]:
     """Give an empty page whose requests to other machines are stopped, recorded, and fail the test."""
     context = browser.new_context()
+    context.set_default_timeout(LONGEST_MS)
 
     def watch(route: Route, request: Request) -> None:
         if on_this_machine(request.url):

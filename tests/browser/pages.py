@@ -81,7 +81,7 @@ def wait_for(page: Page, word: str) -> None:
     expect(page.locator("#status")).to_contain_text(word, timeout=90_000)
 
 
-def eventually(page: Page, holds: Callable[[], bool], within_s: float = 15.0) -> None:
+def eventually(page: Page, holds: Callable[[], bool], within_s: float = 60.0) -> None:
     """Wait until something holds."""
     for _ in range(round(within_s * 10)):
         if holds():

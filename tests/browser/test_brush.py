@@ -41,7 +41,7 @@ def maps(page: Page) -> None:
     """Show two maps beside each other."""
     beside(page, HOURLY, "relative_humidity")
     for caption in ("caption", "caption-second"):
-        expect(page.locator(f"#{caption}")).to_contain_text("100 % computed", timeout=15_000)
+        expect(page.locator(f"#{caption}")).to_contain_text("100 % computed")
     eventually(page, lambda: bool(page.evaluate("() => document.getElementById('picture-second').figure?.brushes")))
 
 
@@ -99,7 +99,7 @@ def test_bright_hours_are_marked_in_both_lines_by_keyboard(
 ) -> None:
     beside(opened, RADIATION, "surface_temperature")
     opened.get_by_label("Lines over time").check()
-    expect(opened.locator("#caption-second")).to_contain_text("surface_temperature", timeout=15_000)
+    expect(opened.locator("#caption-second")).to_contain_text("surface_temperature")
     opened.locator("#brush summary").focus()
     opened.keyboard.press("Enter")
     press_until(opened, "brush-from")
@@ -120,7 +120,7 @@ def test_bright_hours_are_marked_in_both_lines_by_keyboard(
         other = context.new_page()
         other.goto(opened.url)
         wait_for(other, "beside: Done")
-        expect(other.locator("#brushed")).to_have_text(opened.inner_text("#brushed"), timeout=15_000)
+        expect(other.locator("#brushed")).to_have_text(opened.inner_text("#brushed"))
     finally:
         context.close()
     press_until(opened, "brush-clear")
@@ -139,7 +139,7 @@ def test_windy_hours_are_marked_in_the_radiation(page: Page, address: str, archi
     run(page, WIND)
     wait_for(page, "beside: Done")
     page.get_by_label("Lines over time").check()
-    expect(page.locator("#caption-second")).to_contain_text("solar_radiation", timeout=15_000)
+    expect(page.locator("#caption-second")).to_contain_text("solar_radiation")
     wind, radiation = (archive.query(one).compute()["value"].to_numpy().ravel() for one in (WIND, RADIATION))
     level = round(float(np.nanmedian(wind)), 2)
     page.locator("#brush summary").click()

@@ -72,7 +72,7 @@ def test_a_question_is_built_by_mouse_and_answered(opened: Page) -> None:
     variogram = {"model": "exponential", "psill": 1.2, "range_m": 250, "nugget": 0.05}
     assert document["steps"][2]["params"] == {"variogram": variogram}
     run(opened)
-    expect(opened.locator("#caption")).to_contain_text("100 % computed", timeout=15_000)
+    expect(opened.locator("#caption")).to_contain_text("100 % computed")
 
 
 def test_a_question_is_built_by_keyboard_alone(opened: Page) -> None:
@@ -100,7 +100,7 @@ def test_a_question_is_built_by_keyboard_alone(opened: Page) -> None:
     press_until(opened, "document")
     opened.keyboard.press("Control+Enter")
     wait_for(opened, "Done")
-    expect(opened.locator("#caption")).to_contain_text("24 series of air_temperature", timeout=15_000)
+    expect(opened.locator("#caption")).to_contain_text("24 series of air_temperature")
 
 
 def test_steps_are_moved_and_removed_by_mouse(opened: Page) -> None:
@@ -147,9 +147,7 @@ def test_a_region_is_dragged_on_the_map_of_the_stations(opened: Page) -> None:
     assert 45.86 < grid["lat"] < 45.88
     assert max(grid["shape"]) in range(45, 56)
     run(opened)
-    expect(opened.locator("#caption")).to_contain_text(
-        f"{grid['shape'][1]} by {grid['shape'][0]} cells", timeout=15_000
-    )
+    expect(opened.locator("#caption")).to_contain_text(f"{grid['shape'][1]} by {grid['shape'][0]} cells")
 
 
 def test_a_region_is_typed(opened: Page) -> None:

@@ -20,7 +20,7 @@ def test_the_plan_of_a_query_is_a_graph(opened: Page) -> None:
     run(opened, SMALL)
     show(opened, "Engine")
     graph = opened.get_by_role("img", name="A plan of")
-    expect(graph).to_be_visible(timeout=10_000)
+    expect(graph).to_be_visible()
     expect(graph.locator(".node")).to_have_count(3)
     expect(graph.locator(".arrow")).to_have_count(2)
     expect(graph).to_contain_text("ordinary_kriging")
@@ -38,22 +38,22 @@ def test_a_plan_that_was_never_computed_says_so(opened: Page, monkeypatch: pytes
     monkeypatch.setattr(plan_graph, "TABLE", Table())
     show(opened, "Engine")
     opened.get_by_label("Plan of").select_option("saved:q4")
-    expect(opened.get_by_role("img", name="A plan of 5")).to_contain_text("not computed here yet", timeout=10_000)
+    expect(opened.get_by_role("img", name="A plan of 5")).to_contain_text("not computed here yet")
     expect(opened.locator("#plan-graph")).not_to_contain_text("in the time of")
 
 
 def test_a_plan_is_chosen_by_keyboard_and_linked(opened: Page, address: str) -> None:
     show(opened, "Engine")
-    expect(opened.locator("#plan-graph svg")).to_be_visible(timeout=10_000)
+    expect(opened.locator("#plan-graph svg")).to_be_visible()
     press_until(opened, "plan-of")
     opened.keyboard.type("saved query q5_fine")
     expect(opened.locator("#plan-of")).to_have_value("saved:q5_fine")
-    expect(opened.locator("#plan-graph")).to_contain_text("A plan of 5 perspectives", timeout=10_000)
+    expect(opened.locator("#plan-graph")).to_contain_text("A plan of 5 perspectives")
     assert "plan=saved" in opened.url
     link = opened.url
     opened.goto(address)
     opened.goto(link)
-    expect(opened.locator("#plan-of")).to_have_value("saved:q5_fine", timeout=10_000)
+    expect(opened.locator("#plan-of")).to_have_value("saved:q5_fine")
 
 
 def test_what_moves_moves_without_flicker(opened: Page) -> None:
@@ -111,7 +111,7 @@ def test_a_stream_is_shown_as_it_moves(opened: Page, streamed: hg.OpenArchive) -
     expect(opened.locator("#no-stream")).to_be_visible()
     for ago_s in (40.0, 30.0, 20.0):
         told(streamed, ago_s)
-    expect(opened.locator("#stream-state")).to_have_text("It runs.", timeout=10_000)
+    expect(opened.locator("#stream-state")).to_have_text("It runs.")
     expect(opened.locator("#no-stream")).to_be_hidden()
     place, last = opened.locator("#stream-buffers"), opened.locator("#stream-age")
     eventually(opened, lambda: bool(last.evaluate("(one) => Boolean(one.figure)")))
@@ -131,7 +131,7 @@ def test_a_stream_is_shown_as_it_moves(opened: Page, streamed: hg.OpenArchive) -
     assert place.evaluate("(one) => one.marked === one.figure"), "the same figure, with newer values"
     join = {"held": 5, "needed": None, "allowed_bytes": 32 << 20, "held_bytes": 0, "allocated_bytes": 0, "streams": 1}
     told(streamed, 0.0, ended=True, joins={"a": {**join, "silent": 0, "scrambling_factor": 0, "lag": 0.0}})
-    expect(opened.locator("#stream-state")).to_contain_text("It ended at", timeout=10_000)
+    expect(opened.locator("#stream-state")).to_contain_text("It ended at")
     expect(opened.locator("#stream-limit")).to_have_text("What is held may take 32 MiB at most.")
     eventually(opened, lambda: len(data(opened, "lines", "values", "stream-held")) == 3)
 
@@ -142,7 +142,7 @@ def test_a_stream_that_was_killed_is_told_and_its_numbers_are_read_by_keyboard(
     told(streamed, 500.0)
     told(streamed, 400.0)
     page.goto(f"{address}#engine")
-    expect(page.locator("#stream-state")).to_contain_text("Nothing was heard of it since", timeout=10_000)
+    expect(page.locator("#stream-state")).to_contain_text("Nothing was heard of it since")
     summary = page.locator("section[aria-labelledby=stream-title] summary")
     summary.focus()
     page.keyboard.press("Enter")

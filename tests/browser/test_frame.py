@@ -64,7 +64,7 @@ def test_a_link_reproduces_the_page(opened: Page, browser: Browser) -> None:
         other = context.new_page()
         other.goto(opened.url)
         wait_for(other, "beside: Done")
-        expect(other.locator("#caption")).to_have_text(opened.inner_text("#caption"), timeout=15_000)
+        expect(other.locator("#caption")).to_have_text(opened.inner_text("#caption"))
         expect(other.locator("#caption-second")).to_contain_text("relative_humidity")
         assert written(other)["steps"] == SMALL["steps"]
     finally:
@@ -133,7 +133,7 @@ def test_axe_finds_nothing_serious(browser: Browser, address: str, scheme: Any) 
             page.wait_for_selector("body[data-ready=yes]")
             if name == "Explore":
                 run(page, SMALL)
-                expect(page.locator("#caption")).to_contain_text("100 % computed", timeout=15_000)
+                expect(page.locator("#caption")).to_contain_text("100 % computed")
             page.wait_for_timeout(1000)
             assert serious(page, source) == [], name
     finally:
@@ -198,7 +198,7 @@ def test_a_server_that_is_gone_is_told_and_found_again(page: Page, address: str)
     expect(page.locator("#connection")).to_contain_text("trying again")
     page.unroute("**/api/**")
     page.unroute("**/health")
-    expect(page.locator("#connection")).to_have_text("Connected", timeout=15_000)
+    expect(page.locator("#connection")).to_have_text("Connected")
     expect(page.locator("#notice")).to_be_empty()
     page.get_by_role("button", name="Explain").click()
     expect(page.locator("#plan")).to_contain_text("Plan")

@@ -98,7 +98,7 @@ def test_a_wrong_key_is_told_and_the_right_one_opens_the_page(page: Page, guarde
     expect(dialog.get_by_label("Access key")).to_be_focused()
     log_in(page, keys["query"])
     expect(page.locator("#page-engine")).to_be_visible()
-    expect(page.locator("#tiles")).to_contain_text("Queries running", timeout=10_000)
+    expect(page.locator("#tiles")).to_contain_text("Queries running")
     expect(page.locator("#who")).to_have_text("a-query (query)")
     expect(page.locator("#connection")).to_have_text("Connected")
     (cookie,) = [one for one in page.context.cookies() if one.get("name") == COOKIE]
@@ -113,7 +113,7 @@ def test_by_keyboard_and_the_session_outlives_the_page(
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.type(keys["query"])
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible(timeout=10_000)
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
     page.reload()
     page.wait_for_selector("body[data-ready=yes]")
     assert page.get_by_role("dialog").count() == 0
@@ -130,23 +130,23 @@ def test_events_come_to_who_is_logged_in(page: Page, guarded: str, keys: dict[st
     log_in(page, keys["query"])
     run(page, SMALL)
     assert events, "the answer is followed by events"
-    expect(page.locator("#caption")).to_contain_text("100 % computed", timeout=15_000)
+    expect(page.locator("#caption")).to_contain_text("100 % computed")
     for name in ("Stations", "Standing", "Engine"):
         show(page, name)
-    expect(page.locator("#plan-graph svg")).to_be_visible(timeout=10_000)
+    expect(page.locator("#plan-graph svg")).to_be_visible()
     assert complaints == []
 
 
 def test_logging_out_leaves_nothing_in_sight(page: Page, guarded: str, keys: dict[str, str]) -> None:
     page.goto(f"{guarded}#stations")
     log_in(page, keys["read"])
-    expect(page.locator("#stations-list tbody tr").first).to_be_visible(timeout=10_000)
+    expect(page.locator("#stations-list tbody tr").first).to_be_visible()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("dialog", name="Login needed")).to_be_visible()
     assert page.locator("#stations-list").count() == 0
     assert page.evaluate("() => fetch('api/v1/variables').then((answer) => answer.status)") == 401
     log_in(page, keys["read"])
-    expect(page.locator("#stations-list tbody tr").first).to_be_visible(timeout=10_000)
+    expect(page.locator("#stations-list tbody tr").first).to_be_visible()
 
 
 def test_a_session_that_ends_is_told_where_one_is(
@@ -155,9 +155,9 @@ def test_a_session_that_ends_is_told_where_one_is(
     key, text = store.create("short", "query", now_ns=time.time_ns())
     page.goto(f"{guarded}#engine")
     log_in(page, text)
-    expect(page.locator("#tiles")).to_contain_text("Queries running", timeout=10_000)
+    expect(page.locator("#tiles")).to_contain_text("Queries running")
     store.revoke(key.id, now_ns=time.time_ns())
-    expect(page.get_by_role("dialog", name="Login needed")).to_be_visible(timeout=10_000)
+    expect(page.get_by_role("dialog", name="Login needed")).to_be_visible()
     log_in(page, keys["write"])
     expect(page.locator("#who")).to_have_text("a-write (write)")
     expect(page.locator("#connection")).to_have_text("Connected")
@@ -166,7 +166,7 @@ def test_a_session_that_ends_is_told_where_one_is(
 def test_who_may_read_sees_what_is_there(page: Page, guarded: str, keys: dict[str, str], complaints: list[str]) -> None:
     page.goto(f"{guarded}#engine")
     log_in(page, keys["read"])
-    expect(page.locator("#plan-graph")).to_contain_text("scope query", timeout=10_000)
+    expect(page.locator("#plan-graph")).to_contain_text("scope query")
     expect(page.locator("#snapshots")).to_contain_text("newest first")
     assert complaints == []
     show(page, "Explore")

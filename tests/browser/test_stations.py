@@ -43,7 +43,7 @@ def test_readings_with_their_flags_by_mouse(opened: Page, archive: hg.OpenArchiv
     show(opened, "Stations")
     opened.get_by_role("button", name=f"Show the readings of station {station}", exact=True).click()
     opened.get_by_role("combobox", name="Variable").locator("visible=true").select_option(variable)
-    expect(opened.locator("#caption-station")).to_contain_text(f"readings of {variable}", timeout=15_000)
+    expect(opened.locator("#caption-station")).to_contain_text(f"readings of {variable}")
     readings = archive.store.read(variable)
     mine = [place for place, series in enumerate(readings.series) if series.station == station]
     of = readings.take(readings.index == mine[0])
@@ -73,7 +73,7 @@ def test_readings_that_come_late_do_not_replace_those_asked_for_after_them(opene
     opened.get_by_role("button", name="Show the readings of station 3", exact=True).click()
     opened.wait_for_function("() => document.activeElement.id === 'station-title'")
     opened.get_by_role("combobox", name="Variable").locator("visible=true").select_option("relative_humidity")
-    expect(opened.locator("#caption-station")).to_contain_text("readings of relative_humidity", timeout=15_000)
+    expect(opened.locator("#caption-station")).to_contain_text("readings of relative_humidity")
     with opened.expect_response("**/api/v1/series?*"):
         held[0].continue_()
     opened.wait_for_timeout(500)
@@ -90,7 +90,7 @@ def test_readings_by_keyboard(opened: Page) -> None:
             break
     opened.keyboard.press("Enter")
     assert opened.evaluate("() => document.activeElement.id") == "station-title"
-    expect(opened.locator("#caption-station")).to_contain_text("readings of air_temperature", timeout=15_000)
+    expect(opened.locator("#caption-station")).to_contain_text("readings of air_temperature")
     press_until(opened, "station-period")
     opened.keyboard.type("All")
     expect(opened.locator("#station-period")).to_have_value("0")
@@ -99,7 +99,7 @@ def test_readings_by_keyboard(opened: Page) -> None:
 
 def test_a_link_to_a_station(opened: Page, address: str) -> None:
     opened.goto(f"{address}#stations?station=5&variable=wind_speed&days=1")
-    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed [m s-1]", timeout=15_000)
+    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed [m s-1]")
 
 
 def counted(archive: hg.OpenArchive, station: str, flag: int) -> int:
@@ -115,7 +115,7 @@ def counted(archive: hg.OpenArchive, station: str, flag: int) -> int:
 def test_what_the_tests_said_by_mouse(opened: Page, archive: hg.OpenArchive, tmp_path: Path) -> None:
     show(opened, "Stations")
     table = opened.locator("#quality-list table")
-    expect(table.locator("tbody tr")).to_have_count(len(archive.stations), timeout=15_000)
+    expect(table.locator("tbody tr")).to_have_count(len(archive.stations))
     expect(opened.locator("#quality-summary")).to_contain_text("Set by:")
     shown = opened.locator("#quality-list tbody tr")
     doubtful = shown.first.locator("button").inner_text()
@@ -136,7 +136,7 @@ def test_what_the_tests_said_by_mouse(opened: Page, archive: hg.OpenArchive, tmp
     opened.get_by_label("Flags of").select_option("wind_speed")
     expect(opened.locator("#quality-summary")).to_contain_text(f"{archive.store.readings('wind_speed'):,} readings")
     shown.first.locator("button").click()
-    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed", timeout=15_000)
+    expect(opened.locator("#caption-station")).to_contain_text("readings of wind_speed")
 
 
 def test_what_the_tests_said_by_keyboard(opened: Page) -> None:

@@ -22,7 +22,7 @@ def fit(archive: hg.OpenArchive, document: dict[str, Any], **options: object) ->
 
 
 def is_drawn(page: Page, words: str, caption: str = "caption") -> None:
-    expect(page.locator(f"#{caption}")).to_contain_text(words, timeout=15_000)
+    expect(page.locator(f"#{caption}")).to_contain_text(words)
 
 
 def test_points_with_pairs_and_both_models_by_mouse(opened: Page, archive: hg.OpenArchive, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_fit_is_chosen_by_keyboard_and_kept_in_the_address(
         other = context.new_page()
         other.goto(opened.url)
         wait_for(other, "Done")
-        expect(other.locator("#caption")).to_have_text(opened.inner_text("#caption"), timeout=15_000)
+        expect(other.locator("#caption")).to_have_text(opened.inner_text("#caption"))
     finally:
         context.close()
 

@@ -26,7 +26,7 @@ def program(name: str) -> str:
     return found
 
 
-def wait_until(true: object, *, within_s: float = 20.0) -> None:
+def wait_until(true: object, *, within_s: float = 60.0) -> None:
     """Wait until a function returns something true."""
     until = time.monotonic() + within_s
     while not true():  # type: ignore[operator]

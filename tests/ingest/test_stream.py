@@ -101,9 +101,9 @@ def test_the_status_is_a_line() -> None:
 def test_figures_of_a_stream_for_prometheus(tmp_path: Path) -> None:
     metrics = StreamMetrics(tmp_path)
     with exposed(metrics, 0) as port:
-        before = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        before = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
         metrics.take(Status(Ledger(came=9, held=4, stored=5, late=1), 1234.5, 1_190_246_400_000_000_000, 7, 3))
-        after = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        after = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
         with pytest.raises(CannotListen, match=f"port {port}: .*choose another with --metrics-port"):
             exposed(metrics, port).__enter__()
     assert "hypergrid_disk_free_bytes" in before
@@ -116,7 +116,7 @@ def test_figures_of_a_stream_for_prometheus(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert f"\n{line}\n" in after
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"http://127.0.0.1:{port}/metrics")
+        httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60)
 
 
 def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Path, broker: RunningBroker) -> None:
@@ -145,7 +145,7 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     while "hypergrid_stream_batches_total 0.0" in figures or "hypergrid_stream_came_total" not in figures:
         assert time.monotonic() < until, "no batch was told of"
         time.sleep(0.5)
-        figures = httpx.get(metrics).text
+        figures = httpx.get(metrics, timeout=60).text
     ended = dict(re.findall(r'hypergrid_stream_readings\{what="(\w+)"\} (\S+)', figures))
     came = re.search(r"^hypergrid_stream_came_total (\S+)$", figures, re.MULTILINE)
     assert came is not None

@@ -93,7 +93,7 @@ class Gate:
 
     def wait(self) -> None:
         if not self._is_open:
-            assert self._turns.acquire(timeout=20), "the test never let the block through"
+            assert self._turns.acquire(timeout=60), "the test never let the block through"
         if self.failure is not None:
             raise self.failure
 
@@ -139,7 +139,7 @@ def make_runner() -> Iterator[Callable[..., Runner]]:
         runner.stop()
 
 
-def _wait_until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
+def _wait_until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, "it did not happen in time"

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from hypergrid.errors import InvalidDeployment
 from hypergrid.store.lock import is_free
 from ingest.deployed import deploy
 from ingest.mapping import load
-from ingest.sources.receiver import SPOOL, Receiver, client_id, command, main, sources
+from ingest.sources.receiver import SPOOL, TICK_S, Receiver, client_id, command, main, sources
 from ingest.sources.spool import END, HEADER, MESSAGE, STATE, TICK, Record, Spool, durable, frames, segments
 from tests.ingest.brokers import RunningBroker, publish, wait_until
 from tests.ingest.forked import FORKED
@@ -66,7 +67,7 @@ class Running:
         self.process.start()
 
     def wait_for(self, text: str) -> None:
-        wait_until(lambda: text in self._told.read_text(), within_s=60)
+        wait_until(lambda: text in self._told.read_text())
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> str:
         assert self.process.pid is not None
@@ -99,6 +100,10 @@ def lines(here: Path, name: str) -> bytes:
     return b"".join(payload for kind, origin, _, payload in rows(here) if kind == MESSAGE and origin == name)
 
 
+def ticks(here: Path) -> int:
+    return sum(kind == TICK for kind, *_ in rows(here))
+
+
 def table(start: int, stop: int) -> bytes:
     return b"".join(b"7,%d,%d\n" % (1191196800 + n, n) for n in range(start, stop))
 
@@ -108,15 +113,18 @@ TOP = b"station,time,wind_speed\n"
 
 def test_it_ends_when_told_and_goes_on_where_it_was(here: Path) -> None:
     (here / "data" / "a.csv").write_bytes(TOP + table(0, 10))
+    begun = time.monotonic()
     for number in (signal.SIGTERM, signal.SIGINT):
         running = Running(here)
         wait_until(lambda: not is_free_at(here) and lines(here, "a.csv") == table(0, 10))
-        time.sleep(1.5)
+        before = ticks(here)
+        wait_until(lambda before=before: ticks(here) > before)  # type: ignore[misc]
         assert running.end(number) == ""
         assert running.process.exitcode == 0
     kinds = Counter(kind for kind, *_ in rows(here))
     assert (kinds[MESSAGE], kinds[HEADER], kinds[STATE]) == (1, 1, 3)
-    assert 2 <= kinds[TICK] <= 40
+    # At most one a second, besides the first of each run.
+    assert 2 <= kinds[TICK] <= 2 + (time.monotonic() - begun) / TICK_S
     with (here / "data" / "a.csv").open("ab") as stream:
         stream.write(table(10, 12))
     running = Running(here)
@@ -141,7 +149,7 @@ def test_it_ends_with_its_parent(here: Path) -> None:
         "sys.stdin.read()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script, str(here)], stdin=subprocess.PIPE)
-    wait_until(lambda: not is_free_at(here), within_s=60)
+    wait_until(lambda: not is_free_at(here))
     parent.kill()
     parent.communicate()
     wait_until(lambda: is_free_at(here))
@@ -235,8 +243,9 @@ def test_a_full_disk_is_waited_for_and_told_once(here: Path, monkeypatch: pytest
     running.join()
     receiver.close()
     assert before < durable(here / "archive" / SPOOL)
-    assert [text.partition(":")[2] or text for text in told] == [
-        " No space left on device; 1 records wait, make room on the disk",
+    # How many records wait at first is a matter of the moment.
+    assert [re.sub(r"\d+ records", "N records", text.partition(":")[2] or text) for text in told] == [
+        " No space left on device; N records wait, make room on the disk",
         "the spool can be written again",
     ]
 
@@ -277,9 +286,7 @@ def chaos(here: Path, broker: RunningBroker, *, count: int, kills: int, restarts
                 broker.stop()
                 broker.start()
     thread.join()
-    wait_until(
-        lambda: len(messages(here)) >= count and lines(here, "a.csv").endswith(table(count - 1, count)), within_s=60
-    )
+    wait_until(lambda: len(messages(here)) >= count and lines(here, "a.csv").endswith(table(count - 1, count)))
     running.end()
     assert lines(here, "a.csv") == table(0, count)
     assert Counter(messages(here)) == Counter(b"message %d" % n for n in range(count))

@@ -13,7 +13,7 @@ from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.web.app import create_app
 from queries.web.keys import SCOPES, KeyStore
-from tests.serving import serving
+from tests.serving import SharedServer
 
 
 @pytest.fixture
@@ -34,10 +34,17 @@ def app(runner: Runner, archive: hg.OpenArchive, saved: Path) -> FastAPI:
     return create_app(runner, Catalogue(archive, saved=saved))
 
 
+@pytest.fixture(scope="session")
+def shared() -> Iterator[SharedServer]:
+    """Give the server that all tests share; each puts its own application behind it."""
+    with SharedServer().running() as made:
+        yield made
+
+
 @pytest.fixture
-def client(app: FastAPI, gate: Any) -> Iterator[httpx.Client]:  # noqa: ANN401 - of the folder above
-    with serving(app) as address:
-        with httpx.Client(base_url=address, timeout=20) as made:
+def client(app: FastAPI, gate: Any, shared: SharedServer) -> Iterator[httpx.Client]:  # noqa: ANN401 - of the folder above
+    with shared.serving(app) as address:
+        with httpx.Client(base_url=address, timeout=60) as made:
             yield made
         gate.open()
 

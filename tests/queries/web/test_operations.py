@@ -204,28 +204,28 @@ def test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known(
         jobs = []
         for hour in range(10):
             clip = {"time": ["2007-10-01T00:00Z", f"2007-10-01T{hour + 2:02}:00Z"]}
-            jobs.append(httpx.post(f"{here}/queries", json={**map_query, "clip": clip}).json()["id"])
-        wait_until(lambda: httpx.get(f"{here}/queries/{jobs[1]}").json()["state"] == "done", seconds=60)
+            jobs.append(httpx.post(f"{here}/queries", json={**map_query, "clip": clip}, timeout=60).json()["id"])
+        wait_until(lambda: httpx.get(f"{here}/queries/{jobs[1]}", timeout=60).json()["state"] == "done", seconds=60)
     finally:
         process.send_signal(how)
         process.wait(30)
     process, here = started(archive.path, tmp_path / "state")
     try:
-        found = {job["id"]: job for job in httpx.get(f"{here}/queries").json()}
+        found = {job["id"]: job for job in httpx.get(f"{here}/queries", timeout=60).json()}
         states = [found[job]["state"] for job in jobs]
         assert states[:2] == ["done", "done"]
         ended = "failed" if how == signal.SIGKILL else "cancelled"
         assert set(states[3:]) == {ended}
-        last = httpx.get(f"{here}/queries/{jobs[-1]}").json()
+        last = httpx.get(f"{here}/queries/{jobs[-1]}", timeout=60).json()
         assert last["error"]["detail"] == (
             "the server ended before it was done; post it again" if how == signal.SIGKILL else "it was stopped"
         )
         assert last["ended"] is not None
-        assert httpx.get(f"{here}/queries/{jobs[0]}/result").status_code == 410
-        events = httpx.get(f"{here}/queries/{jobs[-1]}/events").text
+        assert httpx.get(f"{here}/queries/{jobs[0]}/result", timeout=60).status_code == 410
+        events = httpx.get(f"{here}/queries/{jobs[-1]}/events", timeout=60).text
         assert f"event: {'error' if ended == 'failed' else 'cancelled'}" in events
         assert httpx.delete(f"{here}/queries/{jobs[0]}").json()["state"] == "done"
-        again = httpx.post(f"{here}/queries", json=last["query"])
+        again = httpx.post(f"{here}/queries", json=last["query"], timeout=60)
         assert again.status_code == 202
     finally:
         process.terminate()

@@ -248,10 +248,10 @@ def test_latest_values_do_not_wait_for_series(web: httpx.Client, monkeypatch: py
     with ThreadPoolExecutor(2 * readings.READERS + 1) as threads:
         asked = [threads.submit(web.get, "/api/v1/series") for _ in range(2 * readings.READERS)]
         for _ in range(readings.READERS):
-            assert begun.acquire(timeout=20)
+            assert begun.acquire(timeout=60)
         latest = threads.submit(web.get, "/api/v1/latest")
         try:
-            assert latest.result(timeout=20).status_code == 200
+            assert latest.result(timeout=60).status_code == 200
             assert not any(one.done() for one in asked)
         finally:
             go_on.set()
@@ -272,11 +272,11 @@ def test_short_series_do_not_wait_for_long_ones(web: httpx.Client, monkeypatch: 
     with ThreadPoolExecutor(2 * readings.READERS + 1) as threads:
         asked = [threads.submit(web.get, "/api/v1/series") for _ in range(2 * readings.READERS)]
         for _ in range(readings.READERS):
-            assert begun.acquire(timeout=20)
+            assert begun.acquire(timeout=60)
         window = {"start": "2007-10-01T00:00Z", "stop": "2007-10-01T00:05Z", "variable": AIR}
         short = threads.submit(web.get, "/api/v1/series", params=window)
         try:
-            assert len(short.result(timeout=20).text.splitlines()) == 17
+            assert len(short.result(timeout=60).text.splitlines()) == 17
             assert not any(one.done() for one in asked)
         finally:
             go_on.set()

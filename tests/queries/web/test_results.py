@@ -132,7 +132,7 @@ def test_head_is_get_without_its_body(client: httpx.Client, done: str, path: str
 
 def test_head_of_events_ends(client: httpx.Client, map_query: Document) -> None:
     address = client.post("/api/v1/queries", json=map_query).headers["location"]
-    head = client.head(f"{address}/events", timeout=5)
+    head = client.head(f"{address}/events", timeout=60)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-type"].startswith("text/event-stream")
 

@@ -267,7 +267,7 @@ def test_a_query_is_stopped(
 def test_two_clients_share_a_run_and_stop_apart(
     client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait
 ) -> None:
-    with httpx.Client(base_url=client.base_url, timeout=20) as second_client:
+    with httpx.Client(base_url=client.base_url, timeout=60) as second_client:
         first, second = ask(client, map_query), ask(second_client, map_query)
         assert first != second
         client.delete(f"/api/v1/queries/{first}")

@@ -33,13 +33,16 @@ def test_what_arrives_is_what_was_written(size: int) -> None:
 
 def test_few_are_written_at_once_and_one_that_fails_leaves_its_place() -> None:
     lock, now, most = threading.Lock(), 0, 0
+    # None goes on before as many as may write do.
+    together = threading.Barrier(AT_ONCE)
 
     def write() -> bytes:
         nonlocal now, most
         with lock:
             now += 1
             most = max(most, now)
-        time.sleep(0.05)
+        together.wait(60)
+        time.sleep(0.05)  # for one more, should there be one
         with lock:
             now -= 1
         return b"x"

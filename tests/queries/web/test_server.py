@@ -83,8 +83,8 @@ def test_a_signal_cancels_what_runs_and_ends_the_server(archive: hg.OpenArchive,
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        job = httpx.post(f"{address}api/v1/queries", json=map_query).json()
-        with httpx.stream("GET", f"{address}api/v1/queries/{job['id']}/events", timeout=20) as response:
+        job = httpx.post(f"{address}api/v1/queries", json=map_query, timeout=60).json()
+        with httpx.stream("GET", f"{address}api/v1/queries/{job['id']}/events", timeout=60) as response:
             lines = response.iter_lines()
             assert next(lines).startswith(("id", "event"))
             process.send_signal(stop)

@@ -15,7 +15,7 @@ from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
-from tests.serving import serving
+from tests.serving import SharedServer
 
 Document = dict[str, Any]
 FROST: Document = {
@@ -35,10 +35,10 @@ def standing(archive: hg.OpenArchive, tmp_path: Path) -> Iterator[StandingQuerie
 
 @pytest.fixture
 def client(
-    archive: hg.OpenArchive, make_runner: Callable[..., Runner], standing: StandingQueries
+    archive: hg.OpenArchive, make_runner: Callable[..., Runner], standing: StandingQueries, shared: SharedServer
 ) -> Iterator[httpx.Client]:
     app = create_app(make_runner(archive), Catalogue(archive), standing=standing)
-    with serving(app) as address, httpx.Client(base_url=address, timeout=20) as made:
+    with shared.serving(app) as address, httpx.Client(base_url=address, timeout=60) as made:
         yield made
 
 

@@ -17,7 +17,7 @@ from queries.scheduling.runner import Runner
 from queries.web.access import Access, Rules
 from queries.web.app import create_app
 from tests.judges import judge_cf
-from tests.serving import serving
+from tests.serving import SharedServer
 
 POINT = {"coords": "POINT(7.178 45.8675)"}
 
@@ -49,10 +49,15 @@ def test_the_judge_of_cf_finds_no_error(edr: httpx.Client, tmp_path: Path, path:
 
 
 @pytest.fixture
-def served(gate: Any, archive: hg.OpenArchive, saved_surfaces: Path) -> Iterator[tuple[int, Runner]]:  # noqa: ANN401
+def served(
+    gate: Any,  # noqa: ANN401 - of the folder above
+    archive: hg.OpenArchive,
+    saved_surfaces: Path,
+    shared: SharedServer,
+) -> Iterator[tuple[int, Runner]]:
     """Serve what computes block by block at the gate; yield port and runner."""
     runner = Runner(gate)
-    with serving(create_app(runner, Catalogue(archive, saved=saved_surfaces))) as address:
+    with shared.serving(create_app(runner, Catalogue(archive, saved=saved_surfaces))) as address:
         yield int(address.rpartition(":")[2]), runner
         gate.open()
 
@@ -63,7 +68,7 @@ def test_who_goes_away_stops_what_was_computed(
     wait_until: Callable[..., None],
 ) -> None:
     port, runner = served
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         address = "/edr/collections/hourly/position?coords=POINT(7.178%2045.8675)"
         connection.sendall(f"GET {address} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         wait_until(lambda: runner.statistics().running == 1)
@@ -86,7 +91,7 @@ def test_answers_take_no_place_among_results_that_are_kept(
     before = runner.statistics()
     for place in range(20):
         params = {"coords": f"POINT(7.178 45.86{750 + place})"}
-        answer = httpx.get(f"http://127.0.0.1:{port}/edr/collections/hourly/position", params=params, timeout=20)
+        answer = httpx.get(f"http://127.0.0.1:{port}/edr/collections/hourly/position", params=params, timeout=60)
         assert answer.status_code == 200
     after = runner.statistics()
     assert (after.results, after.evicted, after.jobs) == (before.results, before.evicted, 1)
@@ -96,7 +101,7 @@ def test_answers_take_no_place_among_results_that_are_kept(
 def test_a_full_queue_is_told(served: tuple[int, Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     port, runner = served
     monkeypatch.setattr(runner, "_capacity", 0)
-    answer = httpx.get(f"http://127.0.0.1:{port}/edr/collections/hourly/position", params=POINT, timeout=20)
+    answer = httpx.get(f"http://127.0.0.1:{port}/edr/collections/hourly/position", params=POINT, timeout=60)
     assert answer.status_code == 429
     assert answer.headers["retry-after"]
     assert answer.json()["code"] == "429"
@@ -105,7 +110,7 @@ def test_a_full_queue_is_told(served: tuple[int, Runner], monkeypatch: pytest.Mo
 def test_who_waits_too_long_is_told(served: tuple[int, Runner], monkeypatch: pytest.MonkeyPatch) -> None:
     port, runner = served
     monkeypatch.setattr("queries.web.waiting.LONGEST_S", 0.2)
-    answer = httpx.get(f"http://127.0.0.1:{port}/edr/collections/hourly/position", params=POINT, timeout=20)
+    answer = httpx.get(f"http://127.0.0.1:{port}/edr/collections/hourly/position", params=POINT, timeout=60)
     assert answer.status_code == 503
     assert "no answer within 0.2 s" in answer.json()["detail"]
     assert runner.jobs() == []
@@ -136,7 +141,7 @@ def test_who_waits_for_a_posted_query_and_goes_away_stops_it(
 ) -> None:
     port, runner = served
     body = json.dumps(map_query).encode()
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         head = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(f"POST /api/v1/queries?wait=30s HTTP/1.1\r\n{head}".encode() + body)
         wait_until(lambda: runner.statistics().running == 1)

@@ -1,0 +1,198 @@
+"""What each test needs, which tests stay on one worker, and those that `make quick` runs.
+
+Marks follow from a test's folder, file and fixtures, so that no test needs to name its own. `pytest --quick` leaves out
+what is marked as `LEFT_OUT` says, thins the cases of a function, and counts the functions of each room that are left:
+too few of them are a failure.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import hypothesis
+import pytest
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+TESTS: Final = Path(__file__).resolve().parent
+
+OF_PATHS: Final = {
+    "bench/": "bench",
+    "browser/": "browser",
+    "ingest/spark/": "spark",
+}
+"""Marks of folders and of files."""
+OF_FIXTURES: Final = {"spark": "spark", "s3": "s3", "broker": "broker", "chromium": "browser"}
+"""Marks of fixtures: of all tests that use them, also through others."""
+OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {}
+"""Marks of single functions, by file."""
+LEFT_OUT: Final = ("spark", "browser", "process", "slow")
+"""What `pytest --quick` leaves out."""
+TOGETHER: Final = ("spark",)
+"""Marks whose tests run on one worker, one after the other: a session of Spark is needed once, and its memory too."""
+MOST_CASES: Final = 6
+"""Cases of one function that `pytest --quick` runs: the first, the last, and those spread evenly between."""
+QUICK_EXAMPLES: Final = 20
+"""Examples of a property in a quick run; a fifth of what is asked for where that is more."""
+LEAST_SHARE: Final = 0.7
+"""Least share of the test functions of a room that `pytest --quick` must run."""
+SHARES: Final = pytest.StashKey[list[list[Any]]]()
+
+
+class Share(NamedTuple):
+    """How many of a room's test functions are run."""
+
+    room: str
+    run: int
+    of: int
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the share is large enough for a quick run."""
+        return self.run >= LEAST_SHARE * self.of
+
+    def describe(self) -> str:
+        """Return it in a line."""
+        return f"{self.room}: {self.run} of {self.of} test functions ({self.run / max(1, self.of):.0%})"
+
+
+def spread(cases: int, most: int = MOST_CASES) -> list[int]:
+    """Return which of some cases to take: all of few, else as many as `most`, the first and the last among them."""
+    if cases <= most:
+        return list(range(cases))
+    return [round(place * (cases - 1) / (most - 1)) for place in range(most)]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of a quick run."""
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="no test that is slow or needs Spark, fewer cases and examples of the others",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how properties are tested: with examples that once failed, which are kept beside the tests."""
+    # A busy machine is no failure.
+    kept = DirectoryBasedExampleDatabase(TESTS.parent / ".hypothesis" / "examples")
+    hypothesis.settings.register_profile("hypergrid", database=kept, deadline=None)
+    hypothesis.settings.load_profile("hypergrid")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests, and leave out what a quick run has no time for."""
+    for item in items:
+        for mark in _marks(item):
+            item.add_marker(mark)
+    if hasattr(config, "workerinput"):
+        _group(items)
+    if config.getoption("--quick"):
+        _leave_out(config, items)
+
+
+def _place(item: pytest.Item) -> str:
+    """Return the path of a test's file below the tests, empty where it is elsewhere."""
+    return item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+
+
+def _function(item: pytest.Item) -> str:
+    return getattr(item, "originalname", None) or item.name
+
+
+def _marks(item: pytest.Item) -> Iterable[str]:
+    place, fixtures = _place(item), getattr(item, "fixturenames", ())
+    of_path = {mark for start, mark in OF_PATHS.items() if place.startswith(start)}
+    of_fixtures = {mark for name, mark in OF_FIXTURES.items() if name in fixtures}
+    of_function = {mark for mark, names in OF_FUNCTIONS.get(place, {}).items() if _function(item) in names}
+    return sorted(of_path | of_fixtures | of_function)
+
+
+def _group(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file on one worker, for their fixtures; and begin with what takes longest."""
+    for item in items:
+        shared = next((mark for mark in TOGETHER if item.get_closest_marker(mark)), None)
+        item.add_marker(pytest.mark.xdist_group(shared or _place(item)))
+    longest = ("spark", "browser", "process", "slow", "bench", "s3", "broker")
+    items.sort(key=lambda item: next((n for n, mark in enumerate(longest) if item.get_closest_marker(mark)), 99))
+
+
+def shares(all_of: Iterable[tuple[str, str]], run: Iterable[tuple[str, str]]) -> list[Share]:
+    """Return the share of each room, from the files and names of all functions and of those that are run."""
+    rooms: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    left = set(run)
+    for place, function in all_of:
+        rooms[place.split("/")[0] if "/" in place else "tests"].add((place, function))
+    return [Share(room, len(functions & left), len(functions)) for room, functions in sorted(rooms.items())]
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    proper = [item for item in items if not item.get_closest_marker("soak")]
+    cases: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in proper:
+        cases[_place(item), _function(item)].append(item)
+    kept: dict[pytest.Item, tuple[str, str]] = {}
+    for function, together in cases.items():
+        quick = [item for item in together if not any(item.get_closest_marker(mark) for mark in LEFT_OUT)]
+        kept |= {quick[number]: function for number in spread(len(quick))}
+    told = [list(share) for share in shares(cases, kept.values())]
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["shares"] = told
+    else:
+        config.stash[SHARES] = told
+    for item in kept:
+        _ask_for_less(item)
+    left_out = [item for item in items if item not in kept]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item in kept]
+
+
+def _ask_for_less(item: pytest.Item) -> None:
+    """Have a property tested with fewer examples."""
+    test = getattr(item, "obj", None)
+    test = getattr(test, "__func__", test)
+    settings = getattr(test, "_hypothesis_internal_use_settings", None)
+    # The cases of one function share it.
+    if settings is None or hasattr(test, "is_quick"):
+        return
+    test.is_quick = True
+    fewer = min(settings.max_examples, max(QUICK_EXAMPLES, settings.max_examples // 5))
+    test._hypothesis_internal_use_settings = hypothesis.settings(settings, max_examples=fewer)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - xdist's controller of a worker
+    """Take over what a worker counted."""
+    if told := getattr(node, "workeroutput", {}).get("shares"):
+        node.config.stash[SHARES] = told
+
+
+def _counted(config: pytest.Config) -> list[Share]:
+    return [Share(*told) for told in config.stash.get(SHARES, [])]
+
+
+def _too_few(config: pytest.Config) -> list[Share]:
+    """Return the rooms of which too few functions were run, where all were meant to be."""
+    is_whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+    return [share for share in _counted(config) if is_whole and not share.is_enough]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where too few functions of a room were run."""
+    if _too_few(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the shares of the rooms."""
+    if counted := _counted(config):
+        terminalreporter.section("functions of each room in this quick run")
+        for share in counted:
+            terminalreporter.line(share.describe())
+    for share in _too_few(config):
+        terminalreporter.line(
+            f"{share.room} has less than {LEAST_SHARE:.0%} of its functions in a quick run: mark fewer as "
+            f"{', '.join(LEFT_OUT)} in tests/selection.py, or make them cheaper",
+            red=True,
+        )
