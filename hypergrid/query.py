@@ -25,7 +25,8 @@ from hypergrid.execution import (
     to_dataset,
 )
 from hypergrid.execution.kept import KEPT
-from hypergrid.perspective import Question, Surface, build, question_from_json
+from hypergrid.perspective import Base, Question, Surface, build, question_from_json
+from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.fluent import Fluent
 from hypergrid.perspective.known import Known
@@ -68,6 +69,14 @@ class Query(Fluent):
     def token(self) -> str:
         """Content token: equal questions about equal data have equal tokens."""
         return self.surface().token
+
+    def archives(self) -> tuple[Archive, ...]:
+        """Return the archives that are read, one for each snapshot."""
+        sources = [
+            item.operator.source for item in self.surface().perspective.bases() if isinstance(item.operator, Base)
+        ]
+        read = {one.archive.snapshot: one.archive for one in sources if isinstance(one, ArchiveSource)}
+        return tuple(read.values())
 
     def plan(self, *, refining: bool = False) -> Plan:
         """Return what a run would compute, with its projected bytes."""
@@ -322,6 +331,20 @@ class OpenArchive:
     def as_of(self) -> str | None:
         """Instant by which readings must have arrived to be known; None: all are."""
         return None if self._archive.as_of_ns is None else format_instant(self._archive.as_of_ns)
+
+    def cite(self) -> None:
+        """Let the snapshot that queries read stay until it is released (`hypergrid snapshots --release`).
+
+        Others expire an hour after another became the newest; `hg.again` then answers as of their commit.
+
+        Raises
+        ------
+        NotFound
+            It expired.
+        OSError
+            The archive cannot be written.
+        """
+        self._archive.cite()
 
     def latest(self) -> "OpenArchive":
         """Return the archive at its newest snapshot; itself where nothing was committed since."""
