@@ -190,7 +190,7 @@ class Query(Fluent):
         TooLarge
             Not even the smallest block fits in the memory that is allowed.
         """
-        target = Path(path)
+        target = as_path(path, who="to_zarr", what="the folder of the store")
         check_store(target)
         plan, chunks = streamed_plan(self.surface(), allowed_bytes)
         outcome = start_store(target, self.question, plan, chunks)
@@ -402,6 +402,8 @@ def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object
 
     Raises
     ------
+    InvalidQuery
+        `path` is no path.
     NotAnArchive
         The folder is none; it was not touched.
     NotFound
@@ -409,7 +411,24 @@ def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object
     InvalidTime
         `as_of` is no instant.
     """
-    return OpenArchive(Archive.open(path, snapshot=snapshot, as_of_ns=None if as_of is None else parse_instant(as_of)))
+    folder = as_path(path, who="hg.open", what="the folder of an archive")
+    return OpenArchive(
+        Archive.open(folder, snapshot=snapshot, as_of_ns=None if as_of is None else parse_instant(as_of))
+    )
+
+
+def as_path(path: object, *, who: str, what: str) -> Path:
+    """Return a path.
+
+    Raises
+    ------
+    InvalidQuery
+        It is none.
+    """
+    if not isinstance(path, str | Path):
+        message = f"{who} needs {what}, a text or a pathlib.Path; got {path!r}"
+        raise InvalidQuery(message)
+    return Path(path)
 
 
 def read_document(file: Path) -> object:

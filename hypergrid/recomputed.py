@@ -18,7 +18,7 @@ import xarray as xr
 from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, NotFound, TooLarge
 from hypergrid.execution import INCOMPLETE
 from hypergrid.perspective.sources import ARRAY
-from hypergrid.query import OpenArchive, Query
+from hypergrid.query import OpenArchive, Query, as_path
 from hypergrid.store import Archive
 from hypergrid.times import format_instant, parse_instant
 
@@ -143,6 +143,9 @@ def again(
     InvalidQuery
         It is no result of HyperGrid, an incomplete one, one of an array in memory, or one of another archive.
     """
+    if not isinstance(archive, OpenArchive):
+        message = f"hg.again needs the archive that the result was computed from, hg.open(folder); got {archive!r}"
+        raise InvalidQuery(message)
     with _opened(result) as (name, old):
         document = _document_of(name, old, archive)
         expired = _expired(document, archive)
@@ -172,7 +175,7 @@ def _opened(result: str | Path | xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]
     if isinstance(result, xr.Dataset):
         yield "the dataset", result
         return
-    path = Path(result)
+    path = as_path(result, who="hg.again", what="a result, or the file or store of one")
     if not path.exists():
         message = f"the result {path} does not exist; give a file or a store that 'hypergrid query' wrote"
         raise NotFound(message)
