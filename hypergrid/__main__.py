@@ -190,12 +190,14 @@ def query(
     check_path(out)
     asked = _read_query(file, open_archive(archive))
     begun = time.monotonic()
+    # Rows as CSV name no snapshot.
+    cited = out.suffix != ".csv" and _cite(asked)
     with stages(quiet=as_json) as tell:
         result, missing = _answer(asked, out, allowed_bytes, tell)
     summary = {
         "out": str(out), "cells": int(result["value"].size), "missing": missing,
         "units": result["value"].attrs["units"], "snapshot": result.attrs["hypergrid_snapshot"],
-        "token": result.attrs["hypergrid_token"], "notes": notes_in(result.attrs.get("comment", "")),
+        "cited": cited, "token": result.attrs["hypergrid_token"], "notes": notes_in(result.attrs.get("comment", "")),
         "seconds": round(time.monotonic() - begun, 3),
     }  # fmt: skip
     for note in summary["notes"]:
@@ -211,6 +213,23 @@ def query(
         show_json(summary)
     else:
         say(f"{out}: {summary['cells']:,} cells, {summary['missing']:,} missing, {summary['seconds']} s")
+
+
+def _cite(asked: Query) -> bool:
+    """Let the snapshots that a result will cite stay; return whether they do.
+
+    Before anything is computed, so that none expires meanwhile.
+    """
+    try:
+        for archive in asked.archives():
+            archive.cite(for_result=True, on_wait=lambda: say("a commit is at work; waiting to cite the snapshot"))
+    except (OSError, HyperGridError) as error:
+        say(
+            f"note: the snapshot cannot be cited: {error}; once it has expired, --again answers as of its commit, and "
+            "not from the snapshot itself"
+        )
+        return False
+    return True
 
 
 def _check_again(result: Path, archive: Path, allowed_bytes: int | None, *, as_json: bool) -> None:

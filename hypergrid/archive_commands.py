@@ -60,8 +60,11 @@ def snapshots(
 
 
 def _show_snapshots(opened: Archive, *, as_json: bool) -> None:
-    rows = [(s.id, format_instant(s.time_ns), s.message, s.id in opened.cited) for s in opened.snapshots]
-    columns = ("snapshot", "committed", "what", "cited")
+    cited_by = opened.cited_by
+    rows = [
+        (s.id, format_instant(s.time_ns), s.message, s.id in cited_by, cited_by.get(s.id, "")) for s in opened.snapshots
+    ]
+    columns = ("snapshot", "committed", "what", "cited", "by")
     if as_json:
         show_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:

@@ -68,6 +68,9 @@ class Growing:
         HyperGridError
             The query cannot be answered.
         """
+        if not isinstance(query, Query):
+            message = f"hg.Growing follows a query, such as archive['air_temperature'].aggregate(…); got {query!r}"
+            raise InvalidQuery(message)
         if query.lookup.archive is None or query.lookup.arrays:
             message = "only a query of an archive can be followed; an array in memory does not grow: compute it"
             raise InvalidQuery(message)

@@ -25,7 +25,8 @@ from hypergrid.execution import (
     to_dataset,
 )
 from hypergrid.execution.kept import KEPT
-from hypergrid.perspective import Question, Surface, build, question_from_json
+from hypergrid.perspective import Base, Question, Surface, build, question_from_json
+from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.perspective.array_source import array_source
 from hypergrid.perspective.fluent import Fluent
 from hypergrid.perspective.known import Known
@@ -68,6 +69,14 @@ class Query(Fluent):
     def token(self) -> str:
         """Content token: equal questions about equal data have equal tokens."""
         return self.surface().token
+
+    def archives(self) -> tuple[Archive, ...]:
+        """Return the archives that are read, one for each snapshot."""
+        sources = [
+            item.operator.source for item in self.surface().perspective.bases() if isinstance(item.operator, Base)
+        ]
+        read = {one.archive.snapshot: one.archive for one in sources if isinstance(one, ArchiveSource)}
+        return tuple(read.values())
 
     def plan(self, *, refining: bool = False) -> Plan:
         """Return what a run would compute, with its projected bytes."""
@@ -181,7 +190,7 @@ class Query(Fluent):
         TooLarge
             Not even the smallest block fits in the memory that is allowed.
         """
-        target = Path(path)
+        target = as_path(path, who="to_zarr", what="the folder of the store")
         check_store(target)
         plan, chunks = streamed_plan(self.surface(), allowed_bytes)
         outcome = start_store(target, self.question, plan, chunks)
@@ -323,6 +332,20 @@ class OpenArchive:
         """Instant by which readings must have arrived to be known; None: all are."""
         return None if self._archive.as_of_ns is None else format_instant(self._archive.as_of_ns)
 
+    def cite(self) -> None:
+        """Let the snapshot that queries read stay until it is released (`hypergrid snapshots --release`).
+
+        Others expire an hour after another became the newest; `hg.again` then answers as of their commit.
+
+        Raises
+        ------
+        NotFound
+            It expired.
+        OSError
+            The archive cannot be written.
+        """
+        self._archive.cite()
+
     def latest(self) -> "OpenArchive":
         """Return the archive at its newest snapshot; itself where nothing was committed since."""
         newest = self._archive.latest()
@@ -379,6 +402,8 @@ def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object
 
     Raises
     ------
+    InvalidQuery
+        `path` is no path.
     NotAnArchive
         The folder is none; it was not touched.
     NotFound
@@ -386,7 +411,24 @@ def open_archive(path: str | Path, *, snapshot: str | None = None, as_of: object
     InvalidTime
         `as_of` is no instant.
     """
-    return OpenArchive(Archive.open(path, snapshot=snapshot, as_of_ns=None if as_of is None else parse_instant(as_of)))
+    folder = as_path(path, who="hg.open", what="the folder of an archive")
+    return OpenArchive(
+        Archive.open(folder, snapshot=snapshot, as_of_ns=None if as_of is None else parse_instant(as_of))
+    )
+
+
+def as_path(path: object, *, who: str, what: str) -> Path:
+    """Return a path.
+
+    Raises
+    ------
+    InvalidQuery
+        It is none.
+    """
+    if not isinstance(path, str | Path):
+        message = f"{who} needs {what}, a text or a pathlib.Path; got {path!r}"
+        raise InvalidQuery(message)
+    return Path(path)
 
 
 def read_document(file: Path) -> object:

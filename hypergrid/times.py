@@ -15,6 +15,9 @@ SECOND_NS: Final = 1_000_000_000
 DAY_NS: Final = 86_400 * SECOND_NS
 """One day [ns]."""
 
+FIRST_YEAR: Final = 1678
+LAST_YEAR: Final = 2261
+"""Years whose instants can be counted in nanoseconds from first to last."""
 _LONGEST_NS: Final = 500 * 366 * DAY_NS
 
 _UNITS_NS: Final = {
@@ -24,6 +27,8 @@ _UNITS_NS: Final = {
     "week": 7 * DAY_NS, "weeks": 7 * DAY_NS,
 }  # fmt: skip
 _DURATION: Final = re.compile(r"\s*([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-z]+)\s*")
+_DAY_END: Final = re.compile(r"(?<=[T ])24(?=(?::?00(?::?00(?:\.0+)?)?)?(?![0-9:.]))")
+"""The hour of an instant at the end of a day, as ISO 8601 writes it; no other time of that hour is one."""
 _INSTANT: Final = re.compile(
     r"(?P<body>(?P<year>[0-9]{4})-[0-9]{2}-[0-9]{2}"
     r"(?:[T ][0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?)?)?)"
@@ -37,8 +42,8 @@ def parse_instant(value: object) -> int:
     Parameters
     ----------
     value
-        ISO 8601 text (a date, or a date and time; without a zone it is UTC), a `datetime` (without a zone: UTC), or a
-        `datetime64`.
+        ISO 8601 text (a date, or a date and time; without a zone it is UTC; 24:00 is 00:00 of the next day), a
+        `datetime` (without a zone: UTC), or a `datetime64`.
 
     Raises
     ------
@@ -48,6 +53,8 @@ def parse_instant(value: object) -> int:
     Examples
     --------
     >>> parse_instant("1970-01-02")
+    86400000000000
+    >>> parse_instant("1970-01-01T24:00Z")
     86400000000000
     """
     if isinstance(value, datetime):
@@ -61,7 +68,9 @@ def parse_instant(value: object) -> int:
     else:
         message = f"an instant needs ISO 8601 text or a datetime; got {value!r}; write for example '2007-10-01T00:00Z'"
         raise InvalidTime(message)
-    match = _INSTANT.fullmatch(text)
+    # The end of a day is the beginning of the next.
+    text_of_day, ends_day = _DAY_END.subn("00", text, count=1)
+    match = _INSTANT.fullmatch(text_of_day)
     if match is None:
         message = f"an instant needs ISO 8601 text; got {text!r}; write for example '2007-10-01T00:00Z'"
         raise InvalidTime(message)
@@ -72,11 +81,12 @@ def parse_instant(value: object) -> int:
     except ValueError as error:
         message = f"{text!r} is no instant of the calendar; write for example '2007-10-01T00:00Z'"
         raise InvalidTime(message) from error
-    if not 1678 <= int(match["year"]) <= 2261 or exact.astype("datetime64[s]") != whole:
-        message = f"an instant must lie between 1678 and 2261; got {text!r}"
+    if not FIRST_YEAR <= int(match["year"]) <= LAST_YEAR or exact.astype("datetime64[s]") != whole:
+        message = f"an instant must lie between {FIRST_YEAR} and {LAST_YEAR}; got {text!r}"
         raise InvalidTime(message)
     offset_ns = (int(match["hours"] or 0) * 60 + int(match["minutes"] or 0)) * 60 * SECOND_NS
-    return int(exact.astype(np.int64)) + (offset_ns if match["sign"] == "-" else -offset_ns)
+    day_ns = DAY_NS if ends_day else 0
+    return int(exact.astype(np.int64)) + day_ns + (offset_ns if match["sign"] == "-" else -offset_ns)
 
 
 def _offset_ns(aware: datetime) -> int:
@@ -111,6 +121,21 @@ def format_instant(time_ns: int) -> str:
         if not text[-4:].isdigit():
             break
     return (text[:16] if text.endswith(":00") and len(text) == 19 else text) + "Z"
+
+
+def parsed_timedelta(length: np.timedelta64) -> str:
+    """Return a `timedelta64` as the text of a duration.
+
+    Raises
+    ------
+    InvalidTime
+        It is not above zero, or of months or years, which have no length.
+    """
+    kind = np.datetime_data(length.dtype)[0]
+    if kind in ("Y", "M", "generic") or np.isnat(length) or not length > np.timedelta64(0, "s"):
+        message = f"a duration must be above zero, in days, hours, minutes or seconds; got {length!r}; write '10min'"
+        raise InvalidTime(message)
+    return format_duration(int(length.astype("timedelta64[ns]").astype(np.int64)))
 
 
 def format_duration(length_ns: int) -> str:

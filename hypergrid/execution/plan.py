@@ -2,11 +2,12 @@
 
 import os
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Final
 
 import numpy as np
 
-from hypergrid.errors import TooLarge
+from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.execution.measured import TABLE
 from hypergrid.execution.response import Cost, candidates, mean_response_s, order_of_k
 from hypergrid.execution.strategy import (
@@ -102,11 +103,18 @@ class Plan:
         TooLarge
             It projects more than is allowed (default: half of the memory that is free).
         """
+        _check_allowed(allowed_bytes)
         allowed = allowed_bytes if allowed_bytes is not None else free_bytes() // 2
         if self.projected_bytes > allowed:
             remedy = "ask for fewer cells (a coarser step, a smaller grid, a shorter time) or allow more"
             who, what = "the query", "bytes of memory"
             raise TooLarge(who, what, self.projected_bytes, allowed, remedy)
+
+
+def _check_allowed(allowed_bytes: object) -> None:
+    if allowed_bytes is not None and (not isinstance(allowed_bytes, Integral) or isinstance(allowed_bytes, bool)):
+        message = f"allowed_bytes needs a whole number of bytes, such as 2 * 10**9; got {allowed_bytes!r}"
+        raise InvalidQuery(message)
 
 
 def free_bytes() -> int:
@@ -156,6 +164,7 @@ def make_plan(
     InvalidQuery
         No such strategy.
     """
+    _check_allowed(allowed_bytes)
     rewritten = rewrite(surface, rules)
     final = rewritten.surface.perspective
     asked = parse_strategy(strategy, final)

@@ -1,6 +1,7 @@
 """Arrays to an `xarray.Dataset` with CF attributes, bounds, counts, and how it was made."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import scipy
 import xarray as xr
 from numpy.typing import NDArray
 
+from hypergrid.errors import NotFound
 from hypergrid.execution.names import functions_of, parameters_of, value_names
 from hypergrid.execution.outside import nothing_known
 from hypergrid.execution.run import Outcome
@@ -305,8 +307,16 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome, *, to
         "hypergrid_functions": functions_of(surface),
         "hypergrid_snapshot": ", ".join(sorted({str(base.source.snapshot or "array") for base in bases})),
     }
-    archives = {base.source.archive.name for base in bases if isinstance(base.source, ArchiveSource)}
+    read = {
+        base.source.archive.snapshot: base.source.archive for base in bases if isinstance(base.source, ArchiveSource)
+    }
+    archives = {archive.name for archive in read.values()}
     if archives:
+        # In the order of their ids: by these instants the query is answered where the snapshots expired.
+        # One that expired while it was read tells no instant any more; what was read of it stands.
+        with suppress(NotFound):
+            instants = [format_instant(archive.committed_ns) for _, archive in sorted(read.items())]
+            attributes["hypergrid_snapshot_time"] = ", ".join(instants)
         # Its name, not its path: a copy elsewhere, or on another machine, gives the same.
         attributes["hypergrid_archive"] = ", ".join(sorted(archives))
     ways = [_distance(item, item.operator) for item in surface.chain() if isinstance(item.operator, Interpolate)]

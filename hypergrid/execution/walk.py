@@ -1,6 +1,7 @@
 """The directed random walk: cells where values change come first (thesis 5.7.3, algorithm 9)."""
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Final
 
 import numpy as np
@@ -49,6 +50,11 @@ class Walking:
     """Equal seeds walk alike."""
 
     def __post_init__(self) -> None:
+        whole = {"seed": self.seed} if self.walkers is None else {"seed": self.seed, "walkers": self.walkers}
+        for name, value in {"fraction": self.fraction, **whole}.items():
+            if not isinstance(value, Integral if name in whole else Real) or isinstance(value, bool):
+                message = f"a walk needs a {'whole ' if name in whole else ''}number as {name}; got {value!r}"
+                raise InvalidQuery(message)
         if not 0 < self.fraction <= 0.5:
             message = f"a walk needs a fraction above 0 and at most 0.5; got {self.fraction}"
             raise InvalidQuery(message)

@@ -45,10 +45,16 @@ def coordinate(values: xr.Variable, name: str, unit: str) -> NDArray[np.float64]
 
     Raises
     ------
+    InvalidQuery
+        It holds no numbers.
     InvalidUnit
         Its unit is unknown, or measures something else.
     """
-    numbers, given = values.to_numpy().astype(np.float64), str(values.attrs.get("units", unit))
+    try:
+        numbers, given = values.to_numpy().astype(np.float64), str(values.attrs.get("units", unit))
+    except (TypeError, ValueError) as error:
+        message = f"coordinate {name!r} needs numbers in {unit!r}; got {values.dtype}: {error}; convert it"
+        raise InvalidQuery(message) from error
     # CF says by the unit which of the two it is: degrees_east, degree_N, ….
     if unit == "degree" and given.startswith("degree"):
         return numbers

@@ -15,7 +15,7 @@ from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.perspective.array_layers import UNIT_OF, array_layers, coordinate
 from hypergrid.perspective.selecting import Select, selected_series
 from hypergrid.streams.elements import Series
-from hypergrid.times import Window
+from hypergrid.times import FIRST_YEAR, LAST_YEAR, Window
 from hypergrid.tokens import token
 from hypergrid.topology import Instants, Layer, SeriesAxis
 from hypergrid.topology.space import System
@@ -127,7 +127,7 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
         raise InvalidQuery(message)
     times = _instants(known["time"])
     variable = _variable(array)
-    values = np.ascontiguousarray(array.variable.transpose("time", joint).to_numpy(), dtype=np.float64)
+    values = np.ascontiguousarray(_numbers(array.variable.transpose("time", joint).to_numpy(), "values"))
     x, y = (coordinate(known[name], name, UNIT_OF[system]) for name in names)
     series = tuple(Series(variable.name, label, source="array") for label in _labels(array, joint))
     axis = SeriesAxis(series, x, y, _elevation(array, joint), system)
@@ -135,6 +135,18 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     # One array with other layers is another source: queries that merge the two must not take the one for the other.
     tokens = ({name: layer.token for name, layer in beside.items()},) if beside else ()
     return ArraySource(variable, token(times, values, axis.token(), variable, *tokens), times, values, axis, beside)
+
+
+def _numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:
+    """Return values as numbers; neither texts nor instants nor complex numbers are any."""
+    kind = values.dtype.kind
+    if kind in "biuf" or kind == "O":
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError):
+            pass
+    message = f"hg.base needs {what} that are real numbers; got {values.dtype}; convert them, missing ones to NaN"
+    raise InvalidQuery(message)
 
 
 def _variable(array: xr.DataArray) -> Variable:
@@ -162,6 +174,12 @@ def _instants(times: xr.Variable) -> NDArray[np.int64]:
         message = (
             f"hg.base needs a time for every row; {len(missing)} of {len(index)} are NaT, the first is number "
             f"{missing[0]}; drop them, for example with array.sel(time=array.time.notnull())"
+        )
+        raise InvalidQuery(message)
+    if len(index) and not (index.year.min() >= FIRST_YEAR and index.year.max() <= LAST_YEAR):
+        message = (
+            f"hg.base needs times between {FIRST_YEAR} and {LAST_YEAR}, which nanoseconds can count; got "
+            f"{index.min()} to {index.max()}; leave the others out"
         )
         raise InvalidQuery(message)
     found = index.to_numpy().astype("datetime64[ns]").astype(np.int64)

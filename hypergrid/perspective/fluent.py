@@ -3,10 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Self
+
+import numpy as np
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.steps import Question, Step, items, where_to_interpolate
+from hypergrid.times import parsed_timedelta
 from hypergrid.topology.space import Grid, grid_json
 from hypergrid.topology.zones import zones as read_zones
 
@@ -72,7 +76,7 @@ class Fluent(ABC):
             max, count, first, last and sample, 0.8 for all others.
         """
         polygons = None if zones is None else read_zones(zones).to_json()
-        cells = {"time": time, "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
+        cells = {"time": _duration(time), "lon": lon, "lat": lat, "x": x, "y": y, "z": z, "zones": polygons}
         return self._then(Step("aggregate", function, items(params), items(_given(cells))))
 
     def interpolate(
@@ -105,7 +109,7 @@ class Fluent(ABC):
         InvalidQuery, NotFound
             Neither a grid nor a time, or both; no such method over it.
         """
-        where = where_to_interpolate(None if grid is None else _grid_json(grid), time)
+        where = where_to_interpolate(None if grid is None else _grid_json(grid), _duration(time))
         step = Step("interpolate", method, items(_given(params)), items(where), _questions(others))
         return self._joined(self._then(step), others)
 
@@ -162,7 +166,21 @@ class Fluent(ABC):
         return self._with(self.question.then(step))
 
 
+def _duration(time: object) -> object:
+    """Return a duration as a query writes it; anything else as it is."""
+    if isinstance(time, np.timedelta64):
+        return parsed_timedelta(time)
+    return parsed_timedelta(np.timedelta64(time)) if isinstance(time, timedelta) else time
+
+
 def _questions(queries: tuple[Fluent, ...]) -> tuple[Question, ...]:
+    for query in queries:
+        if not isinstance(query, Fluent):
+            message = (
+                f"merge and interpolate take queries, such as archive['air_temperature']; got {query!r}; a plain "
+                "number is a parameter of a convert function"
+            )
+            raise InvalidQuery(message)
     return tuple(query.question for query in queries)
 
 

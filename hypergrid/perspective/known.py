@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Final, TypeVar
 
+from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.topology import SeriesAxis
@@ -59,7 +61,12 @@ class Known:
 
 def written(step: Step) -> str:
     """Return a step as text, the same for equal steps."""
-    return json.dumps(step.to_json(), sort_keys=True)
+    return json.dumps(step.to_json(), sort_keys=True, default=partial(_refuse, step.name))
+
+
+def _refuse(name: str, value: object) -> object:
+    message = f"step {name!r} needs what JSON can hold (text, numbers, lists, mappings); got {value!r}"
+    raise InvalidQuery(message)
 
 
 def about(question: Question) -> Hashable:

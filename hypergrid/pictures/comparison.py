@@ -20,7 +20,7 @@ from hypergrid.pictures.plot import FIELD_COLOURS, HALO
 from hypergrid.pictures.variogram import described
 from hypergrid.query import Query, base
 from hypergrid.study import at_stations
-from hypergrid.times import format_instant
+from hypergrid.times import format_instant, parse_instant
 from hypergrid.topology import Grid, Layer, grid
 
 ERROR_COLOURS = "magma_r"
@@ -199,11 +199,7 @@ def _time_of(values: xr.DataArray, time: str | None) -> int:
         full = np.flatnonzero(heard == heard.max())
         return int(full[len(full) // 2])
     times = values["time"].to_numpy()
-    try:
-        wanted = np.datetime64(time.removesuffix("Z"))
-    except ValueError as error:
-        message = f"time {time!r} is no instant; write it as 2022-12-31T12:00"
-        raise InvalidQuery(message) from error
+    wanted = np.datetime64(parse_instant(time), "ns")
     found = np.flatnonzero(times == wanted)
     if not len(found):
         first, last = (format_instant(int(each.astype("datetime64[ns]").astype(np.int64))) for each in times[[0, -1]])

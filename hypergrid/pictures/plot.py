@@ -73,6 +73,12 @@ def plot(
     InvalidQuery
         The result has no value to draw, or no such time cell or level.
     """
+    if not isinstance(dataset, xr.Dataset) or "value" not in dataset:
+        got = (
+            f"the variables {sorted(map(str, dataset))}" if isinstance(dataset, xr.Dataset) else type(dataset).__name__
+        )
+        message = f"hg.plot needs a result, the dataset that compute() returns, with the variable 'value'; got {got}"
+        raise InvalidQuery(message)
     chosen = KINDS[kind or _kind(dataset)]
     if not np.isfinite(dataset["value"].to_numpy()).any():
         message = "the result holds no value, only missing cells; there is nothing to draw (look at its counts)"

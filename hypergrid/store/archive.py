@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from hypergrid.errors import NotAnArchive, NotFound
 from hypergrid.store.as_of import counts_by, extent_by, known_by
 from hypergrid.store.attributes import decode_station
-from hypergrid.store.care import CARE, Care, Maintained, cite, cited, is_due, maintain, note_failure, release
+from hypergrid.store.care import (
+    CARE,
+    Care,
+    Maintained,
+    cite,
+    cite_for_result,
+    cited,
+    is_due,
+    maintain,
+    note_failure,
+    release,
+)
 from hypergrid.store.cells import Slices
 from hypergrid.store.checks import Defect, check_store, examine
 from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder, synchronise
@@ -262,7 +273,32 @@ class Archive:
     @property
     def cited(self) -> tuple[str, ...]:
         """Ids of snapshots that exports and results cite; they do not expire."""
+        return tuple(self.cited_by)
+
+    @property
+    def cited_by(self) -> Mapping[str, str]:
+        """Who cites each of these: "hand" (until it is released) or "result" (while among the last so cited)."""
         return cited(self._repository)
+
+    @cached_property
+    def committed_ns(self) -> int:
+        """When the snapshot that is read was committed, by the committer's clock [ns since 1970 UTC].
+
+        Raises
+        ------
+        NotFound
+            It expired.
+        """
+        try:
+            with self.place.explained():
+                found = _snapshot(self._repository.lookup_snapshot(self.snapshot))
+        except icechunk.IcechunkError as error:
+            message = f"snapshot {self.snapshot} expired, and does not tell when it was committed; read the newest"
+            raise NotFound(message) from error
+        if found is None:
+            message = f"snapshot {self.snapshot} of {self.path} is none of an archive; read the newest"
+            raise NotFound(message)
+        return found.time_ns
 
     def since(self, snapshot: str) -> Iterator[Snapshot | None]:
         """Yield the snapshots after an older one, newest first, and at last None where that one is not among them."""
@@ -481,10 +517,15 @@ class Archive:
         # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
         return maintain(self.path, self.place, BRANCH, now=datetime.now(UTC), care=care)
 
-    def cite(self, *, on_wait: Callable[[], None] = lambda: None) -> None:
+    def cite(self, *, for_result: bool = False, on_wait: Callable[[], None] = lambda: None) -> None:
         """Let the snapshot that is read stay, with all that it holds, until it is released.
 
-        `on_wait` is called where a commit is at work, which this waits for.
+        Parameters
+        ----------
+        for_result
+            Let it stay only while it is among the last `Care.results` snapshots that results cited.
+        on_wait
+            Called where a commit is at work, which this waits for.
 
         Raises
         ------
@@ -494,7 +535,10 @@ class Archive:
         with exclusive(self.path / LOCK, on_wait=on_wait):
             try:
                 with self.place.explained():
-                    cite(self.place.open(), self.snapshot)
+                    if for_result:
+                        cite_for_result(self.place.open(), self.snapshot, most=self._care.results)
+                    else:
+                        cite(self.place.open(), self.snapshot)
             except icechunk.IcechunkError as error:
                 message = f"snapshot {self.snapshot} expired, and can no longer be cited; cite a newer one"
                 raise NotFound(message) from error

@@ -1,9 +1,11 @@
 """Maintenance: what keeps an archive of a commit a minute from growing without bound.
 
 Every commit leaves a snapshot, and the chunks and manifests that the next one replaces. Snapshots expire when another
-has been the newest for an hour; then what no snapshot uses is removed. Snapshots that somebody cites are tagged, and
-stay with all that they hold. Tables and cells need no compaction: each commit writes the last chunk of a table anew,
-whole, and Icechunk keeps the places of an array's chunks in one manifest.
+has been the newest for an hour; then what no snapshot uses is removed. Snapshots that are cited are tagged, and stay
+with all that they hold: those cited by hand until they are released, those that results cite as long as they are among
+the last `Care.results`, so that a query each minute does not keep every minute for ever. Tables and cells need no
+compaction: each commit writes the last chunk of a table anew, whole, and Icechunk keeps the places of an array's chunks
+in one manifest.
 
 It runs under the archive's lock, so that no commit is at work. A reader has that hour to finish with a snapshot after
 it was replaced. A process that dies meanwhile leaves litter, which the next maintenance removes.
@@ -12,6 +14,7 @@ it was replaced. A process that dies meanwhile leaves litter, which the next mai
 import json
 import time
 import uuid
+from collections.abc import Set
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +27,9 @@ from hypergrid.store.place import Place
 MARKER: Final = "maintained.json"
 """File of an archive that tells how many snapshots the last maintenance left, and why it failed where it did."""
 _CITED: Final = "cited."
+"""Tags of snapshots cited by hand, and by exports: the snapshot and a random number follow."""
+_RESULT: Final = "result."
+"""Tags of snapshots cited by results: the snapshot, when it was tagged [ns], and a random number follow."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class Care:
     """Snapshots that are kept where commits follow one another fast."""
     least_s: float = 300.0
     """Even then, how long a snapshot can be read after another became the newest [s]."""
+    results: int = 256
+    """Snapshots that stay because results cite them; when there are more, the one that was cited first is let go."""
 
 
 CARE: Final = Care()
@@ -136,20 +144,45 @@ def _cutoff(written: list[datetime], now: datetime, care: Care) -> datetime:
 
 def cite(repository: icechunk.Repository, snapshot: str) -> None:
     """Tag a snapshot, so that it stays with all that it holds; called under the lock."""
-    if snapshot not in cited(repository):
+    if snapshot not in _by_hand(repository.list_tags()):
         # Never a name that was there before: a tag that was deleted cannot be made again.
         repository.create_tag(f"{_CITED}{snapshot}.{uuid.uuid4().hex}", snapshot)
 
 
+def cite_for_result(repository: icechunk.Repository, snapshot: str, *, most: int) -> None:
+    """Tag a snapshot that a result cites, and delete the oldest such tags beyond `most`; called under the lock.
+
+    A snapshot that is cited already, by hand or by another result, gets no second tag.
+    """
+    tags = repository.list_tags()
+    if snapshot in _by_hand(tags) | _by_results(tags).keys():
+        return
+    repository.create_tag(f"{_RESULT}{snapshot}.{time.time_ns():020d}.{uuid.uuid4().hex}", snapshot)
+    oldest_first = sorted(_by_results(repository.list_tags()).values(), key=lambda tag: tag.split(".")[2])
+    for tag in oldest_first[: max(0, len(oldest_first) - most)]:
+        repository.delete_tag(tag)
+
+
 def release(repository: icechunk.Repository, snapshot: str) -> bool:
     """Delete the tags of a snapshot that was cited; return whether there was one. It expires like any other."""
-    tags = [tag for tag in repository.list_tags() if tag.startswith(f"{_CITED}{snapshot}.")]
+    mine = (f"{_CITED}{snapshot}.", f"{_RESULT}{snapshot}.")
+    tags = [tag for tag in repository.list_tags() if tag.startswith(mine)]
     for tag in tags:
         repository.delete_tag(tag)
     return bool(tags)
 
 
-def cited(repository: icechunk.Repository) -> tuple[str, ...]:
-    """Return the ids of the snapshots that were cited."""
-    tags = [tag for tag in repository.list_tags() if tag.startswith(_CITED)]
-    return tuple(sorted({tag.removeprefix(_CITED).rsplit(".", 1)[0] for tag in tags}))
+def cited(repository: icechunk.Repository) -> dict[str, str]:
+    """Return the snapshots that were cited: by their ids, "hand" or "result"."""
+    tags = repository.list_tags()
+    by = dict.fromkeys(sorted(_by_results(tags)), "result") | dict.fromkeys(sorted(_by_hand(tags)), "hand")
+    return {snapshot: by[snapshot] for snapshot in sorted(by)}
+
+
+def _by_hand(tags: Set[str]) -> set[str]:
+    return {tag.removeprefix(_CITED).rsplit(".", 1)[0] for tag in tags if tag.startswith(_CITED)}
+
+
+def _by_results(tags: Set[str]) -> dict[str, str]:
+    """Return the tags of snapshots that results cite, by snapshot."""
+    return {tag.split(".")[1]: tag for tag in tags if tag.startswith(_RESULT)}

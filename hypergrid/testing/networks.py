@@ -29,13 +29,14 @@ HIGHER_M: Final = 37.25
 
 
 def write_archive(
-    folder: Path, *, stations: Sequence[Station], readings: Sequence[Readings], slice_s: float = SLICE_S
-) -> OpenArchive:
-    """Write an archive with one commit, and open it."""
+    folder: Path, *, stations: Sequence[Station], readings: Sequence[Readings], slice_s: float = SLICE_S,
+    now_ns: int = START_NS,
+) -> OpenArchive:  # fmt: skip
+    """Write an archive with one commit, made at `now_ns` by the committer's clock, and open it."""
     names = list(dict.fromkeys(series.variable for part in readings for series in part.series))
     variables = [KNOWN_VARIABLES.get(name, Variable(name)) for name in names]
     archive = Archive.create(folder, name="made-up", slice_s=slice_s, variables=variables, now_ns=START_NS)
-    with archive.commit(batch="1", message="made up", now_ns=START_NS) as writer:
+    with archive.commit(batch="1", message="made up", now_ns=now_ns) as writer:
         writer.stations(stations)
         for part in readings:
             writer.readings(part)
@@ -55,7 +56,9 @@ def table(series: Sequence[Series], rows: Sequence[Row]) -> Readings:
     )
 
 
-def random_archive(folder: Path, seed: int, *, hours: int = 4) -> tuple[OpenArchive, dict[str, Feed]]:
+def random_archive(
+    folder: Path, seed: int, *, hours: int = 4, now_ns: int = START_NS
+) -> tuple[OpenArchive, dict[str, Feed]]:
     """Write an archive of two variables of random readings; return it with the same as an oracle's feeds."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(3, 7))
@@ -72,7 +75,7 @@ def random_archive(folder: Path, seed: int, *, hours: int = 4) -> tuple[OpenArch
         sensors = _sensors(series, places, heights)
         feeds[variable] = Feed(sensors, tuple(rows), round(SLICE_S * SECOND_NS))
         parts.append(table(series, rows))
-    return write_archive(folder, stations=stations, readings=parts), feeds
+    return write_archive(folder, stations=stations, readings=parts, now_ns=now_ns), feeds
 
 
 def _heights(count: int, *, all_known: bool) -> list[float]:

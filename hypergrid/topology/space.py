@@ -121,7 +121,7 @@ def grid(
     lat: object = None,
     x: object = None,
     y: object = None,
-    step: object,
+    step: object = None,
     shape: Sequence[int] | None = None,
     z: object = None,
 ) -> Grid:
@@ -159,6 +159,9 @@ def grid(
     projected = x is not None and y is not None and lon is None and lat is None
     if not geographic and not projected:
         message = f"a grid needs lon and lat, or x and y; got lon={lon!r}, lat={lat!r}, x={x!r}, y={y!r}"
+        raise InvalidQuery(message)
+    if step is None:
+        message = "a grid needs a step, the side of a cell, such as step='1arcsec' or step=100; it is missing"
         raise InvalidQuery(message)
     quantum: Quantum = "uas" if geographic else "mm"
     step_quanta = quanta(step, quantum, "step")

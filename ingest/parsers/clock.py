@@ -30,6 +30,8 @@ BAD_TIME: Final = "bad time"
 OUT_OF_RANGE: Final = "time out of range: an archive keeps 1900 to 2260"
 SKIPPED: Final = "local time that does not exist"
 AMBIGUOUS: Final = "local time that is ambiguous"
+_DAY_END: Final = r"([T ])24:00(:00(\.0+)?)?"
+"""The end of a day, as ISO 8601 and many loggers write it."""
 
 WITH_ZONE: Final = r":\d{2}(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$"
 _EPOCH: Final = r"^[+]?(?P<whole>-?\d{1,18})(?:\.(?P<part>\d{1,9})\d*)?$"
@@ -77,9 +79,12 @@ def refuse_impossible(fields: dict[str, NDArray[np.int64]], lines: Lines) -> Non
     year, month, day = fields["year"], fields["month"], fields["day"]
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     longest = _DAYS[np.clip(month, 0, 12)] + (leap & (month == 2))
-    wrong = (month < 1) | (month > 12) | (day < 1) | (day > longest)
+    bad_day = (month < 1) | (month > 12) | (day < 1) | (day > longest)
+    wrong = bad_day.copy()
     for name, most in (("hour", 23), ("minute", 59), ("second", 59)):
         wrong |= (fields[name] < 0) | (fields[name] > most)
+    # 24:00 ends a day.
+    wrong &= ~((fields["hour"] == 24) & (fields["minute"] == 0) & (fields["second"] == 0) & ~bad_day)
     texts = [fields[name] for name in ("year", "month", "day", "hour", "minute", "second")]
 
     def reason(row: int) -> str:
@@ -183,19 +188,23 @@ def _careful(text: pa.Array, stamps: Stamps, lines: Lines, group: NDArray[np.int
     lines.refuse(~formed, column, lambda row: f"{BAD_TIME}: {text[row].as_py()[:40]!r} is not ISO 8601")
     zoned = pc.match_substring_regex(text, WITH_ZONE).to_numpy(zero_copy_only=False) & formed
     local = formed & ~zoned
-    texts = pd.Series(text.to_pandas())
+    # As 00:00 of that day, and a day later.
+    end = pc.match_substring_regex(text, f"{_DAY_END}( ?(Z|[+-].*))?$").to_numpy(zero_copy_only=False) & formed
+    shown = pd.Series(text.to_pandas())
+    texts = pd.Series(pc.replace_substring_regex(text, _DAY_END, r"\100:00").to_pandas()) if end.any() else shown
     times = np.zeros(len(text), np.int64)
     invalid = np.zeros(len(text), bool)
 
     def reason(row: int) -> str:
         # The pattern leaves digits alone in place of the year.
-        year = int(texts[row][:4])
-        return f"{IMPOSSIBLE}: {texts[row]!r}" if 1678 <= year <= 2261 else OUT_OF_RANGE
+        year = int(shown[row][:4])
+        return f"{IMPOSSIBLE}: {shown[row]!r}" if 1678 <= year <= 2261 else OUT_OF_RANGE
 
     for mask in (zoned, local):
         if mask.any():
             parsed = pd.to_datetime(texts[mask], errors="coerce", format="ISO8601", utc=True)
             times[mask], invalid[mask] = _instants(parsed.dt.tz_localize(None)), parsed.isna().to_numpy()
+    times += np.where(end & ~invalid, DAY_NS, 0)
     lines.refuse(invalid, column, reason)
     times[local] = localised(times, stamps, lines, group, only=local & ~invalid)[local]
     return times

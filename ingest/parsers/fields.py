@@ -16,7 +16,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from ingest.parsers.lines import Lines
-from ingest.parsers.table import BLANKS, Layout, Parsed, TextForm
+from ingest.parsers.table import BLANKS, LARGEST, TOO_LARGE, Layout, Parsed, TextForm
 
 BAD_NUMBER: Final = "bad number"
 
@@ -86,6 +86,9 @@ def numbers(
         # A station may write -999 as -999.000.
         if (values == number).any():
             values = np.where(values == number, np.nan, values)
+    beyond = np.isfinite(values) & (np.abs(values) > LARGEST)
+    if beyond.any():
+        lines.refuse(beyond, column, TOO_LARGE)
     return values
 
 

@@ -25,7 +25,17 @@ from hypergrid.times import SECOND_NS
 from ingest.parsers import geometry
 from ingest.parsers.clock import EARLIEST_NS, LATEST_NS, OUT_OF_RANGE
 from ingest.parsers.geometry import Geometry
-from ingest.parsers.table import FORMATS, BadRow, DocumentFormat, Layout, Parsed, ReadOptions, Unreadable
+from ingest.parsers.table import (
+    FORMATS,
+    LARGEST,
+    TOO_LARGE,
+    BadRow,
+    DocumentFormat,
+    Layout,
+    Parsed,
+    ReadOptions,
+    Unreadable,
+)
 from ingest.parsers.told import Told, ToldColumn, column_of, statistic_of, usual_interval_s
 
 HDF5: Final = b"\x89HDF\r\n\x1a\n"
@@ -209,6 +219,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
         (shape.time, there & ((time_ns < EARLIEST_NS) | (time_ns >= LATEST_NS)), OUT_OF_RANGE),
         (shape.station, there & (code < 0), "no station: an index that no station has"),
         *((name, there & np.isinf(column), "bad number: infinite") for name, column in values.items()),
+        *((name, there & (np.abs(column) > LARGEST), TOO_LARGE) for name, column in values.items()),
     ):
         for row in np.flatnonzero(mask).tolist():
             reasons.setdefault(row, (column, reason))

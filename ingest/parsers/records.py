@@ -15,7 +15,7 @@ from ingest.parsers import clock
 from ingest.parsers.fields import used
 from ingest.parsers.lines import Lines, show
 from ingest.parsers.patterns import ISO
-from ingest.parsers.table import VALUE, BadRow, Parsed, ReadOptions
+from ingest.parsers.table import LARGEST, TOO_LARGE, VALUE, BadRow, Parsed, ReadOptions
 
 BAD_JSON: Final = "bad JSON"
 BAD_NUMBER: Final = "bad number"
@@ -179,7 +179,7 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
     """Return what JSON has as a number, NaN for nothing, text for why it is none, None for what is no reading."""
     if value is None:
         return float("nan")
-    if type(value) in (int, float) and abs(value) < _LARGE:  # type: ignore[arg-type]
+    if type(value) in (int, float) and abs(value) < LARGEST:  # type: ignore[arg-type]
         return float("nan") if value in _numbers(nodata) else float(value)  # type: ignore[arg-type]
     if isinstance(value, bool) or isinstance(value, list | Mapping):
         return None
@@ -192,10 +192,9 @@ def number_of(value: object, nodata: tuple[str, ...]) -> float | str | None:
         return f"{BAD_NUMBER}: {text[:40]!r}"
     if np.isinf(number):
         return f"{BAD_NUMBER}: infinite"
-    return float("nan") if text in nodata or number in _numbers(nodata) else number
-
-
-_LARGE: Final = 1e300
+    if text in nodata or number in _numbers(nodata):
+        return float("nan")
+    return TOO_LARGE if abs(number) > LARGEST else number
 
 
 @lru_cache(maxsize=64)

@@ -25,6 +25,11 @@ BLANKS: Final = "blanks"
 """In place of a delimiter: any number of blanks and tabs."""
 
 
+LARGEST: Final = 1e300
+"""Greatest number that is read as a measurement: beyond it a change of the unit, or a sum, would be infinite."""
+TOO_LARGE: Final = f"bad number: beyond {LARGEST:g}, above which no sum is finite"
+
+
 @dataclass(frozen=True)
 class TextForm:
     """The form of delimited text. What is None or empty is told by the file's beginning."""

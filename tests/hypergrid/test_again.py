@@ -59,7 +59,7 @@ def test_what_is_computed_again_is_identical(archive: OpenArchive, tmp_path: Pat
         told: list[float] = []
         found = hg.again(written(query.compute(), tmp_path / f"{name}{ending}"), archive, progress=told.append)
         assert found.identical, found.describe()
-        assert found.describe() == "identical"
+        assert found.describe() == f"identical\nread: snapshot {archive.snapshot}"
         assert told[-1] == 1.0
         assert hg.again(query.compute(), archive).identical
 
@@ -189,7 +189,10 @@ def test_the_command_line_confirms_and_finds_what_was_changed(
     (tmp_path / "query.json").write_text(json.dumps(maps(archive).to_json()))
     out = tmp_path / f"out{ending}"
     assert command("query", tmp_path / "query.json", "--archive", archive.path, "-o", out)[0] == 0
-    assert command("query", "--again", out, "--archive", archive.path)[:2] == (0, "identical\n")
+    assert command("query", "--again", out, "--archive", archive.path)[:2] == (
+        0,
+        f"identical\nread: snapshot {archive.snapshot}\n",
+    )
     found = (xr.open_zarr(out, consolidated=False) if ending == ".zarr" else xr.open_dataset(out)).load()
     found.close()
     assert found.attrs["history"].endswith("Z hypergrid query")

@@ -38,6 +38,13 @@ def test_without_a_station_column_the_file_names_the_station() -> None:
         ("2007-12-01 12:00:00", "Europe/Zurich", "2007-12-01T11:00Z"),
         ("2007-10-01 12:00:00.5", "+02:00", "2007-10-01T10:00:00.5Z"),
         ("2007-10-28 02:30:00", "+02:00", "2007-10-28T00:30Z"),
+        # the end of a day
+        ("2007-10-01T24:00", "UTC", "2007-10-02"),
+        ("2007-12-31 24:00:00", "Europe/Zurich", "2007-12-31T23:00Z"),
+        ("2008-02-28T24:00:00.0Z", "Europe/Zurich", "2008-02-29"),
+        ("2007-10-01 24:00:00+02:00", "UTC", "2007-10-01T22:00Z"),
+        # the day before the clock jumps, from 02:00 to 03:00
+        ("2007-03-24 24:00", "Europe/Zurich", "2007-03-24T23:00Z"),
     ],
 )
 def test_times_are_read_in_their_zone(text: str, zone: str, instant: str) -> None:
@@ -55,6 +62,10 @@ def test_times_are_read_in_their_zone(text: str, zone: str, instant: str) -> Non
         ("2007-10-28 02:30:00,1", "Europe/Zurich", "time", "local time that is ambiguous: in Europe/Zurich"),
         ("2007-02-30T00:00:00Z,1", "UTC", "time", "impossible date: '2007-02-30T00:00:00Z'"),
         ("2007-02-10 25:00,1", "UTC", "time", "impossible date: '2007-02-10 25:00'"),
+        ("2007-02-10 24:01,1", "UTC", "time", "impossible date: '2007-02-10 24:01'"),
+        ("2007-02-30 24:00,1", "UTC", "time", "impossible date: '2007-02-30 24:00'"),
+        ("2260-12-31 24:00,1", "UTC", "time", "time out of range: an archive keeps 1900 to 2260"),
+        ("2007-10-01,-1.7e308", "UTC", "a", "bad number: beyond 1e+300, above which no sum is finite"),
         ("1899-12-31T23:59:59Z,1", "UTC", "time", "time out of range: an archive keeps 1900 to 2260"),
         ("2261-01-01T00:00:00Z,1", "UTC", "time", "time out of range: an archive keeps 1900 to 2260"),
         ("0001-01-01T00:00:00Z,1", "UTC", "time", "time out of range: an archive keeps 1900 to 2260"),

@@ -142,6 +142,7 @@ def test_a_day_a_month_and_a_year_are_all_of_it() -> None:
         assert read_times(text).parts == ((parse_instant(first), parse_instant(after) - 1),)
     midnight = parse_instant("2007-10-01")
     assert read_times("2007-10-01T00:00:00Z").parts == ((midnight, midnight),)
+    assert read_times("2007-09-30T24:00:00Z").parts == ((midnight, midnight),)
     assert read_times("R2/2007-10-01/P1D").parts[1] == (midnight + DAY_NS, midnight + DAY_NS)
 
 
