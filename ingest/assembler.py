@@ -25,6 +25,9 @@ VERSION: Final = 2
 """Of the state as bytes."""
 IDLE_SLICES: Final = 10.0
 """A station that is silent for so many slices is waited for no longer, by default."""
+FIRST_S: Final = 60.0
+"""A declared station that has never sent anything is waited for so long after the first row, or a slice if that is
+longer [s]: no longer than it takes to receive one file a station, so that these make whole slices."""
 MOST_STREAMS: Final = 1024
 """Streams that a join takes; where there are more stations, some share one."""
 PUSHED: Final = 1 << 12
@@ -36,6 +39,7 @@ REMEMBERED: Final = 4
 _TICKS_A_SLICE: Final = 8
 """How often in a slice the clock is looked at where nobody speaks."""
 _NEVER_NS: Final = -(2**62)
+_EVER_NS: Final = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +139,8 @@ class Assembler:
     idle_s
         A station that is silent for longer is waited for no longer [s]; None: `IDLE_SLICES` slices.
     expected
-        Feeds and stations that are waited for from the beginning; others may come at any time.
+        Feeds and stations that the first slices wait for, `FIRST_S` or a slice after the first row. Those that have
+        sent nothing by then are not waited for before they do; others may come at any time.
     """
 
     def __init__(
@@ -159,10 +164,16 @@ class Assembler:
         self._begin()
 
     def _begin(self) -> None:
-        # Who was there, or is expected, is waited for; who is new, not before it speaks.
+        # Stations that sent something before, or are expected, are waited for; new ones not before they send.
+        self._absent_ns = _NEVER_NS
         streams = max(2, min(MOST_STREAMS, len(self._names.origins)))
         self._join = WoJoin(streams, form="assembling", idle_s=self.idle_s, in_order=False)
         self._pushed = 0
+
+    @property
+    def _first_ns(self) -> int:
+        """How long after the first row stations are waited for that have sent nothing [ns]."""
+        return round(min(self.idle_s * SECOND_NS, max(FIRST_S * SECOND_NS, self.slice_ns)))
 
     def __len__(self) -> int:
         return len(self._held)
@@ -225,6 +236,8 @@ class Assembler:
             else:
                 self._looked_ns = tick_ns
                 self._note(self._join.advance(tick_ns), np.empty(0, np.int64), now_ns, letting)
+                if self._absent_ns != _NEVER_NS and tick_ns > self._absent_ns:
+                    self._sleep_absent(now_ns, letting)
         self._push(rows, rows_ns, numbers, slice(start, len(rows)), letting)
 
     def _times(
@@ -248,6 +261,14 @@ class Assembler:
         span: slice,
         letting: "_Letting",
     ) -> None:
+        if span.start < span.stop and self._absent_ns == _NEVER_NS:
+            self._absent_ns = int(rows_ns[span.start]) + self._first_ns
+        late = span.start + int(np.searchsorted(rows_ns[span], self._absent_ns, side="right"))
+        if late < span.stop and self._absent_ns < _EVER_NS:
+            # At its instant, so that it makes no difference how arrivals are cut into batches.
+            self._push(rows, rows_ns, numbers, slice(span.start, late), letting)
+            self._sleep_absent(int(rows.came_ns[late]), letting)
+            span = slice(late, span.stop)
         for first in range(span.start, span.stop, PUSHED):
             part = slice(first, min(span.stop, first + PUSHED))
             stream, key = rows.origin[part] % MOST_STREAMS, rows.time_ns[part] // self.slice_ns
@@ -263,6 +284,11 @@ class Assembler:
             except KeysDoNotGrow as stalled:
                 found = stalled.matches
             self._note(found, came_ns[goes], int(came_ns[-1]), letting)
+
+    def _sleep_absent(self, now_ns: int, letting: "_Letting") -> None:
+        """Wait no longer for stations that have sent nothing yet."""
+        self._absent_ns = _EVER_NS
+        self._note(self._join.sleep_absent(), np.empty(0, np.int64), now_ns, letting)
 
     def _note(self, found: Matches, came_ns: NDArray[np.int64], now_ns: int, letting: "_Letting") -> None:
         """Note what a push let go: slices closed with the arrival that closed them, or now where none did."""
@@ -289,6 +315,7 @@ class Assembler:
             "clock_ns": self._elapsed.clock_ns,
             "elapsed_ns": self._elapsed.elapsed_ns,
             "looked_ns": self._looked_ns,
+            "absent_ns": self._absent_ns,
             "pushed": self._pushed,
             "counts": asdict(self.counts),
             "rejected": self.rejected,
@@ -315,6 +342,8 @@ class Assembler:
             raise InvalidQuery(message)
         made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"])
         made.version, made._looked_ns, made._pushed = about["taken"], about["looked_ns"], about["pushed"]
+        # States of earlier releases wait for absent stations from their next row on.
+        made._absent_ns = about.get("absent_ns", _NEVER_NS)
         made._elapsed = _Elapsed(about["clock_ns"], about["elapsed_ns"])
         made.counts = Counts(**about["counts"])
         made.rejected, made.tally = about["rejected"], {first: counts for first, counts in about["tally"]}

@@ -307,7 +307,7 @@ def _variable(table: CheckedTable) -> Variable:
 
 def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
     format_name = table.text("format", among=sorted(FORMATS))
-    interval_s = table.number("interval_s", default=0.0, least=0.0)
+    interval_s = _interval_s(table, 0.0)
     statistic = cast("Statistic", table.text("statistic", default="sample", among=get_args(Statistic)))
     stamp = cast("Stamp", table.text("stamp", default="instant", among=get_args(Stamp)))
     zone = table.text("timezone", default="UTC")
@@ -389,12 +389,20 @@ def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, 
         inner.number("height_m", least=-1e5, most=1e5) if inner.has("height_m") else None,
         int(replicate),
         cast("Statistic", inner.text("statistic", default=defaults.statistic, among=get_args(Statistic))),
-        inner.number("interval_s", default=defaults.interval_s, least=0.0),
+        _interval_s(inner, defaults.interval_s),
         cast("Stamp", inner.text("stamp", default=defaults.stamp, among=get_args(Stamp))),
         tuple(sorted({*defaults.given, *inner.given()})),
     )
     inner.finish()
     return column
+
+
+def _interval_s(table: CheckedTable, default: float) -> float:
+    """Return the interval that is given [s], which is more than none; 0 stands for one that is not known."""
+    interval_s = table.number("interval_s", default=default, least=0.0)
+    if table.has("interval_s") and interval_s == 0.0:
+        table.refuse("interval_s", "needs more than 0 s; got 0: omit the key where the interval is not known")
+    return interval_s
 
 
 def _check_columns(table: CheckedTable, columns: tuple[Column, ...], existing: tuple[str, ...] | None) -> None:

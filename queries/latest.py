@@ -10,19 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
+from hypergrid.flags import MISSING
 from hypergrid.query import OpenArchive
 from hypergrid.store import Archive
 from hypergrid.store.changes import told
 from hypergrid.store.touched import KINDS
 from hypergrid.streams.elements import Readings, Series
-from hypergrid.times import DAY_NS, Window
+from hypergrid.times import DAY_NS, SECOND_NS, Window
 
+_COLUMNS: Final = ("time_ns", "value", "flag", "valued_ns")
 NEVER: Final = np.iinfo(np.int64).min
 """Stamp of a series that has no reading."""
 LOOKED_S: Final = 1.0
 """How long nobody looks for a newer snapshot [s]."""
 _WIDER: Final = 8
 """Times which a window grows in which the newest readings are looked for."""
+_SLICES_AT_ONCE: Final = 4_000_000
+"""Slices times series that are read at once at most, where those with values are looked for far back."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,10 @@ class Newest:
     """[the variable's unit], NaN where it came without one, shape (series,)."""
     flag: NDArray[np.uint8]
     """QARTOD flag, shape (series,)."""
+    valued_ns: NDArray[np.int64]
+    """Stamp of the newest reading that has a value [ns since 1970 UTC], `NEVER` where none has, shape (series,).
+
+    Earlier than `time_ns` where a station goes on sending rows with missing values."""
 
 
 class LatestValues:
@@ -92,23 +100,31 @@ class LatestValues:
             archive = self._archive.store
             found = self._held.get(variable)
             if found is None or found.snapshot != archive.snapshot:
-                found = _found(archive, variable) if found is None else _updated(found, archive, variable)
+                found = newest_of(archive, variable, found)
                 self._held[variable] = found
             return found
 
 
+def newest_of(archive: Archive, variable: str, known: Newest | None = None) -> Newest:
+    """Return the newest readings of a variable; where those of an earlier snapshot are known, by what changed since."""
+    return _found(archive, variable) if known is None else _updated(known, archive, variable)
+
+
 def _found(archive: Archive, variable: str) -> Newest:
-    """Look backwards from the end, in windows that grow, at those series alone that are not found yet."""
+    """Look backwards from the end, in windows that grow, at those series alone that no value is found of yet."""
     series, extent = archive.series(variable), archive.extent(variable)
     newest = _none(archive, series)
     if extent is None:
         return newest
     stop, length = extent.stop_ns, DAY_NS
+    slice_ns = round(archive.slice_s * SECOND_NS)
     while stop > extent.start_ns:
-        start = max(extent.start_ns, stop - length)
-        open_ones = np.flatnonzero(newest.time_ns == NEVER)
+        open_ones = np.flatnonzero(newest.valued_ns == NEVER)
         if not len(open_ones):
             break
+        # A station may have sent missing values for years: what is read at once stays bounded.
+        length = min(length, max(DAY_NS, _SLICES_AT_ONCE // len(open_ones) * slice_ns))
+        start = max(extent.start_ns, stop - length)
         newest = _merged(newest, archive.read(variable, window=Window(start, stop), series=open_ones))
         stop, length = start, length * _WIDER
     return newest
@@ -128,11 +144,20 @@ def _updated(known: Newest, archive: Archive, variable: str) -> Newest:
     windows = [run for one in changes for run in one.runs]
     series = archive.series(variable)
     more = _none(archive, series[len(known.series) :])
-    columns = (np.concatenate([getattr(known, name), getattr(more, name)]) for name in ("time_ns", "value", "flag"))
+    columns = (np.concatenate([getattr(known, name), getattr(more, name)]) for name in _COLUMNS)
     newest = Newest(archive.snapshot, series, *columns)
     for window in windows:
-        newest = _merged(newest, archive.read(variable, window=window))
+        readings = archive.read(variable, window=window)
+        if _withdrawn(newest, readings):
+            return _found(archive, variable)
+        newest = _merged(newest, readings)
     return newest
+
+
+def _withdrawn(newest: Newest, readings: Readings) -> bool:
+    """Return whether a missing value has taken the place of a newest value: which one is before it is not known."""
+    missing = (readings.flag == MISSING) & (readings.time_ns == newest.valued_ns[readings.index])
+    return bool(missing.any())
 
 
 def _merged(newest: Newest, readings: Readings) -> Newest:
@@ -144,9 +169,12 @@ def _merged(newest: Newest, readings: Readings) -> Newest:
     of = readings.index[last]
     time_ns, value, flag = newest.time_ns.copy(), newest.value.copy(), newest.flag.copy()
     time_ns[of], value[of], flag[of] = readings.time_ns[last], readings.value[last], readings.flag[last]
-    return Newest(newest.snapshot, newest.series, time_ns, value, flag)
+    valued_ns, valued = newest.valued_ns.copy(), readings.flag != MISSING
+    np.maximum.at(valued_ns, readings.index[valued], readings.time_ns[valued])
+    return Newest(newest.snapshot, newest.series, time_ns, value, flag, valued_ns)
 
 
 def _none(archive: Archive, series: tuple[Series, ...]) -> Newest:
     count = len(series)
-    return Newest(archive.snapshot, series, np.full(count, NEVER), np.full(count, np.nan), np.zeros(count, np.uint8))
+    value, flag = np.full(count, np.nan), np.zeros(count, np.uint8)
+    return Newest(archive.snapshot, series, np.full(count, NEVER), value, flag, np.full(count, NEVER))

@@ -21,6 +21,7 @@ from hypergrid.streams.fields import (
     ASLEEP,
     CEILING,
     CLOCK,
+    COUNT,
     DEADLINE,
     DONE,
     ENTRIES,
@@ -56,7 +57,7 @@ from hypergrid.streams.parameters import (
     Policy,
     Strategy,
 )
-from hypergrid.streams.progress import lowest
+from hypergrid.streams.progress import doze, lowest
 from hypergrid.streams.statistics import STILL_TUPLES, Statistics, as_arrived, bounds_of, lags_of, statistics_of
 from hypergrid.streams.table import gather, number_rows
 from hypergrid.streams.waiting import PIECE, Waiting, tell_join
@@ -260,6 +261,24 @@ class WoJoin:
             return self._through(nothing())
         kernel.pass_time(self._state.seen, self._state.held, self._state.whole, clock_ns)
         return self._run(nothing())
+
+    def sleep_absent(self) -> Matches:
+        """Wait no longer for streams that have brought nothing yet; return what that lets go.
+
+        One that brings something later wakes, as a stream does that `widen` made.
+
+        Raises
+        ------
+        InvalidQuery
+            The join has a strategy.
+        """
+        if self._waiting is not None:
+            message = "a join with a strategy waits for all its streams; give idle_s instead"
+            raise InvalidQuery(message)
+        whole, per = self._state.whole, self._state.seen.per
+        per[per[:, COUNT] == 0, ASLEEP] = 1
+        doze(per, whole, whole[IDLE], whole[CLOCK])
+        return self.advance(int(whole[CLOCK]))
 
     def finish(self) -> Matches:
         """Return the last results: in the assembling form, all slices still open. Nothing can be pushed after it."""

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from hypergrid.errors import InvalidUnit, NotFound
-from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable
+from hypergrid.errors import NotFound
+from hypergrid.units import KNOWN_VARIABLES, Variable
 from ingest.checked import CheckedTable
-from ingest.quality.defaults import DEFAULTS
+from ingest.quality.kinds import default_tests
 from ingest.quality.settings import SUN, VALUE, Exempt, Parameters, VariableTests
 
 MOST_SHIFT_H: Final = 26.0
@@ -48,19 +48,6 @@ class Quality:
     def to_json(self, variables: Mapping[str, Variable]) -> dict[str, Any]:
         """Return all parameters of the tests of some variables, as `from_json` reads them."""
         return {name: _plain_tests(self.tests(variable)) for name, variable in variables.items()}
-
-
-def default_tests(variable: Variable) -> VariableTests:
-    """Return the default tests of a variable: none where it is not known, or nobody knows its unit."""
-    known = KNOWN_VARIABLES.get(variable.name)
-    if known is None or variable.name not in DEFAULTS or variable.unit in DIMENSIONLESS_TEXT:
-        return VariableTests()
-    try:
-        tests = DEFAULTS[variable.name]
-        return tests if variable.unit == known.unit else tests.converted(known.unit, variable.unit)
-    except InvalidUnit:
-        # Of the name of a known variable, and something else.
-        return VariableTests()
 
 
 def read_quality(table: CheckedTable, variable: Callable[[str], Variable | None]) -> Quality:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from hypergrid.flags import FAIL, GOOD, MEANINGS, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.physics.sun import sun
 from hypergrid.streams.elements import Readings
-from ingest.quality import spatial, temporal
+from ingest.quality import limits, spatial, temporal
 from ingest.quality.settings import SUN, VALUE, Exempt, VariableTests
 from ingest.quality.spatial import Places
-from ingest.quality.temporal import HOUR_NS, Exemption, Flags, Floats, Line
+from ingest.quality.temporal import HOUR_NS, Exemption, Flags, Floats, Line, Sampling
 
 
 def bits_of(*names: str) -> np.uint16:
@@ -59,7 +59,7 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
     """
     rows = np.flatnonzero(readings.flag != MISSING)
     whole = len(rows) == len(readings)
-    line = Line(readings.index, readings.time_ns, readings.value)
+    line = Line(readings.index, readings.time_ns, readings.value, Sampling.of(readings.series))
     docket = _Docket(line if whole else line.take(rows))
     given = _given(readings)
     if given is not None:
@@ -69,8 +69,10 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
         docket.leave(given[rows] >= SUSPECT)
     if tests.gross_range:
         docket.hear("gross_range", temporal.gross_range(docket.line, tests.gross_range))
+        if tests.gross_range.sun:
+            docket.hear("gross_range", limits.sun_limits(docket.line, tests.gross_range, readings.series, places))
     if tests.climatology:
-        docket.hear("climatology", temporal.climatology(docket.line, tests.climatology, places.height_m))
+        docket.hear("climatology", limits.climatology(docket.line, tests.climatology, places))
     if tests.spike:
         docket.hear("spike", temporal.spike(docket.line, tests.spike))
     if tests.flat_line:

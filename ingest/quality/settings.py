@@ -18,14 +18,21 @@ Of = Literal["level", "difference", "plain"]
 VALUE: Final = "value"
 SUN: Final = "sun"
 MINUTE_NS: Final = 60_000_000_000
+JOINED_INTERVALS: Final = 1.5
+"""Readings this many nominal intervals apart follow one another: none is missing between them, and there is no gap."""
 
 
 def _number(default: float | None, of: Of = "plain", *, least: float = -1e300, most: float = 1e300) -> Any:  # noqa: ANN401
     return field(default=default, metadata={"kind": "number", "of": of, "least": least, "most": most})
 
 
-def _span(default: Span | None = None) -> Any:  # noqa: ANN401 - what dataclasses take for any type
-    return field(default=default, metadata={"kind": "span", "of": "level"})
+def _duration(default: float | None) -> Any:  # noqa: ANN401
+    """Return a field of hours, which are more than none."""
+    return field(default=default, metadata={"kind": "number", "of": "plain", "least": 0.0, "most": 1e300, "above": 0.0})
+
+
+def _span(default: Span | None = None, of: Of = "level") -> Any:  # noqa: ANN401 - what dataclasses take for any type
+    return field(default=default, metadata={"kind": "span", "of": of})
 
 
 def _choice(default: str, *among: str) -> Any:  # noqa: ANN401
@@ -93,6 +100,8 @@ def _read(table: CheckedTable, each: Field[Any], base: Any) -> Any:  # noqa: ANN
         return base
     if metadata["kind"] == "number":
         number = table.number(name, least=metadata["least"], most=metadata["most"])
+        if number <= metadata.get("above", -math.inf):
+            table.refuse(name, f"needs more than {metadata['above']:g} hours; got {number:g}")
         return number if math.isfinite(number) else table.refuse(name, f"needs a finite number; got {number!r}")
     if metadata["kind"] == "text":
         return table.text(name, among=metadata["among"] or None)
@@ -120,11 +129,34 @@ def _refuse_less(table: CheckedTable, key: str, fail: float | None, suspect: flo
 
 
 @dataclass(frozen=True)
+class SunLimit(Parameters):
+    """The most that the sun allows: `factor * S * sin(elevation) ** power + offset`.
+
+    S is the irradiance at the top of the atmosphere [W m-2]. The form is that of BSRN's limits (C. N. Long and E. G.
+    Dutton 2002, BSRN Global Network recommended QC tests, V2.0). An amount (`interval_exponent` above zero) is held
+    against it times its seconds.
+    """
+
+    factor: float = _number(1.2, "difference", least=0.0)
+    """[the variable's unit for each W m-2]"""
+    offset: float = _number(50.0, "difference", least=0.0)
+    power: float = _number(1.2, least=0.0, most=10.0)
+    flag: str = _choice("suspect", "suspect", "fail")
+
+
+@dataclass(frozen=True)
 class GrossRange(Parameters):
-    """Values outside `fail` fail, those outside `suspect` are suspect; bounds are inside."""
+    """Values outside `fail` fail, those outside `suspect` are suspect; bounds are inside.
+
+    Bounds of what grows or shrinks with its interval are those of one hour: of readings over h hours they are bounds
+    times `h ** interval_exponent`. An exponent above zero is one of totals: where an interval is not known the upper
+    bounds are not tested. One below zero is one of rates: a sample or an extreme counts as a minute.
+    """
 
     fail: Span | None = _span()
     suspect: Span | None = _span()
+    interval_exponent: float = _number(0.0, least=-1.0, most=1.0)
+    sun: tuple[SunLimit, ...] = field(default=(), metadata={"kind": "records", "record": SunLimit})
 
     def check(self, table: CheckedTable) -> None:
         """Refuse spans that do not go together."""
@@ -133,21 +165,33 @@ class GrossRange(Parameters):
 
 @dataclass(frozen=True)
 class Normal(Parameters):
-    """What is normal in some months, at some heights."""
+    """What is normal in some months, at some heights above ground, latitudes and elevations.
+
+    Bounds are those at sea level: they change by `low_per_m` and `high_per_m` with each metre of elevation or, where
+    `scale_heights_m` are given, by exp(-elevation / scale height), that of the lower and of the upper bound. Where an
+    elevation is not known, bounds that change by metres are as wide as from 0 to 4,000 m.
+    """
 
     months: tuple[int, ...] = field(default=tuple(range(1, 13)), metadata={"kind": "months"})
     fail: Span | None = _span()
     suspect: Span | None = _span()
-    height_m: Span | None = field(default=None, metadata={"kind": "span", "of": "plain"})
+    height_m: Span | None = _span(of="plain")
+    lat: Span | None = _span(of="plain")
+    elevation_m: Span | None = _span(of="plain")
+    low_per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
+    high_per_m: float = _number(0.0, "difference", least=-1e3, most=1e3)
+    scale_heights_m: Span | None = _span(of="plain")
 
     def check(self, table: CheckedTable) -> None:
         """Refuse spans that do not go together."""
         _refuse_wider(table, self.suspect, self.fail)
+        if self.scale_heights_m is not None and self.scale_heights_m[0] <= 0.0:
+            table.refuse("scale_heights_m", f"needs heights above 0 m; got {list(self.scale_heights_m)}")
 
 
 @dataclass(frozen=True)
 class Climatology(Parameters):
-    """Each reading is held against the last of `normal` that has its month and height; without one it is not tested."""
+    """Each reading is held against the last of `normal` that has its month and place; without one it is not tested."""
 
     normal: tuple[Normal, ...] = field(default=(), metadata={"kind": "records", "record": Normal})
 
@@ -164,7 +208,7 @@ class Spike(Parameters):
     fail: float | None = _number(None, "difference", least=0.0)
     per_hour: float = _number(0.0, "difference", least=0.0)
     method: str = _choice("differential", "differential", "average")
-    within_hours: float = _number(3.0, least=0.0)
+    within_hours: float = _duration(3.0)
 
     def check(self, table: CheckedTable) -> None:
         """Refuse thresholds in the wrong order."""
@@ -178,7 +222,7 @@ class RateOfChange(Parameters):
     suspect: float = _number(NEEDED, "difference", least=0.0)
     fail: float | None = _number(None, "difference", least=0.0)
     per_hour: float = _number(0.0, "difference", least=0.0)
-    within_hours: float = _number(3.0, least=0.0)
+    within_hours: float = _duration(3.0)
 
     def check(self, table: CheckedTable) -> None:
         """Refuse thresholds in the wrong order."""
@@ -212,11 +256,11 @@ class FlatLine(Parameters):
     All of them are suspect, and fail from `fail_hours` on. A pause of more than `within_hours` ends them.
     """
 
-    hours: float = _number(NEEDED, least=0.0)
-    fail_hours: float | None = _number(None, least=0.0)
+    hours: float = _duration(NEEDED)
+    fail_hours: float | None = _duration(None)
     readings: float = _number(12, least=2)
     tolerance: float = _number(0.0, "difference", least=0.0)
-    within_hours: float = _number(6.0, least=0.0)
+    within_hours: float = _duration(6.0)
     exempt: tuple[Exempt, ...] = field(default=(), metadata={"kind": "records", "record": Exempt})
 
     @property
@@ -233,7 +277,7 @@ class FlatLine(Parameters):
 class AttenuatedSignal(Parameters):
     """The standard deviation, or the range, of the `hours` before and with each reading lies below a threshold."""
 
-    hours: float = _number(NEEDED, least=0.0)
+    hours: float = _duration(NEEDED)
     suspect: float = _number(NEEDED, "difference", least=0.0)
     fail: float | None = _number(None, "difference", least=0.0)
     readings: float = _number(12, least=2)
@@ -249,7 +293,7 @@ class AttenuatedSignal(Parameters):
 class Gap(Parameters):
     """A pause of more than `hours`: counted a station, and the first reading after it flagged where `flag` says so."""
 
-    hours: float = _number(3.0, least=0.0)
+    hours: float = _duration(3.0)
     flag: str = _choice("none", "none", "suspect", "fail")
 
 
@@ -342,15 +386,17 @@ class VariableTests:
     def reach_s(self, interval_s: float) -> float:
         """Return how far from a reading those lie that its flags depend on, with one every `interval_s` or more [s]."""
         hours = [0.5]
+        # What comes more rarely than a test joins readings is joined all the same, interval by interval.
+        joined = interval_s * JOINED_INTERVALS / 3600.0
         if self.spike:
-            hours.append(self.spike.within_hours)
+            hours.append(max(self.spike.within_hours, joined))
         if self.rate_of_change:
-            hours.append(self.rate_of_change.within_hours)
+            hours.append(max(self.rate_of_change.within_hours, joined))
         if self.flat_line:
             flat = self.flat_line
             hours.append(max(flat.hours, flat.fail_hours or 0.0, flat.readings * interval_s / 3600.0))
         if self.attenuated_signal:
             hours.append(self.attenuated_signal.hours)
         if self.gap:
-            hours.append(self.gap.hours)
+            hours.append(max(self.gap.hours, joined))
         return 3600.0 * (max(hours) * 1.01) + interval_s

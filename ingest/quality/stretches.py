@@ -24,7 +24,7 @@ from hypergrid.streams.elements import Readings
 from ingest.quality.judge import ALONE, Exemptions, bits_of, judge
 from ingest.quality.settings import SUN, VALUE, FlatLine, VariableTests
 from ingest.quality.spatial import Places
-from ingest.quality.temporal import HOUR_NS, Line
+from ingest.quality.temporal import HOUR_NS, Line, Sampling
 
 EVER: Final = np.iinfo(np.int64).max
 """Later than any stamp; `-EVER` is earlier [ns]."""
@@ -137,6 +137,9 @@ class _Scan:
         # The one next to what came may be a spike from now on, or be one no more.
         spike = self._last(self._before & self._single)
         self._sure = self._before & self._level & (self._rows < spike[index])
+        within_hours = tests.flat_line.within_hours if tests.flat_line else 0.0
+        self._joined_ns = Sampling.of(readings.series).joined_ns(within_hours)
+        """How far apart readings of a still stretch may lie [ns], shape (series,)."""
         self._attenuated_ns = round(tests.attenuated_signal.hours * HOUR_NS) if tests.attenuated_signal else 0
 
     def before(self, places: Places, has_stop: Rows) -> tuple[Stamps, Stamps, Rows]:
@@ -208,7 +211,7 @@ class _Scan:
         was = (readings.flag[rows] == flat.worst) & (readings.tests_or_none_set()[rows] == FLAT_BIT)
         goes_on = (self._touched[rows] & ~bad[rows]) | (was & ~self._touched[rows])
         goes_on &= readings.value[rows] == readings.value[nearest[index[rows]]]
-        pause = np.diff(readings.time_ns[rows]) > flat.within_hours * HOUR_NS
+        pause = np.diff(readings.time_ns[rows]) > self._joined_ns[index[rows[1:]]]
         goes_on[1:] &= ~pause | (index[rows[1:]] != index[rows[:-1]])
         ended = np.zeros(len(readings), np.bool_)
         ended[rows[~goes_on]] = True
@@ -223,7 +226,8 @@ class _Scan:
         rows = np.flatnonzero(sure)
         apart = np.zeros(len(value), np.bool_)
         apart[rows] = np.abs(value[rows] - value[nearest[index[rows]]]) > flat.tolerance
-        pause = (index[rows[1:]] == index[rows[:-1]]) & (np.diff(time_ns[rows]) > flat.within_hours * HOUR_NS)
+        pause = np.diff(time_ns[rows]) > self._joined_ns[index[rows[1:]]]
+        pause &= index[rows[1:]] == index[rows[:-1]]
         apart[(rows[:-1] if backward else rows[1:])[pause]] = True
         return apart
 

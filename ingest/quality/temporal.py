@@ -9,6 +9,7 @@ takes one series a call; importing it takes 1.7 s. Differences are meant, and st
 Every function takes readings ordered by series, then time, without missing values, and returns flags, shape (n,).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,11 +17,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
-from ingest.quality.settings import AttenuatedSignal, Climatology, FlatLine, Gap, GrossRange, RateOfChange, Span, Spike
+from hypergrid.streams.elements import Series
+from ingest.quality.settings import (
+    JOINED_INTERVALS,
+    MINUTE_NS,
+    AttenuatedSignal,
+    FlatLine,
+    Gap,
+    GrossRange,
+    RateOfChange,
+    Spike,
+)
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.uint8]
 HOUR_NS: Final = 3_600_000_000_000
+OVERLAPPING: Final = 0.9
+"""Share of their length that intervals are apart which do not overlap: stamps of a logger are off by some seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """What the readings of each series are of, and how often they come; each of shape (series,)."""
+
+    length_ns: NDArray[np.int64]
+    """Interval that a reading is the mean, the total or an extreme of [ns]; 0 of samples, and where it is not known."""
+    usual_ns: NDArray[np.int64]
+    """Nominal time between readings [ns]; 0 where it is not known."""
+    averaged: NDArray[np.bool_]
+    """Whether a reading is a mean or a total."""
+    anywhere: NDArray[np.bool_]
+    """Whether a reading may be of any instant of its interval alone: an extreme, a total."""
+
+    @classmethod
+    def of(cls, series: Sequence[Series]) -> "Sampling":
+        """Return that of some series."""
+        kinds = [one.statistic for one in series]
+        usual_ns = np.array([round(one.interval_s * 1e9) for one in series], np.int64)
+        return cls(
+            np.where(np.array([kind != "sample" for kind in kinds], np.bool_), usual_ns, 0),
+            usual_ns,
+            np.array([kind in ("mean", "total") for kind in kinds], np.bool_),
+            np.array([kind in ("max", "min", "total") for kind in kinds], np.bool_),
+        )
+
+    def joined_ns(self, within_hours: float) -> NDArray[np.int64]:
+        """Return how far apart readings may lie that follow one another [ns], shape (series,)."""
+        return np.maximum(round(within_hours * HOUR_NS), np.round(JOINED_INTERVALS * self.usual_ns).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,52 +76,65 @@ class Line:
     """Shape (n,)."""
     value: Floats
     """Without NaN, shape (n,)."""
+    sampling: Sampling | None = None
+    """Of the series; None: all are samples, and how often they come is not known."""
 
     def __len__(self) -> int:
         return len(self.index)
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "Line":
         """Return some of the readings, in the same order."""
-        return Line(self.index[rows], self.time_ns[rows], self.value[rows])
+        return Line(self.index[rows], self.time_ns[rows], self.value[rows], self.sampling)
 
     def joined(self, within_hours: float) -> NDArray[np.bool_]:
-        """Return which readings follow the one before in their series within some hours, shape (n - 1,)."""
-        near = np.diff(self.time_ns) <= within_hours * HOUR_NS
+        """Return which readings follow the one before in their series, shape (n - 1,).
+
+        That is within some hours, or within the nominal interval of the series where that is longer.
+        """
+        most_ns: NDArray[np.int64] | int = round(within_hours * HOUR_NS)
+        if self.sampling is not None:
+            limits = self.sampling.joined_ns(within_hours)
+            most_ns = limits[self.index[1:]] if (limits > most_ns).any() else most_ns
+        near: NDArray[np.bool_] = np.diff(self.time_ns) <= most_ns
         near &= self.index[1:] == self.index[:-1]
         return near
 
+    def hours_within(self, rows: NDArray[np.intp]) -> Floats | float:
+        """Return by how much further apart than their stamps two readings may lie [h], shape (rows,).
+
+        Two daily maxima may be two days apart, and a running total that loses a burst loses one of its length ago.
+        """
+        if self.sampling is None:
+            return 0.0
+        return np.where(self.sampling.anywhere, self.sampling.length_ns / HOUR_NS, 0.0)[self.index[rows]]
+
 
 def gross_range(line: Line, settings: GrossRange) -> Flags:
-    """Flag values outside their spans, whose bounds are inside. As ioos_qc."""
-    return _spans(line.value, settings.suspect, settings.fail)
-
-
-def _spans(value: Floats, suspect: Span | None, fail: Span | None) -> Flags:
-    flag = np.full(len(value), GOOD, np.uint8)
-    for span, worse in ((suspect, SUSPECT), (fail, FAIL)):
+    """Flag values outside their spans, whose bounds are inside. As ioos_qc, but that bounds may go by the interval."""
+    scale = _scale(line, settings.interval_exponent)
+    flag = np.full(len(line), GOOD, np.uint8)
+    for span, worse in ((settings.suspect, SUSPECT), (settings.fail, FAIL)):
         if span is not None:
-            outside = (value < span[0]) | (value > span[1])
+            low, high = span if scale is None else (span[0] * scale[0][line.index], span[1] * scale[1][line.index])
+            outside = (line.value < low) | (line.value > high)
             if outside.any():
                 flag[outside] = worse
     return flag
 
 
-def climatology(line: Line, settings: Climatology, height_m: Floats) -> Flags:
-    """Flag values outside what is normal in their month at their height; as ioos_qc, the last that matches counts.
-
-    Parameters
-    ----------
-    height_m
-        Of each series [m], NaN where it is not known: only what is normal at all heights applies, shape (series,).
-    """
-    month = line.time_ns.astype("datetime64[ns]").astype("datetime64[M]").astype(np.int64) % 12 + 1
-    flag = np.full(len(line), NOT_EVALUATED, np.uint8)
-    for normal in settings.normal:
-        rows = np.isin(month, normal.months)
-        if normal.height_m is not None:
-            rows &= ((height_m >= normal.height_m[0]) & (height_m <= normal.height_m[1]))[line.index]
-        flag[rows] = _spans(line.value[rows], normal.suspect, normal.fail)
-    return flag
+def _scale(line: Line, exponent: float) -> tuple[Floats, Floats] | None:
+    """Return what lower and upper bounds of one hour are multiplied by, shape (series,) each; None: by one."""
+    if exponent == 0.0 or line.sampling is None:
+        return None
+    sampling = line.sampling
+    if exponent < 0.0:
+        hours = np.where(sampling.averaged & (sampling.length_ns > 0), sampling.length_ns, MINUTE_NS) / HOUR_NS
+        # A mean over seconds is bounded as one over a minute: no records are known of less.
+        scale = np.maximum(hours, MINUTE_NS / HOUR_NS) ** exponent
+        return scale, scale
+    scale = (sampling.usual_ns / HOUR_NS) ** exponent
+    known = sampling.usual_ns > 0
+    return np.where(known, scale, 1.0), np.where(known, scale, np.inf)
 
 
 def spike(line: Line, settings: Spike) -> Flags:
@@ -100,7 +156,7 @@ def spike(line: Line, settings: Spike) -> Flags:
         size = np.where(before * after < 0.0, np.minimum(np.abs(before), np.abs(after)), 0.0)
     rows = np.flatnonzero(size > settings.suspect)
     rows = rows[flag[rows + 1] == GOOD]
-    hours = (line.time_ns[rows + 2] - line.time_ns[rows]) / (2.0 * HOUR_NS)
+    hours = (line.time_ns[rows + 2] - line.time_ns[rows]) / (2.0 * HOUR_NS) + line.hours_within(rows)
     _mark(flag, rows + 1, size[rows] - settings.per_hour * hours, settings.suspect, settings.fail)
     return flag
 
@@ -114,7 +170,7 @@ def rate_of_change(line: Line, settings: RateOfChange) -> Flags:
     size = np.abs(np.diff(line.value))
     rows = np.flatnonzero(size > settings.suspect)
     rows = rows[flag[rows + 1] == GOOD]
-    hours = (line.time_ns[rows + 1] - line.time_ns[rows]) / HOUR_NS
+    hours = (line.time_ns[rows + 1] - line.time_ns[rows]) / HOUR_NS + line.hours_within(rows)
     _mark(flag, rows + 1, size[rows] - settings.per_hour * hours, settings.suspect, settings.fail)
     return flag
 
@@ -131,21 +187,23 @@ def gap(line: Line, settings: Gap) -> Flags:
     same = line.index[1:] == line.index[:-1]
     flag[1:][same] = GOOD
     if settings.flag != "none":
-        late = same & (np.diff(line.time_ns) > settings.hours * HOUR_NS)
+        late = same & ~line.joined(settings.hours)
         flag[1:][late] = FAIL if settings.flag == "fail" else SUSPECT
     return flag
 
 
 def pauses(line: Line, hours: float) -> NDArray[np.intp]:
-    """Return the readings that a pause of more than some hours follows in their series."""
-    return np.flatnonzero((line.index[1:] == line.index[:-1]) & (np.diff(line.time_ns) > hours * HOUR_NS))
+    """Return the readings that a pause follows in their series: of more than some hours, and of its interval."""
+    return np.flatnonzero((line.index[1:] == line.index[:-1]) & ~line.joined(hours))
 
 
 def flat_line(line: Line, settings: FlatLine, exempt: "Exemption") -> Flags:
     """Flag readings that stay within the tolerance for too long, from the first of them on.
 
     Unlike ioos_qc: values that are all alike are flagged at a tolerance of 0, time is that of the stamps, all of the
-    readings are flagged and not only those after the threshold, and exempt times do not count.
+    readings are flagged and not only those after the threshold, and exempt times do not count. Of means, totals and
+    extremes only those count whose intervals do not overlap: a maximum over six hours, told every ten minutes, stays
+    the same for six hours.
     """
     flag = np.full(len(line), GOOD, np.uint8)
     if len(line) < 2:
@@ -163,6 +221,15 @@ def flat_line(line: Line, settings: FlatLine, exempt: "Exemption") -> Flags:
     return flag
 
 
+def _least_ns(line: Line, settings: FlatLine, hours: float, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Return how long readings must stay the same, by the interval of their series [ns], shape (rows,)."""
+    least_ns = np.full(len(rows), round(hours * HOUR_NS), np.int64)
+    if line.sampling is None:
+        return least_ns
+    apart_ns = ((settings.readings - 1.0) * OVERLAPPING * line.sampling.length_ns).astype(np.int64)
+    return np.maximum(least_ns, apart_ns[line.index[rows]])
+
+
 def _equal_runs(
     line: Line,
     near: NDArray[np.bool_],
@@ -174,7 +241,7 @@ def _equal_runs(
     breaks = np.flatnonzero(~near | (line.value[1:] != line.value[:-1])) + 1
     first, stop = np.r_[0, breaks], np.r_[breaks, len(line)]
     long = (stop - first >= settings.readings) & (
-        line.time_ns[stop - 1] - line.time_ns[first] >= settings.hours * HOUR_NS
+        line.time_ns[stop - 1] - line.time_ns[first] >= _least_ns(line, settings, settings.hours, first)
     )
     first, stop = first[long], stop[long]
     if not len(first):
@@ -187,7 +254,8 @@ def _equal_runs(
     enough = counted[ends - 1] - counted[ends - lengths] + 1 >= settings.readings
     length_ns = elapsed[ends - 1] - elapsed[ends - lengths]
     for least, worse in thresholds:
-        flag[rows[np.repeat(enough & (length_ns >= round(least * HOUR_NS)), lengths)]] = worse
+        long = length_ns >= _least_ns(line, settings, least, first)
+        flag[rows[np.repeat(enough & long, lengths)]] = worse
 
 
 def _clock(
@@ -206,7 +274,7 @@ def _still(
     run = np.r_[0, np.cumsum(~near)]
     elapsed, counted = _clock(line, np.arange(len(line)), exempt, run)
     more, here = round(settings.readings) - 1, np.arange(len(line))
-    least_ns = round(least_hours * HOUR_NS)
+    least_ns = _least_ns(line, settings, least_hours, here)
     last = np.maximum(np.searchsorted(elapsed, elapsed + least_ns), np.searchsorted(counted, counted + more))
     first = np.minimum(
         np.searchsorted(elapsed, elapsed - least_ns, side="right"),
@@ -244,7 +312,8 @@ def attenuated_signal(line: Line, settings: AttenuatedSignal) -> Flags:
     """Flag readings at the end of hours in which values hardly varied.
 
     As ioos_qc: the window is of readings after the stamp less `hours`, up to the reading; a standard deviation is that
-    of the readings themselves. A window that begins before its series, or has fewer than `readings`, is not evaluated.
+    of the readings themselves. A window that begins before its series, or has fewer than `readings` of intervals that
+    do not overlap, is not evaluated.
     """
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
     if not len(line):
@@ -256,6 +325,7 @@ def attenuated_signal(line: Line, settings: AttenuatedSignal) -> Flags:
     rows = np.flatnonzero(
         (line.time_ns - line.time_ns[starts][series] >= period_ns)
         & (np.arange(len(line)) - first + 1 >= settings.readings)
+        & _holds_enough(line, settings)
     )
     first = first[rows]
     if settings.measure == "range":
@@ -273,6 +343,14 @@ def attenuated_signal(line: Line, settings: AttenuatedSignal) -> Flags:
     if settings.fail is not None:
         flag[rows[size < settings.fail]] = FAIL
     return flag
+
+
+def _holds_enough(line: Line, settings: AttenuatedSignal) -> NDArray[np.bool_] | bool:
+    """Return for which readings a window has room for as many intervals as are needed, shape (n,)."""
+    if line.sampling is None:
+        return True
+    room = settings.hours * HOUR_NS >= settings.readings * OVERLAPPING * line.sampling.length_ns
+    return np.asarray(room[line.index])
 
 
 def _after(line: Line, starts: NDArray[np.intp], period_ns: int) -> NDArray[np.intp]:

@@ -81,14 +81,19 @@ def router(runner: Runner, archive: OpenArchive) -> APIRouter:
 
     @routes.get("/stations/health")
     def stations_health() -> list[dict[str, Any]]:
-        """Say of every station when it read last, how long it is silent as a rule, and whether it is late or dead."""
+        """Say of every station when it read last, how long it is silent as a rule, and whether it is late or dead.
+
+        `last` is its newest value, `heard` its newest row: a station that sends only missing values is silent.
+        """
         return [
             {
                 "station": one.station,
                 "state": one.state,
                 "last": None if one.last_ns is None else format_instant(one.last_ns),
+                "heard": None if one.heard_ns is None else format_instant(one.heard_ns),
                 "interval_s": None if one.interval_ns is None else one.interval_ns / 1e9,
                 "readings": one.readings,
+                "missing": one.missing,
                 "flagged": one.flagged,
                 "variables": one.variables,
             }

@@ -153,9 +153,9 @@ class _Gathered(Collector):
         yield _gauge(
             "hypergrid_commit_age_seconds", "Since the newest commit", (now_ns - told["committed_ns"]) / SECOND_NS
         )
-        age = GaugeMetricFamily("hypergrid_feed_age_seconds", "Since the newest reading of a feed", labels=["feed"])
+        age = GaugeMetricFamily("hypergrid_feed_age_seconds", "Since the newest value of a feed", labels=["feed"])
         lag = GaugeMetricFamily(
-            "hypergrid_feed_lag_seconds", "From a feed's newest reading to its commit", labels=["feed"]
+            "hypergrid_feed_lag_seconds", "From a feed's newest value to its commit", labels=["feed"]
         )
         for feed, newest_ns in told["feeds"].items():
             age.add_metric([feed], (now_ns - newest_ns) / SECOND_NS)
@@ -177,7 +177,8 @@ class _Gathered(Collector):
         feeds: dict[str, int] = {}
         for variable in archive.variables:
             newest = latest.of(variable)
-            for series, time_ns in zip(newest.series, newest.time_ns.tolist(), strict=True):
+            # Rows without values do not make a feed young.
+            for series, time_ns in zip(newest.series, newest.valued_ns.tolist(), strict=True):
                 if time_ns != NEVER:
                     feed = _FEED.split(series.source, maxsplit=1)[0]
                     feeds[feed] = max(feeds.get(feed, time_ns), time_ns)

@@ -276,3 +276,71 @@ def test_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("ingest.assembler.VERSION", 99)
     with pytest.raises(InvalidQuery, match="needs version 99; got version 2"):
         Assembler.from_bytes(kept)
+
+
+DECLARED = tuple(("net", str(number)) for number in range(23))
+DAY_S = 86_400.0
+
+
+def sending(stations: range, times: NDArray[np.float64]) -> Arrived:
+    """Return a row of each station in each slice, which comes a second or some after its time."""
+    time_s = np.repeat(times, len(stations))
+    station = np.tile(np.array(stations), len(times))
+    return rows((time_s + 1 + station / 10).tolist(), time_s.tolist(), station.tolist())
+
+
+@pytest.mark.parametrize("cuts", [1, 9, 60])
+def test_declared_stations_that_never_send_are_not_waited_for(cuts: int) -> None:
+    # Stations 5, 11 and 22 never send; a station may be silent for a day before it is given up.
+    came = sending(range(23), np.arange(0.0, 6000.0, SLICE_S))
+    came = came.take(~np.isin(came.origin, (5, 11, 22)))
+    assembler = Assembler(SLICE_S, DAY_S, expected=DECLARED)
+    held, parts = [], []
+    for part in np.array_split(np.arange(len(came)), cuts):
+        parts.append(assembler.take(came.take(part), Clock.nothing()))
+        assembler = Assembler.from_bytes(assembler.to_bytes())
+        held.append(len(assembler))
+    # At most the last slices, which nobody knows to be complete.
+    assert held[-1] <= 3 * 20
+    assert max(held[cuts // 8 :]) <= 3 * 20 + len(came) // cuts
+    assert assembler.counts.late == 0
+    found = released(parts)
+    assert set(found) | set(assembler._held.seq.tolist()) == set(came.seq.tolist())  # noqa: SLF001
+    whole = Assembler(SLICE_S, DAY_S, expected=DECLARED).take(came, Clock.nothing())
+    assert released([whole]) == found, "however arrivals are cut"
+
+
+def test_the_first_slices_wait_for_declared_stations_that_come_a_little_later() -> None:
+    # As one file a station is received: each comes whole, after the one before.
+    times = np.arange(0.0, 2000.0, SLICE_S)
+    time_s, station = np.tile(times, 20), np.repeat(np.arange(20), len(times))
+    came = rows((np.arange(len(time_s)) * 0.005).tolist(), time_s.tolist(), station.tolist())
+    assembler = Assembler(SLICE_S, DAY_S, expected=DECLARED)
+    assembler.take(came, Clock.nothing())
+    assert (len(assembler), assembler.counts.late) == (len(came), 0)
+    # Nobody speaks: the clock alone gives the three up that never came. Then nothing holds what the others end.
+    let_go = assembler.take(came.take(np.arange(0)), clock_of([10_000], [200.0], [False]))
+    assert assembler.counts.late == 0
+    assert len(let_go.rows) >= 20 * (len(times) - 2)
+
+
+def test_a_station_that_comes_for_the_first_time_weeks_later_gets_slices_and_amendments() -> None:
+    hour_s, weeks_s = 3600.0, 21 * DAY_S
+    others = sending(range(20), np.arange(0.0, weeks_s + 2 * DAY_S, hour_s))
+    # Station 21 sends what it kept of three old slices, and then what it reads.
+    old = rows([weeks_s + 0.5] * 3, [hour_s, 2 * hour_s, 3 * hour_s], [21] * 3)
+    now_s = np.arange(weeks_s, weeks_s + 2 * DAY_S, hour_s)
+    new = rows((now_s + 1.05).tolist(), now_s.tolist(), [21] * len(now_s))
+    names = Names()
+    came = joined([names.counted(one) for one in (others, old, new)])
+    came = came.take(np.argsort(came.came_ns, kind="stable"))
+    came = replace(came, seq=np.arange(1, len(came) + 1))
+    assembler = Assembler(hour_s, 30 * DAY_S, expected=DECLARED)
+    let_go = assembler.take(came, Clock.nothing())
+    of_new = let_go.rows.origin == let_go.rows.origins.index(("net", "21"))
+    late_s = (let_go.rows.time_ns[let_go.late & of_new] // NS).tolist()
+    assert set(late_s) >= {3600, 7200, 10800}, "closed slices are amended"
+    assert np.count_nonzero(of_new & ~let_go.late) >= 10, "open slices take it up"
+    assert not (let_go.late & ~of_new).any()
+    assert len(let_go.rows) + len(assembler) == len(came)
+    assert len(assembler) < 40 * 21, "a new station is waited for until its 32nd row"

@@ -68,8 +68,8 @@ def test_flags_of_recent_readings_are_counted(tmp_path: Path) -> None:
     archive = make(tmp_path / "archive")
     add(archive, {"alive": 100, "late": 100})
     found = {one.station: one for one in station_health(hg.open(tmp_path / "archive"))}
-    assert (found["alive"].readings, found["alive"].flagged) == (100, 2), "a missing one is not flagged"
-    assert (found["late"].readings, found["late"].flagged) == (100, 0)
+    assert (found["alive"].readings, found["alive"].missing, found["alive"].flagged) == (99, 1, 2)
+    assert (found["late"].readings, found["late"].missing, found["late"].flagged) == (100, 0, 0)
 
 
 def test_a_newer_snapshot_is_seen_and_the_same_one_is_not_read_again(tmp_path: Path) -> None:
@@ -81,3 +81,61 @@ def test_a_newer_snapshot_is_seen_and_the_same_one_is_not_read_again(tmp_path: P
     add(archive, {"alive": 200}, begin=100, batch="second")
     last = {one.station: one.last_ns for one in health.now()}
     assert last["alive"] == START_NS + 199 * STEP_NS
+
+
+def add_missing(archive: Archive, station: str, begin: int, stop: int, *, batch: str) -> None:
+    """Commit a row each two minutes of one station, without a value."""
+    series = (Series("air_temperature", station, 2.0, interval_s=120, source="feed/t"),)
+    time_ns = START_NS + np.arange(begin, stop, dtype=np.int64) * STEP_NS
+    size = len(time_ns)
+    rows = Readings(
+        series,
+        np.zeros(size, np.int32),
+        time_ns,
+        np.full(size, np.nan),
+        np.full(size, MISSING, np.uint8),
+        time_ns + SECOND_NS,
+    )
+    with archive.commit(batch=batch, message=batch, now_ns=START_NS + DAY_NS) as writer:
+        writer.readings(rows)
+
+
+# A day is 720 rows.
+@pytest.mark.parametrize(
+    ("missing", "state"), [(3, "reporting"), (4, "late"), (5, "dead"), (900, "dead"), (2990, "dead")]
+)
+def test_a_station_that_sends_only_missing_values_does_not_report(tmp_path: Path, missing: int, state: str) -> None:
+    archive = make(tmp_path / "archive")
+    add(archive, {"alive": 3000, "late": 3000 - missing})
+    add_missing(archive, "late", 3000 - missing, 3000, batch="missing")
+    found = {one.station: one for one in station_health(hg.open(tmp_path / "archive"))}
+    assert found["late"].state == state
+    assert found["late"].last_ns == START_NS + (2999 - missing) * STEP_NS, "the newest value"
+    assert found["late"].heard_ns == START_NS + 2999 * STEP_NS, "the newest row"
+    assert found["late"].readings + found["late"].missing == 1440
+    assert found["late"].missing == min(missing, 1440)
+    assert found["alive"].state == "reporting"
+
+
+def test_a_station_that_never_sent_a_value_is_dead(tmp_path: Path) -> None:
+    archive = make(tmp_path / "archive")
+    add(archive, {"alive": 3000})
+    add_missing(archive, "late", 0, 3000, batch="missing")
+    found = {one.station: one for one in station_health(hg.open(tmp_path / "archive"))}
+    assert (found["late"].state, found["late"].last_ns) == ("dead", None)
+    assert found["late"].heard_ns == START_NS + 2999 * STEP_NS
+    assert found["late"].variables == ("air_temperature",)
+
+
+def test_values_are_counted_as_commits_come(tmp_path: Path) -> None:
+    archive = make(tmp_path / "archive")
+    add(archive, {"alive": 700, "late": 700})
+    health = Health(hg.open(tmp_path / "archive"))
+    assert {one.station: one.state for one in health.now()}["late"] == "reporting"
+    add(archive, {"alive": 800}, begin=700, batch="second")
+    add_missing(archive, "late", 700, 800, batch="third")
+    found = {one.station: one for one in health.now()}
+    assert (found["late"].state, found["late"].last_ns) == ("dead", START_NS + 699 * STEP_NS)
+    # A value that is withdrawn leaves the one before it as the newest.
+    add_missing(archive, "alive", 799, 800, batch="fourth")
+    assert {one.station: one for one in health.now()}["alive"].last_ns == START_NS + 798 * STEP_NS

@@ -73,7 +73,7 @@ class Stations {
     const { features } = this.frame.known.stations;
     const named = Object.fromEntries(features.map((feature) => [feature.id, feature.properties]));
     this.health = Object.fromEntries(told.map((one) => [one.station, one]));
-    const newest = Math.max(...told.map((one) => (one.last ? Date.parse(one.last) : 0)));
+    const newest = Math.max(...told.map((one) => (one.heard ? Date.parse(one.heard) : 0)));
     const count = (state) => told.filter((one) => one.state === state).length;
     this.summary.textContent = T.stations.summary(BAD_FIRST.map((state) => [number(count(state)), T.stations.states[state]]), instant(new Date(newest).toISOString()));
     if (!told.length) {
@@ -87,7 +87,7 @@ class Stations {
       h("span", { class: `state ${one.state}` }, `${SIGNS[one.state]} ${T.stations.states[one.state]}`),
       instant(one.last),
       one.last ? duration((newest - Date.parse(one.last)) / 1000) : "",
-      duration(one.interval_s), number(one.readings), number(one.flagged),
+      duration(one.interval_s), number(one.readings), number(one.missing), number(one.flagged),
     ]);
     const held = document.activeElement?.dataset?.station;
     this.list.replaceChildren(table(T.stations.caption, T.stations.columns.map((name, place) => (place === 3 ? [name, "time"] : place > 3 ? [name, "number"] : name)), rows));

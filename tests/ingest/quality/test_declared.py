@@ -13,6 +13,7 @@ from hypergrid.units import KNOWN_VARIABLES, Variable
 from ingest.mapping import from_mapping
 from ingest.quality.declared import Quality, default_tests, from_json
 from ingest.quality.defaults import DEFAULTS
+from ingest.quality.kinds import KINDS
 from ingest.quality.settings import Exempt, Normal, Spike
 
 AIR = KNOWN_VARIABLES["air_temperature"]
@@ -62,7 +63,11 @@ def test_what_is_given_goes_over_the_default() -> None:
 def test_defaults_are_converted_to_the_unit_of_an_archive() -> None:
     tests = default_tests(Variable("air_temperature", "degF"))
     assert tests.gross_range is not None
-    assert tests.gross_range.suspect == pytest.approx((-76.0, 122.0))
+    assert tests.gross_range.fail == pytest.approx((-130.0, 140.0))
+    assert tests.climatology is not None
+    alpine = next(one for one in tests.climatology.normal if one.lat == (45.0, 55.0))
+    assert alpine.suspect == pytest.approx((-76.0, 123.8))
+    assert alpine.low_per_m == pytest.approx(-0.0054)
     assert tests.spike is not None
     assert (tests.spike.suspect, tests.spike.within_hours) == (pytest.approx(5.4), 3.0)
     assert tests.buddy_check is not None
@@ -71,6 +76,36 @@ def test_defaults_are_converted_to_the_unit_of_an_archive() -> None:
     assert humid.flat_line is None or humid.flat_line.exempt[0].least == pytest.approx(980.0)
     # What other things are is not in this unit.
     assert Exempt("wind_speed", most=0.5).converted("degree", "rad") == Exempt("wind_speed", most=0.5)
+
+
+def test_kinds_are_known_by_their_standard_name_in_any_unit() -> None:
+    flux = default_tests(Variable("rr", "kg m-2 s-1", "precipitation_flux"))
+    rate = default_tests(Variable("precipitation_rate", "mm/h"))
+    assert flux.gross_range is not None
+    assert rate.gross_range is not None
+    assert flux.gross_range.fail == pytest.approx([bound / 3600 for bound in rate.gross_range.fail or ()])
+    energy = default_tests(Variable("slr", "MJ m-2", "integral_wrt_time_of_surface_downwelling_shortwave_flux_in_air"))
+    assert energy.gross_range is not None
+    assert energy.gross_range.sun[0].factor == pytest.approx(1.2e-6)
+    assert not default_tests(Variable("precipitation_rate", "degC"))
+    # The name of a known variable says more than another standard name.
+    named = default_tests(Variable("wind_speed", "m s-1", "wind_speed_of_gust"))
+    assert named == DEFAULTS["wind_speed"]
+    for name, kind in KINDS.items():
+        for unit in kind.units:
+            variable = Variable(name, unit)
+            tests = default_tests(variable)
+            assert tests, name
+            assert from_json({name: Quality().to_json({name: variable})[name]}).tests(variable) == tests
+
+
+def test_an_interval_of_zero_is_refused() -> None:
+    feed = {"name": "f", "files": "*.csv", "format": "csv", "interval_s": 0}
+    with pytest.raises(InvalidDeployment, match=r"feed\[0\].interval_s needs more than 0 s; got 0"):
+        from_mapping({"network": {"name": "n"}, "feed": [feed]})
+    columns = {"T": {"variable": "air_temperature", "interval_s": 0.0}}
+    with pytest.raises(InvalidDeployment, match=r"columns.T.interval_s needs more than 0 s; got 0"):
+        from_mapping({"network": {"name": "n"}, "feed": [{**feed, "interval_s": 60, "columns": columns}]})
 
 
 def test_parameters_survive_json() -> None:
@@ -97,6 +132,21 @@ def test_parameters_survive_json() -> None:
         ({"air_temperature": {"spike": {"suspect": float("nan")}}}, "spike.suspect needs a finite number"),
         ({"air_temperature": {"spike": {"fail": 1}}}, "spike.fail needs at least what is suspect, 3; got 1"),
         ({"air_temperature": {"spike": {"method": "median"}}}, "spike.method is 'median'"),
+        (
+            {"air_temperature": {"flat_line": {"hours": 0}}},
+            "air_temperature.flat_line.hours needs more than 0 hours; got 0",
+        ),
+        ({"air_temperature": {"spike": {"within_hours": 0}}}, "spike.within_hours needs more than 0 hours; got 0"),
+        ({"air_temperature": {"gap": {"hours": 0}}}, "gap.hours needs more than 0 hours; got 0"),
+        (
+            {"rain_meter": {"gross_range": {"interval_exponent": 2}}},
+            "interval_exponent needs a number between -1 and 1",
+        ),
+        ({"solar_radiation": {"gross_range": {"sun": [{"power": -1}]}}}, r"gross_range.sun\[0\].power needs a number"),
+        (
+            {"air_pressure": {"climatology": {"normal": [{"suspect": [90, 107], "scale_heights_m": [-1, 2]}]}}},
+            "scale_heights_m needs heights above 0 m",
+        ),
         ({"air_temperature": {"spike": 3}}, "quality.air_temperature.spike needs a table; got 3"),
         ({"watermark": {"flat_line": {}}}, "quality.watermark.flat_line.hours is missing"),
         ({"watermark": {"flat_line": True}}, "quality.watermark.flat_line.hours is missing"),

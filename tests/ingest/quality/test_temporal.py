@@ -10,7 +10,9 @@ from ioos_qc import qartod
 from numpy.typing import NDArray
 
 from hypergrid.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
-from ingest.quality import temporal
+from hypergrid.streams.elements import Series
+from ingest.judging import places_of
+from ingest.quality import limits, temporal
 from ingest.quality.settings import (
     AttenuatedSignal,
     Climatology,
@@ -98,12 +100,12 @@ class TestLikeIoos:
         value = np.random.default_rng(seed).normal(10.0, 8.0, 500)
         stamps = np.datetime64("2020-01-01", "ns") + np.arange(500) * np.timedelta64(17, "h")
         line = Line(np.zeros(500, np.int32), stamps.astype(np.int64), value)
-        ours = temporal.climatology(
+        ours = limits.climatology(
             line,
             Climatology(
                 (Normal((1, 2), suspect=(0.0, 15.0)), Normal((2, 3, 4), fail=(-5.0, 30.0), suspect=(5.0, 20.0)))
             ),
-            np.array([np.nan]),
+            places_of((Series("air_temperature", "a"),), {}),
         )
         members = qartod.ClimatologyConfig()
         members.add(tspan=[1, 2], vspan=[0.0, 15.0], period="month")
@@ -200,7 +202,7 @@ def test_nothing_is_judged_without_readings() -> None:
     line = _line(np.empty(0))
     for flags in (
         temporal.gross_range(line, GrossRange(fail=(0.0, 1.0))),
-        temporal.climatology(line, Climatology((Normal(suspect=(0.0, 1.0)),)), np.array([1.0])),
+        limits.climatology(line, Climatology((Normal(suspect=(0.0, 1.0)),)), places_of((), {})),
         temporal.spike(line, Spike(suspect=1.0)),
         temporal.rate_of_change(line, RateOfChange(suspect=1.0)),
         temporal.flat_line(line, FlatLine(hours=1.0, tolerance=0.1), Exemption()),

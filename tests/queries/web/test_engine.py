@@ -202,8 +202,8 @@ def test_how_the_stations_are(client: httpx.Client) -> None:
     assert told["1"]["readings"] == 360
     assert told["1"]["variables"] == ["air_temperature"]
     assert told["6"] == {
-        "station": "6", "state": "unknown", "last": None, "interval_s": None, "readings": 0, "flagged": 0,
-        "variables": [],
+        "station": "6", "state": "unknown", "last": None, "heard": None, "interval_s": None, "readings": 0,
+        "missing": 0, "flagged": 0, "variables": [],
     }  # fmt: skip
 
 

@@ -1,0 +1,173 @@
+"""Limits that depend on where and when a reading was made: climatology by latitude and elevation, and the sun."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
+from hypergrid.physics.sun import LONGEST_STEP_S, MOST_STEPS, sun
+from hypergrid.streams.elements import Series
+from ingest.quality.settings import Climatology, GrossRange, Normal, Span, SunLimit
+from ingest.quality.spatial import Places
+from ingest.quality.temporal import HOUR_NS, Flags, Floats, Line
+
+UNKNOWN_ELEVATION_M: Final = 4000.0
+"""Up to where a station may stand whose elevation is not known [m]: all but some dozens of the world's do."""
+
+
+def climatology(line: Line, settings: Climatology, places: Places) -> Flags:
+    """Flag values outside what is normal in their month and place; as ioos_qc, the last that matches counts.
+
+    Parameters
+    ----------
+    places
+        Of each series. Where a height, a latitude or an elevation is not known only what is normal at all of them
+        applies.
+    """
+    count = len(places.lat)
+    known = np.zeros((12, count), np.bool_)
+    bounds = {flag: (np.full((12, count), -np.inf), np.full((12, count), np.inf)) for flag in (SUSPECT, FAIL)}
+    for normal in settings.normal:
+        where = np.ix_(np.array(normal.months, np.intp) - 1, np.flatnonzero(_applies(normal, places)))
+        known[where] = True
+        for flag, span in ((SUSPECT, normal.suspect), (FAIL, normal.fail)):
+            low, high = _at(normal, span, places.elevation_m)
+            bounds[flag][0][where], bounds[flag][1][where] = low[where[1]], high[where[1]]
+    month: NDArray[np.int64] | int = 0
+    if any(len(normal.months) < 12 for normal in settings.normal):
+        month = line.time_ns.astype("datetime64[ns]").astype("datetime64[M]").astype(np.int64) % 12
+    flags = np.where(known[month, line.index], GOOD, NOT_EVALUATED).astype(np.uint8)
+    for flag, (low, high) in bounds.items():
+        flags[(line.value < low[month, line.index]) | (line.value > high[month, line.index])] = flag
+    return flags
+
+
+def _applies(normal: Normal, places: Places) -> NDArray[np.bool_]:
+    """Return at which series something is normal, shape (series,)."""
+    found = np.ones(len(places.lat), np.bool_)
+    for span, of in (
+        (normal.height_m, places.height_m), (normal.lat, places.lat), (normal.elevation_m, places.elevation_m),
+    ):  # fmt: skip
+        if span is not None:
+            found &= (of >= span[0]) & (of <= span[1])
+    if normal.scale_heights_m is not None:
+        found &= np.isfinite(places.elevation_m)
+    return found
+
+
+def _at(normal: Normal, span: Span | None, elevation_m: Floats) -> tuple[Floats, Floats]:
+    """Return bounds at elevations [m], shape (series,) each; infinite where there are none."""
+    if span is None:
+        return np.full(len(elevation_m), -np.inf), np.full(len(elevation_m), np.inf)
+    low, high = span
+    if normal.scale_heights_m is not None:
+        return low * np.exp(-elevation_m / normal.scale_heights_m[0]), high * np.exp(
+            -elevation_m / normal.scale_heights_m[1]
+        )
+    known = np.isfinite(elevation_m)
+    below, above = min(0.0, normal.low_per_m * UNKNOWN_ELEVATION_M), max(0.0, normal.high_per_m * UNKNOWN_ELEVATION_M)
+    return (
+        low + np.where(known, normal.low_per_m * elevation_m, below),
+        high + np.where(known, normal.high_per_m * elevation_m, above),
+    )
+
+
+def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], places: Places) -> Flags:
+    """Flag radiation beyond what the sun allows; not evaluated where the position is not known.
+
+    An amount, whose bounds grow with its interval, is held against the limit times its seconds.
+
+    A reading that is of an instant, or of two hours at most, is held against the highest limit of its interval; a
+    longer one against the mean of the limits. Of a sample the nominal interval before and after it counts, up to an
+    hour, and so it does where the stamp of a mean may mark its start or its end: a file may not say.
+    """
+    limits, known = settings.sun, np.isfinite(places.lon) & np.isfinite(places.lat)
+    seconds = np.array([one.interval_s if settings.interval_exponent > 0.0 else 1.0 for one in series])
+    known &= seconds > 0.0
+    flags = np.where(known[line.index], GOOD, NOT_EVALUATED).astype(np.uint8)
+    start_ns, stop_ns = _reach(series)
+    low = min(limit.offset for limit in limits) * seconds
+    rows = np.flatnonzero(known[line.index] & (line.value > low[line.index]))
+    index = line.index[rows]
+    value = line.value[rows] / seconds[index]
+    length_ns = stop_ns - start_ns
+    for number in np.unique(index[length_ns[index] > 2 * HOUR_NS]).tolist():
+        chosen = np.flatnonzero(index == number)
+        begin_ns, place = line.time_ns[rows[chosen]] + start_ns[number], (places.lon[[number]], places.lat[[number]])
+        # A stamp that may mark either end leaves two intervals: the higher limit counts.
+        halves = [begin_ns, begin_ns + length_ns[number] // 2] if start_ns[number] and stop_ns[number] else [begin_ns]
+        mean = [_means(one, int(length_ns[number]) // len(halves), *place, limits) for one in halves]
+        flags[rows[chosen]] = np.maximum(flags[rows[chosen]], _beyond(value[chosen], np.max(mean, axis=0), limits))
+    chosen = np.flatnonzero(length_ns[index] <= 2 * HOUR_NS)
+    at, of = rows[chosen], index[chosen]
+    begin_ns, end_ns = line.time_ns[at] + start_ns[of], line.time_ns[at] + stop_ns[of]
+    found = _short(value[chosen], begin_ns, end_ns, places.lon[of], places.lat[of], limits)
+    flags[at] = np.maximum(flags[at], found)
+    return flags
+
+
+def _reach(series: tuple[Series, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return from where to where around its stamp a reading may be of [ns], shape (series,) each."""
+    start, stop = np.zeros(len(series), np.int64), np.zeros(len(series), np.int64)
+    for place, one in enumerate(series):
+        length = round(one.interval_s * 1e9)
+        if one.statistic == "sample":
+            length = min(length, HOUR_NS)
+        start[place] = 0 if one.stamp == "start" else -length
+        stop[place] = 0 if one.stamp == "end" else length
+    return start, stop
+
+
+def _limit(limit: SunLimit, sine: Floats, irradiance: Floats) -> Floats:
+    return np.asarray(limit.factor * irradiance * np.maximum(sine, 0.0) ** limit.power + limit.offset)
+
+
+def _sine(stamps_ns: NDArray[np.int64], lon: Floats, lat: Floats) -> tuple[Floats, Floats]:
+    """Return the sine of the sun's elevation at places, and the irradiance outside the atmosphere, shape (n,) each."""
+    east, north = np.radians(lon), np.radians(lat)
+    up = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
+    now = sun(stamps_ns)
+    return np.einsum("ij,ij->i", now.directions, up), now.irradiance_w_m2
+
+
+def _beyond(value: Floats, highest: Floats, limits: tuple[SunLimit, ...]) -> Flags:
+    """Return flags of values by limits, shape (limits, n)."""
+    flags = np.full(len(value), GOOD, np.uint8)
+    for limit, most in zip(limits, highest, strict=True):
+        beyond = value > most
+        flags[beyond] = np.maximum(flags[beyond], FAIL if limit.flag == "fail" else SUSPECT)
+    return flags
+
+
+def _short(
+    value: Floats,
+    begin_ns: NDArray[np.int64],
+    end_ns: NDArray[np.int64],
+    lon: Floats,
+    lat: Floats,
+    limits: tuple[SunLimit, ...],
+) -> Flags:
+    """Return flags by the highest limit of intervals; most values are below that of the middle already."""
+    highest = np.zeros((len(limits), len(value)))
+    open_ = np.arange(len(value))
+    for stamps_ns in (begin_ns + (end_ns - begin_ns) // 2, begin_ns, end_ns):
+        sine, irradiance = _sine(stamps_ns[open_], lon[open_], lat[open_])
+        for place, limit in enumerate(limits):
+            highest[place, open_] = np.maximum(highest[place, open_], _limit(limit, sine, irradiance))
+        open_ = open_[value[open_] > highest[:, open_].min(axis=0)]
+    return _beyond(value, highest, limits)
+
+
+def _means(
+    begin_ns: NDArray[np.int64], length_ns: int, lon: Floats, lat: Floats, limits: tuple[SunLimit, ...]
+) -> Floats:
+    """Return the means of limits over intervals of one length at one place, shape (limits, n)."""
+    steps = int(np.clip(-(-length_ns // (LONGEST_STEP_S * 10**9)), 1, MOST_STEPS))
+    found = np.zeros((len(limits), len(begin_ns)))
+    for step in range(steps):
+        stamps_ns = begin_ns + length_ns * (2 * step + 1) // (2 * steps)
+        sine, irradiance = _sine(stamps_ns, np.repeat(lon, len(stamps_ns)), np.repeat(lat, len(stamps_ns)))
+        for place, limit in enumerate(limits):
+            found[place] += _limit(limit, sine, irradiance) / steps
+    return found
