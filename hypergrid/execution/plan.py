@@ -8,6 +8,8 @@ import numpy as np
 
 from hypergrid.errors import TooLarge
 from hypergrid.execution.measured import TABLE
+from hypergrid.execution.pieces import possible_readings
+from hypergrid.execution.pieces import projected_bytes as reading_bytes
 from hypergrid.execution.response import Cost, candidates, mean_response_s, order_of_k
 from hypergrid.execution.strategy import (
     Strategy,
@@ -24,7 +26,7 @@ from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.kriging.local_weights import FEW_SLICES, held_bytes
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur, Surface
+from hypergrid.perspective import Aggregate, Interpolate, InterpolateInTime, Perspective, Recur, Surface
 from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
@@ -254,7 +256,8 @@ def _plan(
     # What is put where the surface is takes no block of its own.
     in_place = {*carried, *((final,) if _cuts_itself(final) and times is None else ())}
     steps = tuple(
-        _step(item, block * _places(item, final), carried=item in in_place, rows=rows[item.token]) for item in chain
+        _step(item, final, block * _places(item, final), carried=item in in_place, rows=rows[item.token])
+        for item in chain
     )
     in_boxes = chain if chosen.keeps_weights else []
     kept = sum(_kept_bytes(item, block * _places(item, final), rows[item.token], times) for item in in_boxes)
@@ -430,17 +433,15 @@ def _wants_variance(here: Perspective) -> bool:
     return isinstance(below.operator, Interpolate) and below.operator.variance
 
 
-def _step(here: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanStep:
+def _step(here: Perspective, final: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanStep:
     topology, operator = here.topology, here.operator
     # Where slices are carried from the stations, nothing but the surface itself holds any.
     values = 0 if carried else _values(here, block, rows.own)
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if here.holds_readings and isinstance(topology.space, SeriesAxis):
-        readings = _possible_readings(here)
-        # Read, ordered, filtered: up to three copies of 33 bytes are alive at once.
-        held, work = readings * 100, float(readings)
+        held, work = reading_bytes(final, here), float(possible_readings(here))
     elif isinstance(operator, Aggregate):
-        work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
+        work = float(possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
         if isinstance(topology.time, Periodic) and "time" in operator.dimensions:
             # What a cell covers is put side by side: readings and their order, or the values of a block.
             held += int(work) * 80 if here.source.holds_readings else _values(here.source, block, rows.below) * 8
@@ -475,7 +476,7 @@ def _step(here: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanS
         work *= near
     elif isinstance(operator, InterpolateInTime):
         source = here.source
-        known = _possible_readings(source) if source.holds_readings else source.topology.count
+        known = possible_readings(source) if source.holds_readings else source.topology.count
         # The readings once more, and a dozen arrays of the series that are worked on together.
         held += known * 64 + max(min(CELLS_AT_ONCE, values), topology.time.count) * 8 * 16
     seconds = work * UNIT_COST_NS[kind]
@@ -499,7 +500,7 @@ def _kept_bytes(here: Perspective, block: int, rows: _Rows, times: int | None) -
 def _listed_bytes(here: Perspective, row: AggregateRow, block: int, rows: _Rows) -> int:
     """Return what listing the values of cells takes [bytes]: ten arrays of a part of them, or of the largest cell."""
     source, below = here.source, block * _places(here.source, here)
-    values = _possible_readings(source) if source.holds_readings else _values(source, below, rows.below)
+    values = possible_readings(source) if source.holds_readings else _values(source, below, rows.below)
     largest = values // max(_values(here, block, rows.own), 1)
     listed = min(values, max(LISTED_AT_ONCE, largest))
     if row.merge is not None and here.topology.space != source.topology.space:
@@ -511,15 +512,3 @@ def _listed_bytes(here: Perspective, row: AggregateRow, block: int, rows: _Rows)
 
 def _values(here: Perspective, block: int, rows: int) -> int:
     return rows * (here.topology.space.count if _at_stations(here) else block)
-
-
-def _possible_readings(here: Perspective) -> int:
-    """Return how many readings a base may hold: each series at its interval, or one a slice where that is unknown."""
-    base = here.bases()[0]
-    axis = base.topology.space
-    if not isinstance(base.operator, Base) or not isinstance(axis, SeriesAxis):
-        return base.topology.count
-    length_s = (base.operator.window.stop_ns - base.operator.window.start_ns) * 1e-9
-    slices = base.topology.time.count
-    read = np.delete([s.interval_s for s in axis.series], np.asarray(base.operator.unread, dtype=np.intp))
-    return int(np.sum([length_s / interval_s + 1 if interval_s > 0 else slices for interval_s in read]))
