@@ -75,17 +75,17 @@ def in_pieces(here: Perspective, operator: Aggregate) -> bool:
 def projected_bytes(surface: Perspective, here: Perspective) -> int:
     """Return what the readings of a base, or of converts of it, take in a run [bytes]."""
     whole = WHOLE_BYTES * possible_readings(here)
-    readers = list(_readers(surface, here))
-    if not all(operator is not None and in_pieces(source, operator) for source, operator, _ in readers):
+    users = list(readers(surface, here))
+    if not all(operator is not None and in_pieces(source, operator) for source, operator, _ in users):
         return whole
     if not isinstance(here.operator, Base):
         # A piece goes through all converts before the next one is read: it counts with the base.
         return 0
-    waiting = max(_waiting(here, time) for _, _, time in readers)
+    waiting = max(_waiting(here, time) for _, _, time in users)
     return min(whole, HELD_BYTES * waiting + WORKED_BYTES * 2 * TOGETHER)
 
 
-def _readers(
+def readers(
     surface: Perspective, here: Perspective
 ) -> Iterator[tuple[Perspective, Aggregate | None, TimeCells | Instants]]:
     """Yield what reads readings, or converts of them: its source, how it aggregates them (None: not), and its cells."""

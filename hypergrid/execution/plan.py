@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from hypergrid.errors import TooLarge
+from hypergrid.execution import remedies
 from hypergrid.execution.measured import TABLE
-from hypergrid.execution.pieces import possible_readings
+from hypergrid.execution.pieces import in_pieces, possible_readings
 from hypergrid.execution.pieces import projected_bytes as reading_bytes
 from hypergrid.execution.response import Cost, candidates, mean_response_s, order_of_k
 from hypergrid.execution.strategy import (
@@ -20,6 +21,8 @@ from hypergrid.execution.strategy import (
     path,
     pulled,
 )
+from hypergrid.execution.systems import solving_s, system_bytes
+from hypergrid.execution.trials import reading_ns
 from hypergrid.execution.windows import needed_below
 from hypergrid.kriging.field import PIECE_PAIRS
 from hypergrid.kriging.in_time import CELLS_AT_ONCE
@@ -61,7 +64,9 @@ class PlanStep:
     projected_bytes: int
     """What it holds at its peak [bytes]."""
     projected_s: float
-    """Tabled cost [s]."""
+    """Cost [s], tabled or tried out."""
+    tried: bool = False
+    """Whether its cost is of a trial on this machine."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +111,17 @@ class Plan:
         """
         allowed = allowed_bytes if allowed_bytes is not None else free_bytes() // 2
         if self.projected_bytes > allowed:
-            remedy = "ask for fewer cells (a coarser step, a smaller grid, a shorter time) or allow more"
             who, what = "the query", "bytes of memory"
-            raise TooLarge(who, what, self.projected_bytes, allowed, remedy)
+            raise TooLarge(who, what, self.projected_bytes, allowed, f"{self.advice()}, or allow more")
+
+    def advice(self) -> str:
+        """Return which step needs most of the memory, how much, and what would lower it."""
+        chain, sizes = self.surface.chain(), [step.projected_bytes for step in self.steps]
+        beside = self.projected_bytes - sum(sizes)
+        number = int(np.argmax(sizes))
+        if beside > sizes[number]:
+            return remedies.of_result(self.surface, beside)
+        return remedies.of_step(number, chain[number], self.steps[number].what, sizes[number])
 
 
 def free_bytes() -> int:
@@ -442,6 +455,9 @@ def _step(here: Perspective, final: Perspective, block: int, *, carried: bool, r
         held, work = reading_bytes(final, here), float(possible_readings(here))
     elif isinstance(operator, Aggregate):
         work = float(possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
+        if here.source.holds_readings and in_pieces(here.source, operator):
+            # What reads them has aggregated them.
+            work = float(topology.count)
         if isinstance(topology.time, Periodic) and "time" in operator.dimensions:
             # What a cell covers is put side by side: readings and their order, or the values of a block.
             held += int(work) * 80 if here.source.holds_readings else _values(here.source, block, rows.below) * 8
@@ -453,9 +469,7 @@ def _step(here: Perspective, final: Perspective, block: int, *, carried: bool, r
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
         near = _near(here)
-        # With a variogram by slice each slice keeps the inverse of its own system.
-        by_slice = getattr(operator.given.get("variogram"), "by", "all") == "slice"
-        held += (stations + 1) ** 2 * 8 * (6 + (topology.time.count if by_slice else 0))
+        held += system_bytes(here)
         points = block * _parts(here)
         if operator.uses_all(stations) or not operator.row.has_variance:
             pairs = stations * points
@@ -479,8 +493,15 @@ def _step(here: Perspective, final: Perspective, block: int, *, carried: bool, r
         known = possible_readings(source) if source.holds_readings else source.topology.count
         # The readings once more, and a dozen arrays of the series that are worked on together.
         held += known * 64 + max(min(CELLS_AT_ONCE, values), topology.time.count) * 8 * 16
-    seconds = work * UNIT_COST_NS[kind]
-    return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
+    seconds, tried = work * UNIT_COST_NS[kind] * 1e-9, False
+    if isinstance(operator, Interpolate):
+        solving, tried = solving_s(here)
+        seconds += solving
+    elif here.holds_readings:
+        by_trial = reading_ns(final, here)
+        if by_trial is not None:
+            seconds, tried = work * by_trial * 1e-9, True
+    return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds, tried)
 
 
 def _kept_bytes(here: Perspective, block: int, rows: _Rows, times: int | None) -> int:

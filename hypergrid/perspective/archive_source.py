@@ -113,6 +113,13 @@ class ArchiveSource:
         for place in np.unique(places):
             yield np.flatnonzero(places == place)
 
+    def spans(self, window: Window, chunks: int) -> Iterator[Window]:
+        """Yield the parts of a window of stamps that hold readings, each of at most so many chunks along time."""
+        for span in self.archive.spans(self.variable.name, chunks):
+            start_ns, stop_ns = max(span.start_ns, window.start_ns), min(span.stop_ns, window.stop_ns)
+            if start_ns < stop_ns:
+                yield Window(start_ns, stop_ns)
+
     def read_on(
         self, window: Window, series: np.ndarray[Any, np.dtype[np.intp]], chunks: int
     ) -> Iterator[tuple[Readings, int]]:
@@ -123,12 +130,9 @@ class ArchiveSource:
         Readings, ordered by series and time, and the instant [ns] before which no reading that is to come begins.
         """
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
-        for span in self.archive.spans(self.variable.name, chunks):
-            start_ns, stop_ns = max(span.start_ns, wider.start_ns), min(span.stop_ns, wider.stop_ns)
-            if start_ns < stop_ns:
-                some = Window(start_ns, stop_ns)
-                found = self.archive.read(self.variable.name, window=some, series=self.chosen[series])
-                yield self._own(found, window), stop_ns - self._longest_ns
+        for some in self.spans(wider, chunks):
+            found = self.archive.read(self.variable.name, window=some, series=self.chosen[series])
+            yield self._own(found, window), some.stop_ns - self._longest_ns
 
     def _own(self, found: Readings, window: Window) -> Readings:
         """Return stored readings that begin in a window, as the selected series count them."""
