@@ -33,6 +33,7 @@ from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.networks import Network, Networks
 from hypergrid.execution.outside import unlike
+from hypergrid.execution.pieces import FIRST, Pieces, in_pieces
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
@@ -65,6 +66,7 @@ class Evaluator:
         buffers: Buffers | None = None,
         meter: Meter | None = None,
         keeps_weights: bool = True,
+        reads_once: bool = False,
     ) -> None:
         """Take how the chain is computed.
 
@@ -78,6 +80,8 @@ class Evaluator:
             What measures each perspective.
         keeps_weights
             Whether weights of kriging are kept for other boxes.
+        reads_once
+            Whether one perspective alone reads readings, so that those left out are counted as they pass.
         """
         self._meter, self._keeps_weights = meter, keeps_weights
         self._pulled, self._buffers = pulled, buffers
@@ -97,6 +101,8 @@ class Evaluator:
         self.correlation = ""
         """Which correlation between slices the variance of a mean took, for people."""
         self._errors: dict[str, MeanErrors] = {}
+        self._passed: set[str] = set()
+        self.reads_in_pieces, self.reads_once = True, reads_once
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -240,8 +246,9 @@ class Evaluator:
         self._count(here, times, axis.count)
         if here.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             # Asked for as cells, the base holds the first reading of each series in each slice.
-            first = Aggregate("first", ("time",), 0.0)
-            return aggregate_readings(self._read(here), time, axis, operator=first, times=times)
+            if self.reads_in_pieces and in_pieces(here, FIRST):
+                return self._in_pieces(here, FIRST, time, axis, times)
+            return aggregate_readings(self._read(here), time, axis, operator=FIRST, times=times)
         if isinstance(operator, Base):
             values = np.asarray(operator.source.read(operator.window, operator.unread))
             whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
@@ -249,6 +256,8 @@ class Evaluator:
         if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             return at_instants(self._known(here, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
+            if self.reads_in_pieces and in_pieces(here.source, operator):
+                return self._in_pieces(here.source, operator, time, axis, times)
             if here.source.holds_readings:
                 readings = self._read(here.source)
                 if operator.row.prepare is not None and not self.remarks.has_said(here.token):
@@ -292,18 +301,44 @@ class Evaluator:
             if not isinstance(found, Readings):
                 message = f"{operator.source.variable.name} is an array, not readings"
                 raise TypeError(message)
-            accepted = np.isin(found.flag, operator.accept_flags)
-            for flag in np.unique(found.flag[~accepted]):
-                self._left_out.add(f"flag {flag}", found.take(found.flag == flag))
-            return finite(found.take(accepted))
-        readings = self._read(here.source)
+            return self._accepted(operator, found)
+        return self._converted(here, self._read(here.source))
+
+    def _accepted(self, operator: Base, found: Readings, *, known_once: bool = False) -> Readings:
+        accepted = np.isin(found.flag, operator.accept_flags)
+        for flag in np.unique(found.flag[~accepted]):
+            self._left_out.add(f"flag {flag}", found.take(found.flag == flag), known_once=known_once)
+        return finite(found.take(accepted))
+
+    def _converted(self, here: Perspective, readings: Readings, *, known_once: bool = False) -> Readings:
+        operator = here.operator
         if not isinstance(operator, Convert):
             message = f"{type(operator).__name__} does not give readings"
             raise TypeError(message)
         with naming_reading(here, readings):
             value = converted(operator, readings.value)
-        self._left_out.add(", ".join(call.name for call in operator.calls), readings.take(np.isnan(value)))
+        missing = readings.take(np.isnan(value))
+        self._left_out.add(", ".join(call.name for call in operator.calls), missing, known_once=known_once)
         return finite(replace(readings, value=value))
+
+    def _in_pieces(
+        self, here: Perspective, operator: Aggregate, time: TimeCells, axis: SeriesAxis, times: Times | None
+    ) -> Cells:
+        """Return an aggregate of readings that are too many to be read at once."""
+        base = here.bases()[0].operator
+        if not isinstance(base, Base):
+            message = "readings begin with a base"
+            raise TypeError(message)
+        # Where nothing else reads them, each reading passes once: which were left out need not be remembered.
+        known_once = self.reads_once and times is None and here.token not in self._passed
+        self._passed.add(here.token)
+
+        def use(found: Readings, item: Perspective = here) -> Readings:
+            if isinstance(item.operator, Base):
+                return self._accepted(item.operator, found, known_once=known_once)
+            return self._converted(item, use(found, item.source), known_once=known_once)
+
+        return Pieces(base, use, operator, time, axis).cells(times)
 
     def _elementwise(
         self, here: Perspective, sources: list[Cells], places: NDArray[np.intp], times: Times | None

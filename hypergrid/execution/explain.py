@@ -36,7 +36,7 @@ def explain(plan: Plan, *, measured: bool = False) -> str:
     in_blocks += f" and {plan.block_times:,} time cells" if plan.block_times else ""
     lines += [
         f"Surface: {plan.cells:,} cells in {in_blocks}",
-        f"Projected: {_size(plan.projected_bytes)}, {seconds:.2g} s by {_by(known)}",
+        f"Projected: {_size(plan.projected_bytes)}, {seconds:.2g} s by {_by(known)}{_tried(plan, known)}",
     ]
     return "\n".join(lines)
 
@@ -132,6 +132,12 @@ def _by(known: Sequence[Measured | None]) -> str:
     return f"measured unit costs of {measured} of {len(known)} steps" + (
         ", tabled ones of the others" if measured < len(known) else ""
     )
+
+
+def _tried(plan: Plan, known: Sequence[Measured | None]) -> str:
+    """Return how many steps were tried out in small; nothing where none was."""
+    tried = sum(step.tried and found is None for step, found in zip(plan.steps, known, strict=True))
+    return f", {tried} of {len(known)} steps tried out on this machine" if tried else ""
 
 
 def _size(count: float) -> str:

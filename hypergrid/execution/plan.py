@@ -8,7 +8,10 @@ from typing import Final
 import numpy as np
 
 from hypergrid.errors import InvalidQuery, TooLarge
+from hypergrid.execution import remedies
 from hypergrid.execution.measured import TABLE
+from hypergrid.execution.pieces import in_pieces, possible_readings
+from hypergrid.execution.pieces import projected_bytes as reading_bytes
 from hypergrid.execution.response import Cost, candidates, mean_response_s, order_of_k
 from hypergrid.execution.strategy import (
     Strategy,
@@ -19,13 +22,15 @@ from hypergrid.execution.strategy import (
     path,
     pulled,
 )
+from hypergrid.execution.systems import solving_s, system_bytes
+from hypergrid.execution.trials import reading_ns
 from hypergrid.execution.windows import needed_below
 from hypergrid.kriging.field import PIECE_PAIRS
 from hypergrid.kriging.in_time import CELLS_AT_ONCE
 from hypergrid.kriging.kernels import WORTH_COMPILED
 from hypergrid.kriging.local import CHUNK_BYTES, FACTOR_BYTES
 from hypergrid.kriging.local_weights import FEW_SLICES, held_bytes
-from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur, Surface
+from hypergrid.perspective import Aggregate, Interpolate, InterpolateInTime, Perspective, Recur, Surface
 from hypergrid.perspective.aggregates import AggregateRow
 from hypergrid.perspective.listing import LISTED_AT_ONCE
 from hypergrid.perspective.uncertain import averaged
@@ -60,7 +65,9 @@ class PlanStep:
     projected_bytes: int
     """What it holds at its peak [bytes]."""
     projected_s: float
-    """Tabled cost [s]."""
+    """Cost [s], tabled or tried out."""
+    tried: bool = False
+    """Whether its cost is of a trial on this machine."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +113,17 @@ class Plan:
         _check_allowed(allowed_bytes)
         allowed = allowed_bytes if allowed_bytes is not None else free_bytes() // 2
         if self.projected_bytes > allowed:
-            remedy = "ask for fewer cells (a coarser step, a smaller grid, a shorter time) or allow more"
             who, what = "the query", "bytes of memory"
-            raise TooLarge(who, what, self.projected_bytes, allowed, remedy)
+            raise TooLarge(who, what, self.projected_bytes, allowed, f"{self.advice()}, or allow more")
+
+    def advice(self) -> str:
+        """Return which step needs most of the memory, how much, and what would lower it."""
+        chain, sizes = self.surface.chain(), [step.projected_bytes for step in self.steps]
+        beside = self.projected_bytes - sum(sizes)
+        number = int(np.argmax(sizes))
+        if beside > sizes[number]:
+            return remedies.of_result(self.surface, beside)
+        return remedies.of_step(number, chain[number], self.steps[number].what, sizes[number])
 
 
 def _check_allowed(allowed_bytes: object) -> None:
@@ -263,7 +278,8 @@ def _plan(
     # What is put where the surface is takes no block of its own.
     in_place = {*carried, *((final,) if _cuts_itself(final) and times is None else ())}
     steps = tuple(
-        _step(item, block * _places(item, final), carried=item in in_place, rows=rows[item.token]) for item in chain
+        _step(item, final, block * _places(item, final), carried=item in in_place, rows=rows[item.token])
+        for item in chain
     )
     in_boxes = chain if chosen.keeps_weights else []
     kept = sum(_kept_bytes(item, block * _places(item, final), rows[item.token], times) for item in in_boxes)
@@ -439,17 +455,18 @@ def _wants_variance(here: Perspective) -> bool:
     return isinstance(below.operator, Interpolate) and below.operator.variance
 
 
-def _step(here: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanStep:
+def _step(here: Perspective, final: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanStep:
     topology, operator = here.topology, here.operator
     # Where slices are carried from the stations, nothing but the surface itself holds any.
     values = 0 if carried else _values(here, block, rows.own)
     held, work, kind = values * 8 * 3, float(topology.count), type(operator).__name__.lower()
     if here.holds_readings and isinstance(topology.space, SeriesAxis):
-        readings = _possible_readings(here)
-        # Read, ordered, filtered: up to three copies of 33 bytes are alive at once.
-        held, work = readings * 100, float(readings)
+        held, work = reading_bytes(final, here), float(possible_readings(here))
     elif isinstance(operator, Aggregate):
-        work = float(_possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
+        work = float(possible_readings(here.source) if here.source.holds_readings else here.source.topology.count)
+        if here.source.holds_readings and in_pieces(here.source, operator):
+            # What reads them has aggregated them.
+            work = float(topology.count)
         if isinstance(topology.time, Periodic) and "time" in operator.dimensions:
             # What a cell covers is put side by side: readings and their order, or the values of a block.
             held += int(work) * 80 if here.source.holds_readings else _values(here.source, block, rows.below) * 8
@@ -461,9 +478,7 @@ def _step(here: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanS
     elif isinstance(operator, Interpolate):
         stations = here.source.topology.space.count
         near = _near(here)
-        # With a variogram by slice each slice keeps the inverse of its own system.
-        by_slice = getattr(operator.given.get("variogram"), "by", "all") == "slice"
-        held += (stations + 1) ** 2 * 8 * (6 + (topology.time.count if by_slice else 0))
+        held += system_bytes(here)
         points = block * _parts(here)
         if operator.uses_all(stations) or not operator.row.has_variance:
             pairs = stations * points
@@ -484,11 +499,18 @@ def _step(here: Perspective, block: int, *, carried: bool, rows: _Rows) -> PlanS
         work *= near
     elif isinstance(operator, InterpolateInTime):
         source = here.source
-        known = _possible_readings(source) if source.holds_readings else source.topology.count
+        known = possible_readings(source) if source.holds_readings else source.topology.count
         # The readings once more, and a dozen arrays of the series that are worked on together.
         held += known * 64 + max(min(CELLS_AT_ONCE, values), topology.time.count) * 8 * 16
-    seconds = work * UNIT_COST_NS[kind]
-    return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds * 1e-9)
+    seconds, tried = work * UNIT_COST_NS[kind] * 1e-9, False
+    if isinstance(operator, Interpolate):
+        solving, tried = solving_s(here)
+        seconds += solving
+    elif here.holds_readings:
+        by_trial = reading_ns(final, here)
+        if by_trial is not None:
+            seconds, tried = work * by_trial * 1e-9, True
+    return PlanStep(operator.describe(), topology.count, topology.shape, here.unit, int(held), seconds, tried)
 
 
 def _kept_bytes(here: Perspective, block: int, rows: _Rows, times: int | None) -> int:
@@ -508,7 +530,7 @@ def _kept_bytes(here: Perspective, block: int, rows: _Rows, times: int | None) -
 def _listed_bytes(here: Perspective, row: AggregateRow, block: int, rows: _Rows) -> int:
     """Return what listing the values of cells takes [bytes]: ten arrays of a part of them, or of the largest cell."""
     source, below = here.source, block * _places(here.source, here)
-    values = _possible_readings(source) if source.holds_readings else _values(source, below, rows.below)
+    values = possible_readings(source) if source.holds_readings else _values(source, below, rows.below)
     largest = values // max(_values(here, block, rows.own), 1)
     listed = min(values, max(LISTED_AT_ONCE, largest))
     if row.merge is not None and here.topology.space != source.topology.space:
@@ -520,15 +542,3 @@ def _listed_bytes(here: Perspective, row: AggregateRow, block: int, rows: _Rows)
 
 def _values(here: Perspective, block: int, rows: int) -> int:
     return rows * (here.topology.space.count if _at_stations(here) else block)
-
-
-def _possible_readings(here: Perspective) -> int:
-    """Return how many readings a base may hold: each series at its interval, or one a slice where that is unknown."""
-    base = here.bases()[0]
-    axis = base.topology.space
-    if not isinstance(base.operator, Base) or not isinstance(axis, SeriesAxis):
-        return base.topology.count
-    length_s = (base.operator.window.stop_ns - base.operator.window.start_ns) * 1e-9
-    slices = base.topology.time.count
-    read = np.delete([s.interval_s for s in axis.series], np.asarray(base.operator.unread, dtype=np.intp))
-    return int(np.sum([length_s / interval_s + 1 if interval_s > 0 else slices for interval_s in read]))

@@ -252,7 +252,13 @@ def _in_memory(plan: Plan, *, watched: bool) -> Outcome:
 
 def _evaluator(plan: Plan, buffers: Buffers | None, meter: Meter) -> Evaluator:
     from_boxes = frozenset(item.token for item in pulled(plan.surface, plan.strategy.k))
-    return Evaluator(pulled=from_boxes, buffers=buffers, meter=meter, keeps_weights=plan.strategy.keeps_weights)
+    readers = [
+        item for item in plan.surface.chain() if not item.holds_readings and any(s.holds_readings for s in item.sources)
+    ]
+    return Evaluator(
+        pulled=from_boxes, buffers=buffers, meter=meter, keeps_weights=plan.strategy.keeps_weights,
+        reads_once=len(readers) <= 1,
+    )  # fmt: skip
 
 
 def _blocks(

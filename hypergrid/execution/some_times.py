@@ -22,6 +22,8 @@ class SomeTimes(Evaluator):
 
     def __init__(self) -> None:
         super().__init__()
+        # Each time another few windows of readings that are there already.
+        self.reads_in_pieces = False
         self._windows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def times(self, here: Perspective, cells: NDArray[np.intp]) -> Cells:

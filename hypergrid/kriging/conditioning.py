@@ -87,6 +87,8 @@ def conditioning(field: object) -> Conditioning | None:
     Of local fields only smooth models are looked at (others do not enlarge noise), at sets of neighbours around
     stations, as if all reported.
     """
+    if isinstance(field, KrigingField) and field.factored is not None:
+        return Conditioning(field.factored.condition.number, field.factored.condition.own)
     if isinstance(field, KrigingField):
         stations = field.system.stations.count
         largest = np.abs(np.diagonal(field.inverse)[:stations]).max(initial=0.0)

@@ -18,7 +18,9 @@ from hypergrid.kriging.structure import Anisotropy
 from hypergrid.kriging.system import COINCIDENT_M
 
 ROWS_AT_ONCE = 1024
-"""Stations whose pairs are held together: against 20,000 others, 160 MB a matrix."""
+"""Stations whose pairs with all others are held together, at most."""
+PAIRS_AT_ONCE = 2**22
+"""Pairs that are held together, at most: 32 MB a matrix."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,9 @@ def _binned_sums(places: Floats, lines: Floats, edges: Floats) -> Floats:
     centred = np.where(present, lines - means, 0.0)
     squares = centred**2
     sums = np.zeros((3, len(edges) - 1))
-    for start in range(0, len(places), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
+    step = max(1, min(ROWS_AT_ONCE, PAIRS_AT_ONCE // max(len(places), 1)))
+    for start in range(0, len(places), step):
+        rows = slice(start, start + step)
         distance = separations(places[rows], places)
         later = np.arange(len(places)) > np.arange(len(places))[rows, None]
         chosen = later & (distance > COINCIDENT_M) & (distance <= edges[-1])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hypergrid.kriging.blas import threads_for
 from hypergrid.kriging.drift import Drift
+from hypergrid.kriging.factored import FactoredSystem
 from hypergrid.kriging.kernels import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.places import Stations, Targets
@@ -32,6 +33,14 @@ PIECE_PAIRS = 2_000_000
 """Pairs of a target and a station whose right-hand sides are made and used at once (16 MB)."""
 TARGETS_AT_ONCE = 2048
 """Targets whose variances are grown together: their weights for some tens of stations stay in the cache."""
+
+
+def is_factored(size: int) -> bool:
+    """Return whether a system of so many rows is factored, and inverted only where it must be.
+
+    What is too large to be kept for the next query is not worth the twelve times as much work of an inverse.
+    """
+    return not WEIGHTS.takes(8 * size * size)
 
 
 class KrigingField:
@@ -58,12 +67,27 @@ class KrigingField:
         """The known mean of simple kriging, else 0."""
         covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
         self._key = key_of(stations.positions_m, model, drift, *covariates)
-        self.inverse = WEIGHTS.get(self._key, lambda: inverse(self.system.matrix(), who=who))
-        """Inverse P of the bordered matrix, shape (stations + functions, the same)."""
+        self.factored: FactoredSystem | None = None
+        """Of a network whose inverse is too large to be kept: its factor."""
+        self._inverse: Floats | None = None
+        if is_factored(self.system.size):
+            self.factored = FactoredSystem(self.system, who=who)
+        else:
+            self._inverse = WEIGHTS.get(self._key, lambda: inverse(self.system.matrix(), who=who))
         self.present = np.isfinite(values)
         """Which station is used in which slice, shape (slices, stations); none where they are too few."""
         self._drop_undetermined()
         self._values = np.asarray(values, dtype=np.float64)
+
+    @property
+    def inverse(self) -> Floats:
+        """Inverse P of the bordered matrix, shape (stations + functions, the same); nobody may write to it."""
+        if self._inverse is not None:
+            return self._inverse
+        if self.factored is None:
+            message = "a field has an inverse or a factor"
+            raise TypeError(message)
+        return self.factored.inverse
 
     @cached_property
     def complete(self) -> Floats:
@@ -92,6 +116,8 @@ class KrigingField:
             `complete`, or weighted means of it over slices: shape (slices, stations), a row NaN as a whole or not at
             all.
         """
+        if self.factored is not None:
+            return self.factored.dual(values - self.mean)
         with threads_for(self.inverse.size * len(values)):
             return np.asarray(self.inverse[:, : self.system.stations.count] @ (values - self.mean).T)
 
@@ -158,11 +184,17 @@ class KrigingField:
         error nugget stands for.
         """
         sides = self.sides(targets)
-        solved = sides @ self.inverse
-        full = self.system.within(targets) - np.einsum("ps,ps->p", solved, sides)
+        grows = self.present.any(axis=1) & ~self.present.all(axis=1)
+        if self.factored is not None and not grows.any():
+            # No weights are needed: half of the work, and no inverse.
+            reduced, result = self.factored.reduction(sides), np.zeros((len(self.present), len(sides)))
+            result[~self.present.any(axis=1)] = np.nan
+        else:
+            solved = sides @ self.inverse
+            reduced, result = np.einsum("ps,ps->p", solved, sides), self.growth(solved)
+        full = self.system.within(targets) - reduced
         if self.noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
             full = full - self.system.model.nugget
-        result = self.growth(solved)
         result += full
         # A rounding below zero at a station is zero; NaN stays NaN.
         np.maximum(result, 0.0, out=result)
@@ -229,7 +261,8 @@ class KrigingField:
         heard = self.present.any(axis=1)
         filled[~heard] = np.nan
         left = np.flatnonzero(heard & ~self.present.all(axis=1))
-        if self._job_pairs > WORTH_COMPILED and len(left):
+        # The loops take a copy of the inverse, which a large network has no room for.
+        if self._job_pairs > WORTH_COMPILED and len(left) and self.factored is None:
             left = left[~self._fill_compiled(filled)[left]]
         self._fill_batches(filled, left)
         return filled

@@ -40,6 +40,8 @@ Floats = NDArray[np.float64]
 
 POINTS_AT_ONCE = 8192
 """Targets that are held together at most."""
+TOGETHER = 512
+"""Stations among the targets of one chunk, about: of those and their neighbours all covariances are made."""
 CHUNK_BYTES = 32 * 2**20
 """What the arrays of one chunk of targets may take."""
 FACTOR_BYTES = 32 * 2**20
@@ -275,7 +277,11 @@ class _Run:
     def do(self) -> None:
         """Do all targets."""
         if not self._compiled:
-            for piece in self._pieces(np.arange(self._targets.count), self._width):
+            order = np.arange(self._targets.count)
+            if self._around.stations > 2 * TOGETHER:
+                # The fewer stations are near any target of a chunk.
+                order = side_by_side(self._targets.mean(self._targets.positions_m))
+            for piece in self._pieces(order, self._width):
                 self._piece(piece)
             return
         # Not before it is worth the time that the import takes.
@@ -286,7 +292,11 @@ class _Run:
 
     def _pieces(self, targets: NDArray[np.intp], width: int) -> list[NDArray[np.intp]]:
         each = 8 * width * (4 + 4 * self._targets.parts)
-        number = -(-len(targets) // min(POINTS_AT_ONCE, max(16, CHUNK_BYTES // each)))
+        most = min(POINTS_AT_ONCE, max(16, CHUNK_BYTES // each))
+        if self._around.stations > 2 * TOGETHER:
+            few = max(self._targets.count * TOGETHER // self._around.stations, TOGETHER // width)
+            most = min(most, max(16, few))
+        number = -(-len(targets) // most)
         # An even number keeps two processors busy to the end.
         return list(np.array_split(targets, number + number % 2 if number > 1 else 1))
 

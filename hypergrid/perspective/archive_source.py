@@ -1,5 +1,6 @@
 """One variable of an archive, at one snapshot, as a base."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 
 from hypergrid.perspective.selecting import selected_series
 from hypergrid.store import Archive
+from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES
 from hypergrid.streams.elements import Position, Readings, Station
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.tokens import token
@@ -88,7 +90,52 @@ class ArchiveSource:
         """Return the readings whose intervals start in the window; `index` counts the selected series."""
         wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
         read = np.delete(self.chosen, np.asarray(unread, dtype=np.intp))
-        found = self.archive.read(self.variable.name, window=wider, series=read)
+        return self._own(self.archive.read(self.variable.name, window=wider, series=read), window)
+
+    @property
+    def readings(self) -> int:
+        """How many readings the variable has, selected or not."""
+        return self.archive.readings(self.variable.name)
+
+    @property
+    def chunk_readings(self) -> int:
+        """How many readings a chunk of the archive holds at most."""
+        return CHUNK_SLICES * CHUNK_SERIES
+
+    def columns_at_once(self, chunks: int, window: Window) -> int:
+        """Return how many series make as many chunks as are to be read at once, where time alone has fewer."""
+        along = -(-(window.stop_ns - window.start_ns) // (self._slice_ns * CHUNK_SLICES)) + 1
+        return CHUNK_SERIES * max(1, chunks // along)
+
+    def side_by_side(self, columns: int) -> Iterator[np.ndarray[Any, np.dtype[np.intp]]]:
+        """Yield the numbers of selected series that lie in the same so many columns of the archive."""
+        places = self.chosen // columns
+        for place in np.unique(places):
+            yield np.flatnonzero(places == place)
+
+    def spans(self, window: Window, chunks: int) -> Iterator[Window]:
+        """Yield the parts of a window of stamps that hold readings, each of at most so many chunks along time."""
+        for span in self.archive.spans(self.variable.name, chunks):
+            start_ns, stop_ns = max(span.start_ns, window.start_ns), min(span.stop_ns, window.stop_ns)
+            if start_ns < stop_ns:
+                yield Window(start_ns, stop_ns)
+
+    def read_on(
+        self, window: Window, series: np.ndarray[Any, np.dtype[np.intp]], chunks: int
+    ) -> Iterator[tuple[Readings, int]]:
+        """Yield what `read` returns of some series, in pieces of at most so many chunks along time.
+
+        Yields
+        ------
+        Readings, ordered by series and time, and the instant [ns] before which no reading that is to come begins.
+        """
+        wider = Window(window.start_ns, window.stop_ns + self._longest_ns)
+        for some in self.spans(wider, chunks):
+            found = self.archive.read(self.variable.name, window=some, series=self.chosen[series])
+            yield self._own(found, window), some.stop_ns - self._longest_ns
+
+    def _own(self, found: Readings, window: Window) -> Readings:
+        """Return stored readings that begin in a window, as the selected series count them."""
         renumber = np.full(max(len(found.series), 1), -1, dtype=np.int32)
         renumber[self.chosen] = np.arange(len(self.chosen), dtype=np.int32)
         own = Readings(

@@ -39,7 +39,7 @@ class Limits:
         fewer = "ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
         rows = (
             (plan.cells, self.cells, "cells", fewer),
-            (plan.projected_bytes, self.bytes, "bytes of memory", fewer),
+            (plan.projected_bytes, self.bytes, "bytes of memory", plan.advice()),
             (projected_s(plan), self.seconds, "s", f"{fewer}, or fewer neighbours"),
         )
         for projected, allowed, what, remedy in rows:

@@ -1,0 +1,85 @@
+"""What large steps cost on this machine: each is tried out in small, once in a process, where a table would not do.
+
+A table says what a cell costs on the machine that it was made on. That is enough to compare the ways to compute a small
+surface; of one that takes seconds, somebody asks how many.
+"""
+
+import time
+from collections import OrderedDict
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from hypergrid.execution.pieces import CHUNKS_AT_ONCE, Pieces, in_pieces, readers
+from hypergrid.execution.stations import finite
+from hypergrid.perspective import Aggregate, Base, Perspective
+from hypergrid.perspective.archive_source import ArchiveSource
+from hypergrid.streams.elements import Readings
+from hypergrid.topology import Regular, SeriesAxis
+
+TRIED_ROWS: Final = 1024
+TRIED_S: Final = 0.2
+"""Seconds of a trial: some ten products, whoever else is busy."""
+
+
+@cache
+def operations_a_second() -> float:
+    """Return how many multiplications and additions a second large matrices are multiplied with on this machine now."""
+    matrix = np.random.default_rng(0).random((TRIED_ROWS, TRIED_ROWS))
+    product = matrix @ matrix
+    begun, done, passed = time.perf_counter(), 0, 0.0
+    while passed < TRIED_S:
+        np.matmul(matrix, matrix, out=product)
+        done, passed = done + 1, time.perf_counter() - begun
+    return 2.0 * TRIED_ROWS**3 * done / passed
+
+
+MEAN: Final = Aggregate("mean", ("time",), 0.0)
+KEPT: Final = 64
+"""Bases whose trial is remembered."""
+_tried: OrderedDict[str, float | None] = OrderedDict()
+
+
+def reading_ns(surface: Perspective, here: Perspective) -> float | None:
+    """Return what a reading of a base that is read in pieces costs, aggregated [ns]; None where it is not tried out.
+
+    A piece of the archive is read and aggregated twice, the second time by the clock.
+    """
+    base = here.operator
+    if not isinstance(base, Base) or not isinstance(base.source, ArchiveSource):
+        return None
+    for source, operator, _ in readers(surface, here):
+        if operator is not None and in_pieces(source, operator):
+            if here.token not in _tried:
+                _tried[here.token] = _trial(base, here)
+                while len(_tried) > KEPT:
+                    _tried.popitem(last=False)
+            return _tried[here.token]
+    return None
+
+
+def _trial(base: Base, here: Perspective) -> float | None:
+    source, axis = base.source, here.topology.space
+    if not isinstance(source, ArchiveSource) or not isinstance(axis, SeriesAxis):
+        message = "a trial reads an archive"
+        raise TypeError(message)
+    span = next(source.spans(base.window, CHUNKS_AT_ONCE), None)
+    if span is None:
+        return None
+    others = np.ones(axis.count, dtype=bool)
+    others[next(source.side_by_side(source.columns_at_once(1, base.window)))] = False
+    part = Base(source, span, base.accept_flags, tuple(sorted({*np.flatnonzero(others).tolist(), *base.unread})))
+    cell = Regular("time", span.start_ns, span.stop_ns - span.start_ns, 1, span.stop_ns - span.start_ns)
+    read, passed = 0, 0.0
+
+    def use(found: Readings) -> Readings:
+        nonlocal read
+        read += len(found)
+        return finite(found.take(np.isin(found.flag, base.accept_flags)))
+
+    for _ in range(2):
+        read, begun = 0, time.perf_counter()
+        Pieces(part, use, MEAN, cell, axis).cells()
+        passed = time.perf_counter() - begun
+    return passed / read * 1e9 if read else None
