@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
+from hypergrid.execution.array_readings import judged_by_interval, readings_of, stands_for_intervals
 from hypergrid.execution.buffers import Buffers
 from hypergrid.execution.cells import Cells, times_of
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
@@ -28,17 +29,18 @@ from hypergrid.execution.interpolations import (
     reached_by,
     stations_used,
 )
+from hypergrid.execution.intervals import say_intervals
 from hypergrid.execution.left_out import LeftOut
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.networks import Network, Networks
 from hypergrid.execution.outside import unlike
-from hypergrid.execution.pieces import FIRST, Pieces, in_pieces
+from hypergrid.execution.pieces import Pieces, in_pieces
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
 from hypergrid.execution.standing import gaps_of_cells, gaps_of_readings
-from hypergrid.execution.stations import aggregate_readings, finite
+from hypergrid.execution.stations import FIRST, aggregate_readings, aggregate_slices, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.detrended import Detrended, DetrendedKriging
@@ -248,7 +250,7 @@ class Evaluator:
             # Asked for as cells, the base holds the first reading of each series in each slice.
             if self.reads_in_pieces and in_pieces(here, FIRST):
                 return self._in_pieces(here, FIRST, time, axis, times)
-            return aggregate_readings(self._read(here), time, axis, operator=FIRST, times=times)
+            return aggregate_slices(self._read(here), time, axis, times)
         if isinstance(operator, Base):
             values = np.asarray(operator.source.read(operator.window, operator.unread))
             whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
@@ -262,19 +264,35 @@ class Evaluator:
                 readings = self._read(here.source)
                 if operator.row.prepare is not None and not self.remarks.has_said(here.token):
                     self.remarks.say(here.token, gaps_of_readings(readings, operator))
+                say_intervals(self.remarks, here.token, readings, time, operator)
                 return aggregate_readings(readings, time, axis, operator=operator, times=times)
-            keys = space_keys(axis, np.arange(axis.count))
-            axes = (here.source.topology.time, time)
-            needed, part = time_part(axes, operator, times)
-            block = self._at_stations(here.source, needed)
-            if operator.row.prepare is not None and times is None:
-                self.remarks.say(here.token, gaps_of_cells(block.value, here.source.topology.time, operator))
-            return aggregate_cells(block, operator, times=axes, space=None, full_space=1, keys=keys, part=part)
+            return self._aggregate_cells_of_stations(here, operator, axis, time, times)
         if isinstance(operator, Recur):
             needed, which = recurred(here, times)
             return times_of(self._at_stations(here.source, needed), which)
         places = np.arange(here.topology.space.count)
         return self._elementwise(here, [self._at_stations(source, times) for source in here.sources], places, times)
+
+    def _aggregate_cells_of_stations(
+        self, here: Perspective, operator: Aggregate, axis: SeriesAxis, time: TimeCells, times: Times | None
+    ) -> Cells:
+        source = here.source.topology.time
+        if isinstance(source, Instants) and stands_for_intervals(axis):
+            # Where an interval begins, and what it overlaps, may lie beyond the instants of a box.
+            readings = readings_of(self._at_stations(here.source, None).value, source, axis)
+            say_intervals(self.remarks, here.token, readings, time, operator)
+            return aggregate_readings(readings, time, axis, operator=operator, times=times)
+        keys = space_keys(axis, np.arange(axis.count))
+        axes = (source, time)
+        needed, part = time_part(axes, operator, times)
+        block = self._at_stations(here.source, needed)
+        if operator.row.prepare is not None and times is None:
+            self.remarks.say(here.token, gaps_of_cells(block.value, source, operator))
+
+        def fold(by: Aggregate) -> Cells:
+            return aggregate_cells(block, by, times=axes, space=None, full_space=1, keys=keys, part=part)
+
+        return judged_by_interval(fold, operator, time, axis, times) if isinstance(source, Instants) else fold(operator)
 
     def _known(self, here: Perspective, operator: InterpolateInTime, times: Times | None) -> Known:
         source = here.source

@@ -32,6 +32,7 @@ from hypergrid.topology import (
     Bins,
     Cover,
     Grid,
+    Instants,
     Regular,
     SeriesAxis,
     Space,
@@ -399,6 +400,10 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
         counts = per_cell(target, np.maximum(last - first + 1, 0))
         same = bool(np.all(counts == counts[0]))
         return np.asarray(counts[: 1 if same else None, None], dtype=np.int64)
+    if isinstance(source, Instants) and source.interval_ns:
+        starts, ends = blocks_of(target)
+        counts = per_cell(target, (ends - starts) // source.interval_ns)
+        return np.maximum(counts, per_cell(target, np.ones_like(starts)) > 0)[:, None]
     if isinstance(source, Bins) and source.calendar is not None:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.
         start, stop = min(source.origin, target.origin), max(source.stop, target.stop)

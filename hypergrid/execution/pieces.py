@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells
-from hypergrid.execution.stations import aggregate_readings
+from hypergrid.execution.stations import FIRST, aggregate_readings, aggregate_slices
 from hypergrid.perspective import Aggregate, Base, InterpolateInTime, Perspective
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.streams.elements import Readings, concatenate
@@ -33,9 +33,6 @@ WHOLE_BYTES: Final = 100
 """What a reading takes where all are read at once: read, ordered, filtered, up to three copies of 33 bytes."""
 WORKED_BYTES: Final = 125
 """What a reading takes while its chunks are read, or while it is aggregated: masks, numbers, copies."""
-
-FIRST: Final = Aggregate("first", ("time",), 0.0)
-"""What the base holds where it is asked for as cells: the first reading of each series in each slice."""
 
 Use = Callable[[Readings], Readings]
 """Readings of a base to those that are to be aggregated: accepted, converted, none missing."""
@@ -202,11 +199,13 @@ class Pieces:
             some = series[first:stop]
             readings = _of(waiting, some, self.axis)
             axis = _part(self.axis, some)
-            yield (
-                rows,
-                some,
-                aggregate_readings(readings, self.target, axis, operator=self.operator, times=chosen[rows]),
-            )
+            yield rows, some, self._aggregated(readings, axis, chosen[rows])
+
+    def _aggregated(self, readings: Readings, axis: SeriesAxis, chosen: NDArray[np.intp]) -> Cells:
+        if self.operator is FIRST and isinstance(self.target, Regular):
+            # The base itself: a slice holds its first reading, whatever interval it stands for.
+            return aggregate_slices(readings, self.target, axis, chosen)
+        return aggregate_readings(readings, self.target, axis, operator=self.operator, times=chosen)
 
     def _window(self, chosen: NDArray[np.intp]) -> Window | None:
         """Return the window in which readings of the chosen cells begin; None where the base has nothing there."""

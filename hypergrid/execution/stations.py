@@ -1,18 +1,24 @@
 """Readings to cells: aggregation of irregular readings, a series a column."""
 
 import math
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values, whole_values
+from hypergrid.execution.overlapping import assigned_ns, blocks_under, crowded_series, tiles_of
 from hypergrid.execution.standing import of_readings, prepared_readings
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS
 from hypergrid.tokens import token
 from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, blocks_of, per_cell
+
+FIRST: Final = Aggregate("first", ("time",), 0.0)
+"""What the base holds where it is asked for as cells: the first reading of each series in each slice."""
 
 
 def aggregate_readings(
@@ -25,7 +31,9 @@ def aggregate_readings(
 ) -> Cells:
     """Return the aggregate of each series in each time cell.
 
-    A reading belongs to the cells that hold the start of its interval (its stamp, for a sample).
+    A reading belongs to the cells that hold the start of its interval (its stamp, for a sample). Of a series whose
+    intervals overlap a cell takes those that tile it (`overlapping.py`); a minimum, a maximum, and what chooses a
+    reading, takes all that lie within it, and counts those that tile it.
 
     Parameters
     ----------
@@ -40,9 +48,59 @@ def aggregate_readings(
     times
         Numbers of the time cells that are wanted, shape (chosen,); all where absent.
     """
-    row, given = operator.row, operator.given
     chosen = np.arange(target.count) if times is None else times
-    readings = _cell_by_cell(prepared_readings(readings, operator), target)
+    readings = prepared_readings(readings, operator)
+    if not (operator.row.tiles and crowded_series(readings).any()):
+        return _aggregate(readings, target, axis, operator, chosen)
+    if isinstance(target, Regular) and target.length > target.step:
+        return _sliding(readings, target, axis, operator, chosen)
+    return _tiled(readings, target, axis, operator, chosen)
+
+
+def aggregate_slices(
+    readings: Readings, target: Regular, axis: SeriesAxis, times: NDArray[np.intp] | None = None
+) -> Cells:
+    """Return the base as cells: the first reading of each series in each slice, whatever interval it stands for."""
+    chosen = np.arange(target.count) if times is None else times
+    return _aggregate(readings, target, axis, FIRST, chosen)
+
+
+def _tiled(
+    readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
+) -> Cells:
+    """Return the aggregate of readings some of whose intervals overlap, in cells that do not."""
+    tiles = tiles_of(readings, target)
+    cells = _aggregate(readings.take(tiles.taken), target, axis, operator, chosen)
+    if not operator.row.repeatable:
+        return cells
+    value = _aggregate(readings.take(tiles.inside), target, axis, replace(operator, min_coverage=0.0), chosen).value
+    return replace(cells, value=covered(value, cells.count, cells.possible, operator.min_coverage))
+
+
+def _sliding(
+    readings: Readings, target: Regular, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
+) -> Cells:
+    """Return the same in windows that overlap: taken in turns, windows of one turn do not."""
+    turns = -(-target.length // target.step)
+    shape = (len(chosen), axis.count)
+    value, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
+    possible = np.zeros((1, axis.count), dtype=np.int64)
+    for turn in range(min(turns, target.count)):
+        rows = np.flatnonzero(chosen % turns == turn)
+        if len(rows):
+            step, origin = turns * target.step, target.origin + turn * target.step
+            own = replace(target, origin=origin, step=step, count=-(-(target.count - turn) // turns))
+            cells = _tiled(readings, own, axis, operator, chosen[rows] // turns)
+            value[rows], count[rows], possible = cells.value, cells.count, cells.possible
+    return Cells(value, count, possible)
+
+
+def _aggregate(
+    readings: Readings, target: TimeCells, axis: SeriesAxis, operator: Aggregate, chosen: NDArray[np.intp]
+) -> Cells:
+    """Return the aggregate of the readings that begin in each chosen cell."""
+    row, given = operator.row, operator.given
+    readings = _cell_by_cell(readings, target)
     first, stop = _ranges(readings, target, axis.count, chosen)
     if row.rank is not None:
         hashes = cell_hashes(target.corners[chosen], series_keys(axis))
@@ -58,9 +116,9 @@ def aggregate_readings(
         states, count = fold_values(row, readings.value, begins, ends, given=given, standing=standing)
         value = row.finish(states, count, given)
         value, count = value.reshape(first.T.shape).T, count.reshape(first.T.shape).T
-    possible = _possible(target, axis)
-    if times is not None and len(possible) > 1:
-        possible = possible[times]
+    possible = possible_readings(target, axis)
+    if len(possible) > 1:
+        possible = possible[chosen]
     return Cells(covered(value, count, possible, operator.min_coverage), count, possible)
 
 
@@ -79,10 +137,7 @@ def _cell_by_cell(readings: Readings, target: TimeCells) -> Readings:
 
 def _blocks_under(readings: Readings, target: Bins | Periodic) -> NDArray[np.intp]:
     """Return in which block of time each reading lies, -1 where in none, shape (readings,)."""
-    instants = readings.starts_ns()
-    block = np.searchsorted(target.starts, instants, side="right") - 1
-    outside = (block < 0) | (instants >= np.append(target.ends, 0)[block])
-    return np.asarray(np.where(outside, -1, block), dtype=np.intp)
+    return blocks_under(assigned_ns(readings, target), target)
 
 
 def _ranges(
@@ -96,7 +151,7 @@ def _ranges(
     if isinstance(target, Periodic):
         number = 2 * target.owners[_blocks_under(readings, target)].astype(np.int64) + 1
     else:
-        before = np.searchsorted(target.starts, readings.starts_ns(), side="right")
+        before = np.searchsorted(target.starts, assigned_ns(readings, target), side="right")
         number = 2 * before - (_blocks_under(readings, target) >= 0)
     keys = readings.index.astype(np.int64) * (2 * target.count + 1) + number
     begins = 2 * chosen.astype(np.int64)[:, None] + 1 + offsets
@@ -124,7 +179,7 @@ def _ranges_of_steps(
     return first, stop
 
 
-def _possible(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
+def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
     """Return how many readings each series could have in each cell, shape (time cells or 1, series).
 
     As many as its interval fits into each block of the cell, at least 1 in a cell that has any; 0 where the interval is

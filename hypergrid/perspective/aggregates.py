@@ -91,6 +91,8 @@ class AggregateRow:
     """Whether it takes where in time values stand."""
     lasting: bool = False
     """Whether it takes how long each value stands for."""
+    idempotent: bool = False
+    """Whether a value that is taken twice changes nothing."""
     weigh: Literal["area", "share"] | None = None
     """For a row of sums, how it weighs cells over space: by their true area inside the new cell, or by the share of
     each that is inside; None: each cell that belongs to the new one counts alike."""
@@ -111,6 +113,16 @@ class AggregateRow:
     def decomposable(self) -> bool:
         """Whether parts of a cell can be folded on their own and merged."""
         return bool(self.parts) or self.merge is not None
+
+    @property
+    def tiles(self) -> bool:
+        """Whether it takes of readings whose intervals overlap those that tile a cell; what looks back needs all."""
+        return self.prepare is None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may take readings whose intervals overlap: a value that is there twice is not added up."""
+        return self.idempotent or self.rank is not None
 
 
 AGGREGATES: Registry[AggregateRow] = Registry("aggregate function")
@@ -164,6 +176,8 @@ _add(
     "Smallest value.",
     parts=(Part(np.minimum, np.inf),),
     finish=_where_any,
+    idempotent=True,
+    of_directions=False,
     of_instants=False,
     cell_method="minimum",
 )
@@ -172,6 +186,8 @@ _add(
     "Largest value.",
     parts=(Part(np.maximum, -np.inf),),
     finish=_where_any,
+    idempotent=True,
+    of_directions=False,
     of_instants=False,
     cell_method="maximum",
 )

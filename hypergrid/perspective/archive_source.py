@@ -41,6 +41,11 @@ class ArchiveSource:
         as_of = () if self.archive.as_of_ns is None else (self.archive.as_of_ns,)
         return token(self.archive.name, self.archive.snapshot, self.variable.name, self.select, *as_of)
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Statistics of all of the variable's series, each once."""
+        return tuple(sorted({item.statistic for item in self.archive.series(self.variable.name)}))
+
     @cached_property
     def chosen(self) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Which of the variable's series are selected, shape (selected,)."""

@@ -12,12 +12,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.perspective.array_intervals import array_series
 from hypergrid.perspective.array_layers import UNIT_OF, array_layers, coordinate
 from hypergrid.perspective.selecting import Select, selected_series
-from hypergrid.streams.elements import Series
 from hypergrid.times import FIRST_YEAR, LAST_YEAR, Window
 from hypergrid.tokens import token
-from hypergrid.topology import Instants, Layer, SeriesAxis
+from hypergrid.topology import Instants, Layer, SeriesAxis, usual_spacing_ns
 from hypergrid.topology.space import System
 from hypergrid.units import KNOWN_VARIABLES, Variable, check_unit
 
@@ -32,8 +32,19 @@ class ArraySource:
     values: NDArray[np.float64]
     axis: SeriesAxis
     layers: Mapping[str, Layer] = field(default_factory=dict)
+    interval_ns: int = 0
+    """How far apart the instants usually lie [ns]; 0 where they do not agree on it."""
     snapshot: None = None
-    carries_intervals: bool = False
+
+    @property
+    def carries_intervals(self) -> bool:
+        """Whether it is known of some series how often they report, so that coverage can be asked of them."""
+        return any(item.interval_s > 0 for item in self.axis.series)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Statistics of all series, each once."""
+        return tuple(sorted({item.statistic for item in self.axis.series}))
 
     @property
     def extent(self) -> Window | None:
@@ -43,7 +54,7 @@ class ArraySource:
     def time_axis(self, window: Window) -> Instants | None:
         """Return the instants in a window; None where there is none."""
         first, stop = self._range(window)
-        return Instants("time", self.times_ns[first:stop]) if stop > first else None
+        return Instants("time", self.times_ns[first:stop], self.interval_ns) if stop > first else None
 
     def series_axis(self, _window: Window) -> SeriesAxis:
         """Return the series; an array's stations do not move."""
@@ -66,7 +77,9 @@ class ArraySource:
         InvalidQuery
             No series has what is asked for.
         """
-        chosen = selected_series(self.variable.name, self.axis.series, select)
+        # Who gives an array has selected: of its statistics all are read.
+        every = (("statistic", self.statistics),) if "statistic" not in dict(select) else ()
+        chosen = selected_series(self.variable.name, self.axis.series, (*select, *every))
         if len(chosen) == self.axis.count:
             return self
         axis = replace(
@@ -96,6 +109,8 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     array
         Dimensions time and station (or series); coordinates lon and lat [degree], or x and y [m], of the stations,
         perhaps elevation [m]; where these have `attrs["units"]`, they are converted. Each station is there once.
+        Perhaps `statistic`, `interval_s` [s] and `stamp` of each, as of a series of an archive; an interval that is
+        not given, 0, or shorter than the array's steps, is that of the values that are there (`array_intervals.py`).
         `attrs["units"]`, its name is the variable. Times without a zone are UTC.
     layers
         Layers by name, as `array_layers` takes them; None: none.
@@ -129,12 +144,20 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     variable = _variable(array)
     values = np.ascontiguousarray(_numbers(array.variable.transpose("time", joint).to_numpy(), "values"))
     x, y = (coordinate(known[name], name, UNIT_OF[system]) for name in names)
-    series = tuple(Series(variable.name, label, source="array") for label in _labels(array, joint))
+    series = array_series(array, joint, _labels(array, joint), variable.name, times, values)
     axis = SeriesAxis(series, x, y, _elevation(array, joint), system)
     beside = array_layers(layers or {}, axis.system)
     # One array with other layers is another source: queries that merge the two must not take the one for the other.
     tokens = ({name: layer.token for name, layer in beside.items()},) if beside else ()
-    return ArraySource(variable, token(times, values, axis.token(), variable, *tokens), times, values, axis, beside)
+    return ArraySource(
+        variable,
+        token(times, values, axis.token(), variable, *tokens),
+        times,
+        values,
+        axis,
+        beside,
+        usual_spacing_ns(times),
+    )
 
 
 def _numbers(values: NDArray[Any], what: str) -> NDArray[np.float64]:

@@ -16,7 +16,13 @@ from hypergrid.kriging.trend import ELEVATION, trend_of
 from hypergrid.parameters import bind
 from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
-from hypergrid.perspective.fitting import check_aggregate, longest_interval_ns, refuse_directions, refuse_longer
+from hypergrid.perspective.fitting import (
+    check_aggregate,
+    longest_interval_ns,
+    refuse_directions,
+    refuse_longer,
+    refuse_odd_totals,
+)
 from hypergrid.perspective.functions import CONVERTS
 from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_far_levels, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
@@ -52,6 +58,7 @@ from hypergrid.topology import (
     shortest_ns,
     zones,
 )  # fmt: skip
+from hypergrid.topology.bins import civil_day_ns
 from hypergrid.units import parse_number
 
 Lookup = Callable[[Question], Source]
@@ -321,8 +328,10 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
     unit = row.unit(here.unit, given)
     check_aggregate(row, tuple(cells), here)
     given = given if row.settle is None else dict(row.settle(given, longest_interval_ns(here)))
-    if "time" in cells and here.holds_readings:
-        _refuse_short(time, here)
+    if "time" in cells and (here.holds_readings or isinstance(here.topology.time, Instants)):
+        _refuse_short(time, here, whole)
+        if cells["time"] != "all":
+            refuse_odd_totals(row, time, here)
     known = tuple(sorted((name, value) for name, value in given.items() if value is not None))
     operator = Aggregate(step.name, tuple(cells), _coverage(coverage, row, here), known)
     if cells.get("time", "all") != "all":
@@ -394,13 +403,21 @@ def _coverage(given: object, row: AggregateRow, here: Perspective) -> float:
     return share
 
 
-def _refuse_short(time: TimeAxis, here: Perspective) -> None:
+def _refuse_short(time: TimeAxis, here: Perspective, whole: Window) -> None:
     """Refuse cells shorter than the intervals that their readings stand for: each would claim the whole interval."""
     space = here.topology.space
     if isinstance(time, Instants) or not isinstance(space, SeriesAxis):
         return
     longest = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
-    length_ns = shortest_ns(time)
+    # Whole days by the clock of a zone hold totals of a day, also the one of 23 hours.
+    length_ns = civil_day_ns(time) or shortest_ns(time)
+    if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
+        message = (
+            f"readings of {here.bases()[0].operator.source.variable.name!r} stand for {longest:g} s each, longer than "  # type: ignore[union-attr]
+            f"the {format_duration(length_ns)} that there are: nothing can be made of all of it; ask for more, "
+            "or .select(interval_s=…) series of shorter intervals"
+        )
+        raise InvalidQuery(message)
     if longest * SECOND_NS > length_ns:
         message = (
             f"time cells of {format_duration(length_ns)} are shorter than the {longest:g} s that readings of "

@@ -26,9 +26,14 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
     _refuse_dimensions(row, dimensions)
     kinds = [] if row.of_extremes else sorted(here.extremes)
     if kinds:
-        message = f"a {row.name} of {kinds[0]} values is not the {row.name} of the readings; select another statistic"
+        message = (
+            f"a {row.name} of {kinds[0]} values is not the {row.name} of the readings; "
+            f"{_other_statistics(here, without=('max', 'min'))}"
+        )
         raise InvalidQuery(message)
-    if not row.of_directions:
+    if not row.of_directions and row.idempotent:
+        refuse_direction_extremes(row.name, here)
+    elif not row.of_directions:
         refuse_directions(f"a {row.name} of directions", here, instead="circular_mean, ")
     if row.lasting:
         _refuse_unknown_lengths(row, here)
@@ -39,6 +44,41 @@ def check_aggregate(row: AggregateRow, dimensions: tuple[str, ...], here: Perspe
         message = (
             f"a {row.name} of {counters[0]!r} has no meaning: its readings are those of an ever-growing counter; use "
             "rain_accumulation first, or last; where they are amounts already, give the array another name"
+        )
+        raise InvalidQuery(message)
+
+
+def _other_statistics(here: Perspective, *, without: tuple[str, ...]) -> str:
+    """Return how to select series of other statistics, in words, with what there is."""
+    there = sorted({kind for base in here.bases() for kind in base.operator.source.statistics})  # type: ignore[union-attr]
+    fitting = [kind for kind in there if kind not in without]
+    if not fitting:
+        return f"there are series of {' and '.join(there)} alone: use min, max, first or last"
+    chosen = fitting[0] if len(fitting) == 1 else tuple(fitting)
+    return f"select others with .select(statistic={chosen!r}); there are {', '.join(there)}"
+
+
+def refuse_odd_totals(row: AggregateRow, time: TimeAxis, here: Perspective) -> None:
+    """Refuse sums of totals over even cells that are no multiple of the totals' intervals: some would be cut."""
+    space = here.topology.space
+    if row.weigh != "share" or not isinstance(time, Regular) or not isinstance(space, SeriesAxis):
+        return
+    lengths_ns = {round(series.interval_s * SECOND_NS) for series in space.series if series.statistic == "total"}
+    odd = sorted(length for length in lengths_ns if length > 0 and time.length % length)
+    if odd:
+        message = (
+            f"time cells of {_in_words(time.length)} hold no whole number of totals of {_in_words(odd[0])}: "
+            f"a {row.name} would cut some of them; choose a multiple, or .select(interval_s=…) totals that fit"
+        )
+        raise InvalidQuery(message)
+
+
+def refuse_direction_extremes(name: str, here: Perspective) -> None:
+    """Refuse the largest or smallest of directions: they go round, and none is."""
+    if here.unit == "degree":
+        message = (
+            f"a {name} of directions has no meaning: they go round, and 359 degree is next to 1; use circular_mean, or "
+            "sample, first or last for single readings"
         )
         raise InvalidQuery(message)
 
@@ -198,7 +238,7 @@ def _refuse_no_counter(row: AggregateRow, here: Perspective) -> None:
     if here.is_accumulated:
         message = (
             f"{row.name} needs the readings of an ever-growing counter; these are totals of their intervals, or what "
-            "a counter grew by: use sum, or select another statistic"
+            f"a counter grew by: use sum, or {_other_statistics(here, without=('total', 'mean', 'max', 'min'))}"
         )
         raise InvalidQuery(message)
     if not is_amount(here.unit):

@@ -34,7 +34,11 @@ class Source(Protocol):
 
     @property
     def carries_intervals(self) -> bool:
-        """Whether series say how often they report, so that coverage can be asked of them."""
+        """Whether it is known of some series how often they report, so that coverage can be asked of them."""
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Statistics of all series that could be selected, each once."""
 
     @property
     def extent(self) -> Window | None:

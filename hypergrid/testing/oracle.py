@@ -16,17 +16,20 @@ from itertools import pairwise, product
 from typing import Any, TypeVar
 
 from hypergrid.perspective.steps import Question, Step
+from hypergrid.streams.elements import Series
 from hypergrid.testing.feeds import Feed, Row, Sensor
 from hypergrid.testing.in_time_oracle import in_time
 from hypergrid.testing.oracle_aggregates import (
     BY_AREA,
     DAY_NS,
     MIN_COVERAGE,
+    REPEATABLE,
     Member,
     aggregated,
     cell_hash,
     increments,
     is_enough,
+    tiled,
 )
 from hypergrid.testing.oracle_formulas import COUNTED_BY_FIRST, DIVIDING, Undecided, converted, is_rounding, merged
 from hypergrid.testing.oracle_spaces import (
@@ -328,16 +331,36 @@ def _aggregate_readings(
     for cell in times.cells:
         line = []
         for number, pairs in enumerate(by_sensor):
-            members = [member for _, member in _in_blocks(pairs, cell)]
-            interval = round(here.sensors[number].series.interval_s * 1e9)
+            series = here.sensors[number].series
+            members, tiling = _of_cell(name, pairs, cell, series, is_sliced=times is here.times)
+            interval = round(series.interval_s * 1e9)
             possible = 0
             if interval and cell.blocks:
                 possible = max(sum((stop - start) // interval for start, stop in cell.blocks), 1)
             value = aggregated(name, members, given, cell_hash(cell.corner, _place_key(here, number)))
-            value = value if is_enough(len(members), possible, share) else math.nan
-            line.append((value, len(members), possible))
+            value = value if is_enough(tiling, possible, share) else math.nan
+            line.append((value, tiling, possible))
         result.put(line)
     return result
+
+
+def _of_cell(
+    name: str, pairs: Sequence[tuple[int, Member]], cell: TimeCell, series: Series, *, is_sliced: bool
+) -> tuple[list[Member], int]:
+    """Return the readings of a series that a cell takes, and how many of them tile it; of a slice all of them."""
+    interval = 0 if series.statistic == "sample" else round(series.interval_s * 1e9)
+    if not interval or is_sliced or name == COUNTER:
+        members = [member for _, member in _in_blocks(pairs, cell)]
+        return members, len(members)
+    taken: list[Member] = []
+    tiling = 0
+    for start, stop in cell.blocks:
+        own = list(_in_blocks(pairs, TimeCell(start, ((start, stop),))))
+        inside, tiles = tiled([(at, at + interval) for at, _ in own], start, stop)
+        every = name in REPEATABLE
+        taken += [own[i][1] for i in (inside if every else tiles)]
+        tiling += len(tiles)
+    return taken, tiling
 
 
 def _aggregate(step: Step, here: Answer, whole: Block, since: int | None, feed: Feed) -> Answer:

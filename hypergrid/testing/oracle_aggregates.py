@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from hypergrid.testing.own_functions import OWN_AGGREGATES
@@ -24,6 +25,9 @@ BY_AREA = ("mean", "exceedance")
 """Functions that weigh cells of a grid by their size, and by how much of it a zone holds."""
 WEIGHED = (*BY_AREA, "sum")
 """Functions that take of a cell of a grid the part that a zone holds."""
+
+REPEATABLE = ("min", "max", "first", "last", "sample")
+"""Functions that take every interval within a cell, also those that overlap."""
 
 
 @dataclass(frozen=True)
@@ -155,3 +159,38 @@ def hash_of(key: int) -> int:
 def cell_hash(first: int, second: int) -> int:
     """Return the hash of a cell from its corner in time and its key in space, or of two corners."""
     return hash_of((hash_of(first % WORD) + 0x9E3779B97F4A7C15 * second) % WORD)
+
+
+def tiled(intervals: Sequence[tuple[int, int]], start: int, stop: int) -> tuple[list[int], list[int]]:
+    """Return which intervals of a block of time lie within it, and which of them tile it; all where none overlaps.
+
+    Parameters
+    ----------
+    intervals
+        Of equal length, in order of their starts, which lie in the block [ns].
+    start, stop
+        The block [ns].
+    """
+    every = list(range(len(intervals)))
+    steps = [later - begin for (begin, _), (later, _) in pairwise(intervals)]
+    if not steps:
+        return every, every
+    length, step = intervals[0][1] - intervals[0][0], statistics.median_low(steps)
+    alike = [abs(one - step) <= step * 0.1 for one in steps]
+    regular = len(steps) > 1 and step <= 0.8 * length and sum(alike) / len(alike) >= 0.9
+    if not (step <= 0.55 * length or regular):
+        return every, every
+    tolerance = min(int(length * 0.01), 60 * 10**9)
+    last = stop + (intervals[0][0] - start) % max(step, 1) + tolerance
+    inside = [i for i in every if intervals[i][1] <= last]
+    tiles: list[int] = []
+    free = intervals[0][0]
+    for i in inside:
+        begin = intervals[i][0]
+        if not tiles or begin >= free - tolerance:
+            end = max(free, begin) + length
+            if end > last:
+                break
+            tiles.append(i)
+            free = end
+    return inside, tiles

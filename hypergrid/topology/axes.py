@@ -101,6 +101,8 @@ class Instants:
     name: str
     times_ns: NDArray[np.int64]
     """Strictly increasing instants [ns since 1970 UTC], shape (count,)."""
+    interval_ns: int = 0
+    """How far apart they usually lie [ns]; 0 where they do not agree on it."""
 
     def __post_init__(self) -> None:
         if not len(self.times_ns) or np.any(np.diff(self.times_ns) <= 0):
@@ -129,7 +131,7 @@ class Instants:
 
     def part(self, first: int, stop: int) -> "Instants":
         """Return the instants first to stop (not included)."""
-        return Instants(self.name, self.times_ns[first:stop])
+        return Instants(self.name, self.times_ns[first:stop], self.interval_ns)
 
 
 def aligned(  # noqa: PLR0913 - two records would be no clearer

@@ -131,3 +131,14 @@ def bins_over(calendar: Calendar, start: int, stop: int, *, name: str = "time") 
     first = int(np.searchsorted(edges, start, side="right")) - 1
     last = int(np.searchsorted(edges, stop, side="left"))
     return Bins(name, edges[first:last], edges[first + 1 : last + 1], calendar)
+
+
+def civil_day_ns(axis: object) -> int:
+    """Return the nominal length of the cells of an axis that are whole days by the clock of a zone [ns], else 0.
+
+    A change of the clock makes one of them shorter and another longer.
+    """
+    calendar = axis.calendar if isinstance(axis, Bins) else None
+    if calendar is None or calendar.clock.zone is None or calendar.unit.length_ns % DAY_NS:
+        return 0
+    return calendar.unit.length_ns

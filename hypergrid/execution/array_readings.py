@@ -1,0 +1,58 @@
+"""Aggregates of the values that an array has at its instants, by how often each of its series reports."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.execution.cells import Cells, covered
+from hypergrid.execution.stations import possible_readings
+from hypergrid.flags import NOT_EVALUATED
+from hypergrid.perspective.operators import Aggregate
+from hypergrid.streams.elements import Readings
+from hypergrid.topology import Instants, SeriesAxis, TimeCells
+
+
+def stands_for_intervals(axis: SeriesAxis) -> bool:
+    """Return whether some values of an array stand for intervals, as its coordinates say."""
+    return any(item.statistic != "sample" for item in axis.series)
+
+
+def readings_of(value: NDArray[np.float64], time: Instants, axis: SeriesAxis) -> Readings:
+    """Return the values of an array as readings, those that are missing left out; shape (instants, series)."""
+    index, row = np.nonzero(np.isfinite(value.T))
+    at_ns = time.times_ns[row]
+    flags = np.full(len(row), NOT_EVALUATED, dtype=np.uint8)
+    return Readings(axis.series, index.astype(np.int32), at_ns, value[row, index], flags, at_ns)
+
+
+def judged_by_interval(
+    fold: Callable[[Aggregate], Cells],
+    operator: Aggregate,
+    target: TimeCells,
+    axis: SeriesAxis,
+    times: NDArray[np.intp] | None,
+) -> Cells:
+    """Return cells with the counts that are possible by the intervals of the series, and their coverage judged by them.
+
+    Parameters
+    ----------
+    fold
+        Aggregates the instants of each cell.
+    operator
+        The function, and the coverage that is asked of it.
+    target
+        The cells.
+    axis
+        The series; where no interval is known what is possible is the instants that there are, and where some are, it
+        is not known for the others.
+    times
+        Numbers of the time cells that are wanted; all where absent.
+    """
+    if not any(item.interval_s > 0 for item in axis.series):
+        return fold(operator)
+    cells = fold(replace(operator, min_coverage=0.0))
+    possible = possible_readings(target, axis)
+    possible = possible if times is None or len(possible) == 1 else possible[times]
+    return replace(cells, value=covered(cells.value, cells.count, possible, operator.min_coverage), possible=possible)
