@@ -20,7 +20,7 @@ from hypergrid.kriging.drift import Drift
 from hypergrid.kriging.kernels import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.places import Stations, Targets
-from hypergrid.kriging.system import System, inverse
+from hypergrid.kriging.system import System
 from hypergrid.kriging.variogram import Variogram
 from hypergrid.kriging.weights import WEIGHTS, key_of
 
@@ -39,6 +39,8 @@ class KrigingField:
 
     notes: tuple[str, ...] = ()
     """What a reader of the result should know, such as the variogram that was fitted."""
+    is_assumed: bool = False
+    """Whether the variogram stands in for one that could not be fitted, so that no variance is known."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class KrigingField:
         """The known mean of simple kriging, else 0."""
         covariates = (stations.covariates[name] for name in self.system.drift.drift.covariates)
         self._key = key_of(stations.positions_m, model, drift, *covariates)
-        self.inverse = WEIGHTS.get(self._key, lambda: inverse(self.system.matrix(), who=who))
+        self.inverse = WEIGHTS.get(self._key, lambda: self.system.inverted(who))
         """Inverse P of the bordered matrix, shape (stations + functions, the same)."""
         self.present = np.isfinite(values)
         """Which station is used in which slice, shape (slices, stations); none where they are too few."""
@@ -155,8 +157,10 @@ class KrigingField:
         """Return the kriging variance of each slice's estimates, shape (slices, targets).
 
         Of the observable value, or where the field is `noise_free` of the value without the noise that a measurement
-        error nugget stands for.
+        error nugget stands for. NaN where the variogram is assumed.
         """
+        if self.is_assumed:
+            return np.full((len(self.present), targets.count), np.nan)
         sides = self.sides(targets)
         solved = sides @ self.inverse
         full = self.system.within(targets) - np.einsum("ps,ps->p", solved, sides)
