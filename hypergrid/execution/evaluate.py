@@ -434,10 +434,10 @@ class Evaluator:
     def mean_errors(
         self, here: Perspective, operator: Interpolate, aggregates: tuple[Perspective, ...]
     ) -> MeanErrors | None:
-        """Return the errors of aggregates of an interpolation; None where no station ever reports."""
+        """Return the errors of aggregates of an interpolation; None without stations or a variogram."""
         final = aggregates[-1]
         field, metres, _ = self._field(here, operator)
-        if not field.counts.any():
+        if not field.counts.any() or getattr(field, "is_assumed", False):
             return None
         if final.token not in self._errors:
             if not isinstance(field, KrigingField):

@@ -53,6 +53,12 @@ def simulate(plan: Plan, *, count: int, generator: np.random.Generator, memory: 
             "is not that: leave neighbours, radius_m, octants and trend out"
         )
         raise InvalidQuery(message)
+    if field.is_assumed:
+        message = (
+            "simulate needs a variogram; none can be fitted to these values (too few stations, or all values of each "
+            "slice are equal): give one, variogram={…}, or a longer time"
+        )
+        raise InvalidQuery(message)
     corners = topology.time.corners
     times_s = (corners - corners[0]) / SECOND_NS
     correlation = known_correlation(field, times_s, memory=memory)

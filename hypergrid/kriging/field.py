@@ -21,7 +21,7 @@ from hypergrid.kriging.factored import FactoredSystem
 from hypergrid.kriging.kernels import FEW_COLUMNS, WORTH_COMPILED
 from hypergrid.kriging.masks import groups
 from hypergrid.kriging.places import Stations, Targets
-from hypergrid.kriging.system import System, inverse
+from hypergrid.kriging.system import System
 from hypergrid.kriging.variogram import Variogram
 from hypergrid.kriging.weights import WEIGHTS, key_of
 
@@ -48,6 +48,8 @@ class KrigingField:
 
     notes: tuple[str, ...] = ()
     """What a reader of the result should know, such as the variogram that was fitted."""
+    is_assumed: bool = False
+    """Whether the variogram stands in for one that could not be fitted, so that no variance is known."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class KrigingField:
         if is_factored(self.system.size):
             self.factored = FactoredSystem(self.system, who=who)
         else:
-            self._inverse = WEIGHTS.get(self._key, lambda: inverse(self.system.matrix(), who=who))
+            self._inverse = WEIGHTS.get(self._key, lambda: self.system.inverted(who))
         self.present = np.isfinite(values)
         """Which station is used in which slice, shape (slices, stations); none where they are too few."""
         self._drop_undetermined()
@@ -181,8 +183,10 @@ class KrigingField:
         """Return the kriging variance of each slice's estimates, shape (slices, targets).
 
         Of the observable value, or where the field is `noise_free` of the value without the noise that a measurement
-        error nugget stands for.
+        error nugget stands for. NaN where the variogram is assumed.
         """
+        if self.is_assumed:
+            return np.full((len(self.present), targets.count), np.nan)
         sides = self.sides(targets)
         grows = self.present.any(axis=1) & ~self.present.all(axis=1)
         if self.factored is not None and not grows.any():

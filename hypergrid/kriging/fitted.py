@@ -2,8 +2,9 @@
 
 Pooled, every slice has the same variogram, and so the same weights; that is what one network usually wants. By slice,
 each has its own system; that costs a solve a slice, and few stations hardly determine a variogram. Where values cannot
-be fitted (fewer than three distances, values that do not vary) the fallback is stated: an exponential variogram without
-a nugget, of a third of the network's extent.
+be fitted (fewer than three distances, values that do not vary) the fallback is stated: estimates take the shape of an
+exponential variogram without a nugget, of a third of the network's extent. Weights do not depend on its sill, which
+nothing is known of: such a field has no variance.
 """
 
 from collections.abc import Callable, Mapping
@@ -98,6 +99,8 @@ class Resolved:
 
     variogram: Variogram
     notes: tuple[str, ...]
+    is_assumed: bool = False
+    """Whether none could be fitted: the shape is assumed, the sill arbitrary."""
 
 
 def resolve_variogram(wanted: ToFit, stations: Stations, values: Floats) -> Resolved:
@@ -117,7 +120,11 @@ def resolve_variogram(wanted: ToFit, stations: Stations, values: Floats) -> Reso
         fit = fit_variogram(stations.positions_m, values, model=wanted.model)
     except InvalidQuery as error:
         found = _fallback(stations, values)
-        return Resolved(found, (f"variogram not fitted ({error}); taken instead: {_words(found)}",))
+        note = (
+            f"variogram not fitted ({error}): estimates take the shape of an {found.model} one with a range of "
+            f"{found.range_m:.4g} m, and every variance is missing, since its sill is not known"
+        )
+        return Resolved(found, (note,), is_assumed=True)
     found = replace(fit.variogram, nugget_is=wanted.nugget_is)
     notes = (f"variogram fitted to {len(values)} slices of {stations.count} stations: {_words(found)}",)
     return Resolved(found, notes + ((fit.warning,) if fit.poor else ()))
@@ -133,9 +140,10 @@ def _varies(values: Floats) -> bool:
 
 
 def _fallback(stations: Stations, values: Floats) -> Variogram:
-    sill = float(np.nanvar(values)) if _varies(values) else 1.0
+    # In the size of the values, so that the system is well scaled.
+    sill = float(np.nanvar(values)) if _varies(values) else 0.0
     extent = float(np.linalg.norm(np.ptp(stations.positions_m, axis=0)))
-    return Variogram("exponential", sill, extent / 3.0 or 1.0)
+    return Variogram("exponential", sill or 1.0, extent / 3.0 or 1.0)
 
 
 def _words(model: Variogram) -> str:
@@ -200,11 +208,19 @@ def field_by_slice(wanted: ToFit, stations: Stations, values: Floats, build: Bui
                 field = _usable(replace(model, nugget_is=wanted.nugget_is), rows, stations, build)
                 own += field is not None
                 unusable += field is None
-        fields.append(build(pooled.variogram, rows) if field is None else field)
+        fields.append(_of_pooled(pooled, rows, build) if field is None else field)
     note = f"variogram fitted by slice in {own} of {len(values)} slices; in the others, the one of all slices"
     if unusable:
         note += f" (in {unusable} of them the variogram of the slice itself gives a system without a unique solution)"
     return BySlice(fields, (note, *pooled.notes))
+
+
+def _of_pooled(pooled: Resolved, rows: slice, build: Build) -> Field:
+    """Return the field of slices under the variogram of all; it has no variance where that one is assumed."""
+    field = build(pooled.variogram, rows)
+    if pooled.is_assumed:
+        field.is_assumed = True  # type: ignore[attr-defined]
+    return field
 
 
 def _usable(model: Variogram, rows: slice, stations: Stations, build: Build) -> Field | None:
@@ -223,7 +239,7 @@ def build_fitted(model: ToFit, stations: Stations, values: Floats, build: Build)
     if model.by == "slice" and len(values) and stations.count:
         return field_by_slice(model, stations, values, build)
     resolved = resolve_variogram(model, stations, values)
-    field = build(resolved.variogram, slice(None))
+    field = _of_pooled(resolved, slice(None), build)
     field.notes = resolved.notes  # type: ignore[attr-defined]
     return field
 

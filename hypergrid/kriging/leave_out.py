@@ -113,7 +113,8 @@ def leave_out_in_closed_form(
         if not known.any():
             continue
         rows = np.concatenate([present, functions])
-        solved = inverse(matrix[np.ix_(rows, rows)], who=method)[: len(present), : len(present)]
+        solved = inverse(matrix[np.ix_(rows, rows)], who=method, functions=len(functions))
+        solved = solved[: len(present), : len(present)]
         line = values[np.ix_(slices, present)] - field.mean
         errors, grown = _of_parts(solved, line @ solved, inner, known)
         estimate[np.ix_(slices, present)] = line - errors + field.mean

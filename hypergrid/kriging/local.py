@@ -62,6 +62,8 @@ class LocalField:
 
     notes: tuple[str, ...] = ()
     """What a reader of the result should know, such as the variogram that was fitted."""
+    is_assumed: bool = False
+    """Whether the variogram stands in for one that could not be fitted, so that no variance is known."""
 
     def __init__(
         self,
@@ -151,6 +153,8 @@ class LocalField:
         SingularSystem
             A set of stations whose system has no unique solution.
         """
+        if self.is_assumed:
+            return np.full((len(self._values), targets.count), np.nan)
         result = self._do(VARIANCES, targets, np.nan)
         if self._noise_free and self.system.model.nugget_is == "measurement error" and targets.parts == 1:
             result -= self.system.model.nugget

@@ -135,11 +135,11 @@ def _solve(
     )
     matrix[:, :most, most:] = orthonormal
     matrix[:, most:, :most] = np.swapaxes(orthonormal, 1, 2)
-    # What is not there stands by itself, and gets no weight.
-    diagonal = np.arange(most)
-    matrix[:, diagonal, diagonal] = np.where(here, matrix[:, diagonal, diagonal], 1.0)
-    matrix[~determined] = np.eye(most + functions)
-    systems = inverse(matrix, who=who)
+    # What is not there stands by itself, in units of the covariances, and gets no weight.
+    diagonal, unit = np.arange(most), np.abs(chunk.covariances).max(initial=0.0) or 1.0
+    matrix[:, diagonal, diagonal] = np.where(here, matrix[:, diagonal, diagonal], unit)
+    matrix[~determined] = np.diag(np.append(np.full(most, unit), np.full(functions, 1.0 / unit)))
+    systems = inverse(matrix, who=who, functions=functions)
     sides = np.zeros((len(set_of), most + functions))
     sides[:, :most] = _sides_of(chunk, members[set_of], target_of)
     if functions:

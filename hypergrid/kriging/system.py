@@ -27,6 +27,8 @@ Degrees in 64 bits projected to metres, or put on the sphere, are off by some 1e
 """
 UNIQUE_TO = 1e-6
 """How far a system times its inverse may be from one; beyond, its solution has lost all but a few digits."""
+LEAST_COVARIANCE = 1e-100
+"""Largest covariance of a system below which, and above the inverse of which, products leave the range of numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,16 @@ class System:
         matrix[:count, count:], matrix[count:, :count] = columns, columns.T
         matrix[np.arange(count), np.arange(count)] = self.origin
         return matrix
+
+    def inverted(self, who: str) -> Floats:
+        """Return the inverse of the bordered matrix, same shape.
+
+        Raises
+        ------
+        SingularSystem
+            The system has no unique solution.
+        """
+        return inverse(self.matrix(), who=who, functions=self.drift.drift.count())
 
     def covariance(self, a_m: Floats, b_m: Floats) -> Floats:
         """Return `c0 - gamma` between isotropic places, also of one place with itself; shape (a, b)."""
@@ -140,32 +152,66 @@ class System:
         return np.asarray(self.origin - np.einsum("tij,i,j->t", gamma, targets.weights, targets.weights))
 
 
-def inverse(matrix: Floats, *, who: str = "ordinary_kriging") -> Floats:
-    """Return the inverse of one system or of many, same shape.
+def inverse(matrix: Floats, *, who: str = "ordinary_kriging", functions: int = 0) -> Floats:
+    """Return the inverse of one bordered system or of many, same shape.
+
+    Systems are solved in units of their largest covariance, so that neither the unit of the values nor the size of the
+    sill decides whether one is singular: drift functions are of the order of one whatever that unit is.
+
+    Parameters
+    ----------
+    matrix
+        Covariances bordered by the drift functions, shape (..., size, size).
+    who
+        Name of the method, for messages.
+    functions
+        Drift functions: the last rows and columns.
 
     Raises
     ------
     SingularSystem
-        The system has no unique solution.
+        The system has no unique solution, or its covariances are too large or too small for 64-bit numbers.
     """
+    root = _root_of_scale(matrix, functions, who)
+    sizes = np.ones((*matrix.shape[:-2], matrix.shape[-1])) / root[..., None]
+    sizes[..., matrix.shape[-1] - functions :] = root[..., None]
+    scaled = matrix * sizes[..., :, None] * sizes[..., None, :]
     with threads_for(matrix.size * matrix.shape[-1]):
         try:
-            inverted = np.linalg.inv(matrix)
+            inverted = np.linalg.inv(scaled)
         except np.linalg.LinAlgError:
             inverted = np.full_like(matrix, np.nan)
         if not np.isfinite(inverted).all():
             off = np.inf
         else:
-            off = float(np.abs(matrix @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
+            off = float(np.abs(scaled @ inverted - np.eye(matrix.shape[-1])).max(initial=0.0))
     if not off <= UNIQUE_TO:
-        condition = float(np.max(np.linalg.cond(matrix)))
+        condition = float(np.max(np.linalg.cond(scaled)))
         message = (
             f"{who} needs a variogram under which the stations differ; the system is singular to working "
             f"precision (off by {off:.1g} where {UNIQUE_TO:g} is allowed, condition number {condition:.0e}); raise the "
             "nugget, shorten the range, or use the exponential or spherical model"
         )
         raise SingularSystem(message)
-    return np.asarray(inverted, dtype=np.float64)
+    return np.asarray(inverted * sizes[..., :, None] * sizes[..., None, :], dtype=np.float64)
+
+
+def _root_of_scale(matrix: Floats, functions: int, who: str) -> Floats:
+    """Return about the root of the largest covariance of each system, shape (...,), 1 where all are 0.
+
+    It is a power of two, so that scaling rounds nothing.
+    """
+    stations = matrix.shape[-1] - functions
+    largest = np.abs(matrix[..., :stations, :stations]).max(axis=(-2, -1), initial=0.0)
+    outside = ~((largest == 0.0) | ((largest > LEAST_COVARIANCE) & (largest < 1.0 / LEAST_COVARIANCE)))
+    if outside.any():
+        message = (
+            f"{who} needs covariances from {LEAST_COVARIANCE:g} to {1.0 / LEAST_COVARIANCE:g}; the variogram's scale "
+            f"gives {float(largest[outside][0]):.3g}; convert the values to a unit in which they are nearer to one"
+        )
+        raise SingularSystem(message)
+    halved = np.frexp(np.where(largest > 0.0, largest, 1.0))[1] // 2
+    return np.asarray(np.ldexp(1.0, halved), dtype=np.float64)
 
 
 def refuse_coincident(who: str, stations: Stations, model: Variogram) -> None:

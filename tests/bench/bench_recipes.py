@@ -1,4 +1,8 @@
-"""Recipes by variable beside plain kriging, on the sample network, whose truth is known in closed form.
+"""Recipes by variable beside plain kriging: on the sample network, simulated networks, and real stations left out.
+
+`recipes_judged.py` says on simulated networks and real stations whether a recipe is worse than plain kriging, in bias
+or root-mean-square error, by more than the error of sampling. On the sample network, whose truth is known in closed
+form, errors are shown by band of elevation.
 
 Five days of the sample network with its noise, faults and gaps are ingested; each variable is cleaned, aligned to
 10 minutes, and interpolated twice through the public interface: by its recipe, and by ordinary kriging of the variable
@@ -26,13 +30,16 @@ from station_data.generate import generate
 from station_data.raster import write_terrain
 from station_data.terrain import elevation
 from station_data.truth import VARIABLES, truth
+from tests.bench.recipes_judged import REPLICATES, measure_judged
 
 Floats = NDArray[np.float64]
 Tell = Callable[[str, float], None]
 
 CASES = ("all", "relative_humidity", "air_temperature", "surface_temperature", "solar_radiation", "wind_speed",
-         "wind_direction", "rain_meter")  # fmt: skip
-"""What can be asked for: all variables, or one."""
+         "wind_direction", "rain_meter", "simulated", "real")  # fmt: skip
+"""What can be asked for: all, the judgement on simulated networks or real stations, or one variable of the sample."""
+
+JUDGED = ("simulated", "real")
 
 START, DAYS = "2007-09-26", 5
 """A clear night with a pool of cold air, and the front with its rain on the third day."""
@@ -68,9 +75,14 @@ SETUPS: Mapping[str, Setup] = {
 
 
 def measure(
-    case: str = "all", *, pairs: int = 1, tell: Tell = lambda _stage, _done: None, days: int = DAYS
+    case: str = "all",
+    *,
+    pairs: int = 1,
+    tell: Tell = lambda _stage, _done: None,
+    days: int = DAYS,
+    replicates: int = REPLICATES,
 ) -> dict[str, Any]:
-    """Return the errors of recipes and of plain kriging by band of elevation.
+    """Return the errors of recipes and of plain kriging.
 
     Parameters
     ----------
@@ -82,7 +94,12 @@ def measure(
         Is told the stage and the share of it that is done.
     days
         How many days of the sample.
+    replicates
+        How many networks are simulated a case.
     """
+    if case in JUDGED:
+        return measure_judged(case, replicates=replicates, tell=tell)
+    judged = {each: measure_judged(each, replicates=replicates, tell=tell) for each in JUDGED if case == "all"}
     with tempfile.TemporaryDirectory() as folder:
         archive = _archive(Path(folder), days, tell)
         late = _late(Path(folder) / "stations" / "faults.csv")
@@ -92,13 +109,22 @@ def measure(
         "case": f"sample network, {days} days from {START}, 10-minute cells, 23 x 23 cells",
         "truth": "closed form at the middle of each cell, mean over the 10 minutes",
         "errors": rows,
+        **judged,
     }
 
 
 def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
     """Return the measured errors as tables for people: title, columns, rows."""
+    found = [_judged_table(part) for part in (measured, *map(measured.get, JUDGED)) if part and "judged" in part]
+    if "errors" not in measured:
+        return found
     columns = ("variable", "unit", "elevation [m]", "cells", "plain RMSE", "recipe RMSE", "plain / recipe")
-    return [(measured["case"], columns, [tuple(_text(row[key]) for key in row) for row in measured["errors"]])]
+    return [*found, (measured["case"], columns, [tuple(_text(row[key]) for key in row) for row in measured["errors"]])]
+
+
+def _judged_table(part: Mapping[str, Any]) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    rows = [tuple(_text(value) for value in row.values()) for row in part["judged"]]
+    return part["case"], tuple(part["judged"][0]) if rows else (), rows
 
 
 def _text(value: object) -> str:

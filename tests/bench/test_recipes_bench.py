@@ -2,7 +2,7 @@
 
 import json
 
-from tests.bench.bench_recipes import BANDS_M, CASES, SETUPS, measure, tables
+from tests.bench.bench_recipes import BANDS_M, CASES, JUDGED, SETUPS, measure, tables
 
 
 def test_errors_by_band_of_elevation() -> None:
@@ -28,4 +28,4 @@ def test_directions_have_no_plain_kriging() -> None:
 
 
 def test_each_variable_is_a_case() -> None:
-    assert set(CASES) == {"all", *SETUPS}
+    assert set(CASES) == {"all", *SETUPS, *JUDGED}

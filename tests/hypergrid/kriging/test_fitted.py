@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 from numpy.typing import NDArray
 
+import hypergrid as hg
 from hypergrid.errors import InvalidQuery, NotFound, SingularSystem
 from hypergrid.kriging import METHODS, Field, Stations, Targets, variogram
 from hypergrid.kriging.conditioning import models_of
@@ -128,8 +130,45 @@ def test_values_that_do_not_vary_get_a_stated_fallback(values: Floats) -> None:
     stations = network()
     found = field(stations, values, "fit")
     assert found.at(PLACES) == pytest.approx(np.full((3, 30), values[0, 0]))
-    assert "not fitted" in found.notes[0]  # type: ignore[attr-defined]
-    assert "taken instead: exponential" in found.notes[0]  # type: ignore[attr-defined]
+    note = found.notes[0]  # type: ignore[attr-defined]
+    assert note.startswith("variogram not fitted (within each slice all values are equal)")
+
+
+@pytest.mark.parametrize("model", ["fit", "fit_by_slice"])
+@pytest.mark.parametrize("selection", [{}, {"neighbours": 2}])
+@pytest.mark.parametrize(
+    ("count", "value"),
+    [(25, 7.0), (1, 3.0), (2, [1.0, 3.0]), (1, 0.0)],  # all equal, one station, two that differ, one without rain
+)
+def test_a_variogram_that_cannot_be_fitted_gives_no_variance(
+    count: int, value: float, model: str, selection: dict[str, Any]
+) -> None:
+    stations = network(count)
+    found = field(stations, np.broadcast_to(value, (2, count)).astype(float), model, **selection)
+    assert np.isfinite(found.at(PLACES)).all()
+    assert np.isnan(found.variance(PLACES)).all()
+    assert any("variance is missing" in note for note in found.notes)  # type: ignore[attr-defined]
+
+
+def test_a_query_whose_variogram_cannot_be_fitted_has_missing_variances_and_no_simulation() -> None:
+    coords = {"time": [np.datetime64("2007-10-01", "ns")], "x": ("station", [0.0, 500.0, 900.0, 200.0]),
+              "y": ("station", [0.0, 100.0, 700.0, 900.0])}  # fmt: skip
+    equal = xr.DataArray(np.full((1, 4), 2.0), dims=("time", "station"), coords=coords, attrs={"units": "mm"})
+    cells = hg.grid(x=0, y=0, step=100, shape=(4, 4))
+    for readings in (equal, equal.isel(station=slice(0, 1))):
+        query = hg.base(readings).interpolate("ordinary_kriging", grid=cells, variogram="fit")
+        for asked in (query, query.aggregate("mean", x="all", y="all")):
+            found = asked.with_variance().compute()
+            np.testing.assert_allclose(found["value"], 2.0, rtol=1e-12)
+            assert np.isnan(found["variance"]).all()
+            assert "every variance is missing" in found.attrs["comment"]
+        with pytest.raises(InvalidQuery, match="none can be fitted to these values"):
+            hg.simulate(query, count=1, seed=1)
+    scores = hg.cross_validate(hg.base(equal), "ordinary_kriging", parameters={"variogram": "fit"}).score
+    assert scores.rmse < 1e-12
+    assert np.isnan(scores.coverage_95)
+    with pytest.raises(InvalidQuery, match="needs (values that vary|pairs of values)"):
+        hg.fit_variogram(hg.base(equal))
 
 
 def test_two_stations_and_none_are_no_reason_to_fail() -> None:
