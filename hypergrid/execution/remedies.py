@@ -1,6 +1,7 @@
 """What lowers the memory of a plan, told of the step that needs most of it."""
 
-from hypergrid.execution.pieces import FIRST, in_pieces
+from hypergrid.execution.pieces import in_pieces
+from hypergrid.execution.stations import FIRST
 from hypergrid.execution.systems import system_bytes
 from hypergrid.perspective import Aggregate, Interpolate, Perspective
 from hypergrid.topology import Grid

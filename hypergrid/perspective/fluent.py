@@ -173,7 +173,8 @@ def _duration(time: object) -> object:
     return parsed_timedelta(np.timedelta64(time)) if isinstance(time, timedelta) else time
 
 
-def _questions(queries: tuple[Fluent, ...]) -> tuple[Question, ...]:
+def _questions(queries: tuple[object, ...]) -> tuple[Question, ...]:
+    questions = []
     for query in queries:
         if not isinstance(query, Fluent):
             message = (
@@ -181,7 +182,8 @@ def _questions(queries: tuple[Fluent, ...]) -> tuple[Question, ...]:
                 "number is a parameter of a convert function"
             )
             raise InvalidQuery(message)
-    return tuple(query.question for query in queries)
+        questions.append(query.question)
+    return tuple(questions)
 
 
 def _given(values: Mapping[str, object]) -> dict[str, object]:
