@@ -76,7 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose how properties are tested: with examples that once failed, which are kept beside the tests."""
     # A busy machine is no failure.
     kept = DirectoryBasedExampleDatabase(TESTS.parent / ".hypothesis" / "examples")
-    hypothesis.settings.register_profile("hypergrid", database=kept, deadline=None)
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("hypergrid", database=kept, deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("hypergrid")
 
 
