@@ -24,8 +24,46 @@ OF_PATHS: Final = {
 """Marks of folders and of files."""
 OF_FIXTURES: Final = {"spark": "spark", "s3": "s3", "broker": "broker", "chromium": "browser"}
 """Marks of fixtures: of all tests that use them, also through others."""
-OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {}
-"""Marks of single functions, by file."""
+OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
+    "process": {
+        "end_to_end/test_command_line.py": ("test_a_process_of_its_own_ends_with_the_same_status",),
+        "end_to_end/test_readme.py": ("test_commands_of_the_command_line_work",),
+        "hypergrid/store/test_care.py": (
+            "test_maintenance_that_is_killed_harms_nothing",
+            "test_readers_read_while_an_archive_is_maintained",
+        ),
+        "hypergrid/store/test_processes.py": (
+            "test_none_of_200_commits_from_4_processes_is_lost",
+            "test_a_killed_committer_leaves_whole_batches_and_the_next_run_continues",
+        ),
+        "hypergrid/store/test_s3.py": ("test_no_commit_of_two_processes_is_lost",),
+        "ingest/sources/test_receiver.py": ("test_nothing_is_lost_or_kept_twice_whatever_is_killed",),
+        "ingest/test_bad_files.py": ("test_memory_is_bounded",),
+        "ingest/test_kill.py": ("test_ten_random_moments", "test_on_spark", "test_in_an_s3_store"),
+        "ingest/test_random_kills.py": ("test_some_kills",),
+        "ingest/test_reprocess.py": ("test_killed_anywhere_it_ends_in_the_same_flags",),
+        "ingest/test_stream.py": ("test_messages_of_a_broker_become_the_archive_of_a_batch_ingest",),
+        "ingest/test_stream_kill.py": ("test_kills_of_python_of_spark_and_of_both",),
+        "queries/standing/test_kill.py": ("test_three_kills_of_the_server",),
+        "queries/web/test_description.py": ("test_the_description_is_true",),
+        "queries/web/test_operations.py": ("test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known",),
+    },
+    "slow": {
+        "bench/test_archive_year_bench.py": ("test_a_very_short_year_is_measured",),
+        "bench/test_hypergrid_bench.py": (
+            "test_both_sides_of_each_figure_agree",
+            "test_every_figure_says_what_it_is_and_whether_its_goal_is_met",
+        ),
+        "bench/test_hypergrid_strategies.py": ("test_every_strategy_gives_the_same_surface",),
+        "bench/test_ingest_bench.py": ("test_few_values_are_measured",),
+        "bench/test_memory.py": (
+            "test_a_query_takes_what_its_plan_projects",
+            "test_what_is_kept_for_the_next_query_is_projected",
+        ),
+        "hypergrid/store/test_s3.py": ("test_a_server_that_goes_away_and_comes_back_has_lost_nothing",),
+    },
+}
+"""Marks of single functions: of those of a file, by mark."""
 LEFT_OUT: Final = ("spark", "browser", "process", "slow")
 """What `pytest --quick` leaves out."""
 TOGETHER: Final = ("spark",)
@@ -106,7 +144,7 @@ def _marks(item: pytest.Item) -> Iterable[str]:
     place, fixtures = _place(item), getattr(item, "fixturenames", ())
     of_path = {mark for start, mark in OF_PATHS.items() if place.startswith(start)}
     of_fixtures = {mark for name, mark in OF_FIXTURES.items() if name in fixtures}
-    of_function = {mark for mark, names in OF_FUNCTIONS.get(place, {}).items() if _function(item) in names}
+    of_function = {mark for mark, files in OF_FUNCTIONS.items() if _function(item) in files.get(place, ())}
     return sorted(of_path | of_fixtures | of_function)
 
 

@@ -50,6 +50,13 @@ def test_a_share_is_that_of_functions_and_enough_from_seven_tenths_on() -> None:
     assert Share("ingest", 7, 10).describe() == "ingest: 7 of 10 test functions (70%)"
 
 
+def test_each_function_that_is_marked_exists() -> None:
+    marked = [(place, name) for files in selection.OF_FUNCTIONS.values() for place in files for name in files[place]]
+    texts = {place: (selection.TESTS / place).read_text("utf-8") for place, _ in marked}
+    assert [(place, name) for place, name in marked if f"def {name}(" not in texts[place]] == []
+    assert all((selection.TESTS / start).exists() for start in selection.OF_PATHS)
+
+
 @pytest.mark.parametrize(("beside", "status"), [(0, 0), (1, 1)])
 def test_a_quick_run_thins_and_fails_where_too_little_is_left(tmp_path: Path, beside: int, status: int) -> None:
     """Beside three functions that are run, one that is left out is little enough; a second one is not."""
