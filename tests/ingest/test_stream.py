@@ -194,7 +194,7 @@ class _LateBatch:
     def stop(self) -> None:
         asked = threading.Thread(target=self._ask, daemon=True)
         asked.start()
-        asked.join(10.0)
+        asked.join(60.0)
         assert not asked.is_alive(), "it waits for who waits for it"
 
     def _ask(self) -> None:
@@ -219,7 +219,7 @@ def test_a_dead_process_that_nobody_asks_for_is_not_waited_for(tmp_path: Path) -
         # It becomes a zombie, as it is asked for by `wait` only.
         ending = threading.Thread(target=_end_jvm, args=(tmp_path / "jvm",), daemon=True)
         ending.start()
-        ending.join(20.0)
+        ending.join(60.0)
         assert not ending.is_alive()
         assert child.wait() == -signal.SIGKILL
 
