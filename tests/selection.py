@@ -19,7 +19,10 @@ TESTS: Final = Path(__file__).resolve().parent
 OF_PATHS: Final = {
     "bench/": "bench",
     "browser/": "browser",
+    "hypergrid/store/test_s3.py": "s3",
+    "ingest/sources/test_receiver.py": "process",
     "ingest/spark/": "spark",
+    "ingest/test_s3.py": "s3",
 }
 """Marks of folders and of files."""
 OF_FIXTURES: Final = {"spark": "spark", "s3": "s3", "broker": "broker", "chromium": "browser"}
@@ -36,8 +39,6 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_none_of_200_commits_from_4_processes_is_lost",
             "test_a_killed_committer_leaves_whole_batches_and_the_next_run_continues",
         ),
-        "hypergrid/store/test_s3.py": ("test_no_commit_of_two_processes_is_lost",),
-        "ingest/sources/test_receiver.py": ("test_nothing_is_lost_or_kept_twice_whatever_is_killed",),
         "ingest/test_bad_files.py": ("test_memory_is_bounded",),
         "ingest/test_kill.py": ("test_ten_random_moments", "test_on_spark", "test_in_an_s3_store"),
         "ingest/test_random_kills.py": ("test_some_kills",),
@@ -60,20 +61,33 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_a_query_takes_what_its_plan_projects",
             "test_what_is_kept_for_the_next_query_is_projected",
         ),
-        "hypergrid/store/test_s3.py": ("test_a_server_that_goes_away_and_comes_back_has_lost_nothing",),
+        "end_to_end/test_archive_care.py": ("test_what_ingest_made_is_whole",),
+        "end_to_end/test_compare_methods.py": ("test_kriging_is_honest_on_a_real_day",),
+        "end_to_end/test_elevation.py": (
+            "test_three_levels_are_three_maps_over_plains_of_their_heights",
+            "test_bands_are_the_means_of_their_stations",
+        ),
+        "hypergrid/execution/test_mean_errors.py": ("test_simulated_fields_scatter_as_the_variance_says",),
+        "hypergrid/execution/test_orders.py": ("test_estimates_are_exact_where_computed_and_finite_elsewhere",),
+        "hypergrid/perspective/test_climatology.py": ("test_every_strategy_box_and_order_gives_the_same",),
+        "hypergrid/streams/test_optimum.py": ("test_millions_of_tuples_take_seconds",),
+        "station_data/test_arrivals.py": ("test_each_reading_has_one_arrival_in_order",),
+        "test_setup.py": ("test_a_forbidden_skip_is_a_failure",),
     },
 }
 """Marks of single functions: of those of a file, by mark."""
-LEFT_OUT: Final = ("spark", "browser", "process", "slow")
+LEFT_OUT: Final = ("spark", "browser", "broker", "s3", "process", "slow")
 """What `pytest --quick` leaves out."""
 TOGETHER: Final = ("spark",)
 """Marks whose tests run on one worker, one after the other: a session of Spark is needed once, and its memory too."""
-MOST_CASES: Final = 6
+MOST_CASES: Final = 3
 """Cases of one function that `pytest --quick` runs: the first, the last, and those spread evenly between."""
 QUICK_EXAMPLES: Final = 20
 """Examples of a property in a quick run; a fifth of what is asked for where that is more."""
 LEAST_SHARE: Final = 0.7
 """Least share of the test functions of a room that `pytest --quick` must run."""
+LEFT_TO_THE_WHOLE: Final = ("browser",)
+"""Folders that no room is: what drives the pages of `viz` in Chromium takes as long as all else of a quick run."""
 SHARES: Final = pytest.StashKey[list[list[Any]]]()
 
 
@@ -87,7 +101,7 @@ class Share(NamedTuple):
     @property
     def is_enough(self) -> bool:
         """Whether the share is large enough for a quick run."""
-        return self.run >= LEAST_SHARE * self.of
+        return self.room in LEFT_TO_THE_WHOLE or self.run >= LEAST_SHARE * self.of
 
     def describe(self) -> str:
         """Return it in a line."""
