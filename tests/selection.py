@@ -19,23 +19,75 @@ TESTS: Final = Path(__file__).resolve().parent
 OF_PATHS: Final = {
     "bench/": "bench",
     "browser/": "browser",
+    "hypergrid/store/test_s3.py": "s3",
+    "ingest/sources/test_receiver.py": "process",
     "ingest/spark/": "spark",
+    "ingest/test_s3.py": "s3",
 }
 """Marks of folders and of files."""
 OF_FIXTURES: Final = {"spark": "spark", "s3": "s3", "broker": "broker", "chromium": "browser"}
 """Marks of fixtures: of all tests that use them, also through others."""
-OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {}
-"""Marks of single functions, by file."""
-LEFT_OUT: Final = ("spark", "browser", "process", "slow")
+OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
+    "process": {
+        "end_to_end/test_command_line.py": ("test_a_process_of_its_own_ends_with_the_same_status",),
+        "end_to_end/test_readme.py": ("test_commands_of_the_command_line_work",),
+        "hypergrid/store/test_care.py": (
+            "test_maintenance_that_is_killed_harms_nothing",
+            "test_readers_read_while_an_archive_is_maintained",
+        ),
+        "hypergrid/store/test_processes.py": (
+            "test_none_of_200_commits_from_4_processes_is_lost",
+            "test_a_killed_committer_leaves_whole_batches_and_the_next_run_continues",
+        ),
+        "ingest/test_bad_files.py": ("test_memory_is_bounded",),
+        "ingest/test_kill.py": ("test_ten_random_moments", "test_on_spark", "test_in_an_s3_store"),
+        "ingest/test_random_kills.py": ("test_some_kills",),
+        "ingest/test_reprocess.py": ("test_killed_anywhere_it_ends_in_the_same_flags",),
+        "ingest/test_stream.py": ("test_messages_of_a_broker_become_the_archive_of_a_batch_ingest",),
+        "ingest/test_stream_kill.py": ("test_kills_of_python_of_spark_and_of_both",),
+        "queries/standing/test_kill.py": ("test_three_kills_of_the_server",),
+        "queries/web/test_description.py": ("test_the_description_is_true",),
+        "queries/web/test_operations.py": ("test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known",),
+    },
+    "slow": {
+        "bench/test_archive_year_bench.py": ("test_a_very_short_year_is_measured",),
+        "bench/test_hypergrid_bench.py": (
+            "test_both_sides_of_each_figure_agree",
+            "test_every_figure_says_what_it_is_and_whether_its_goal_is_met",
+        ),
+        "bench/test_hypergrid_strategies.py": ("test_every_strategy_gives_the_same_surface",),
+        "bench/test_ingest_bench.py": ("test_few_values_are_measured",),
+        "bench/test_memory.py": (
+            "test_a_query_takes_what_its_plan_projects",
+            "test_what_is_kept_for_the_next_query_is_projected",
+        ),
+        "end_to_end/test_archive_care.py": ("test_what_ingest_made_is_whole",),
+        "end_to_end/test_compare_methods.py": ("test_kriging_is_honest_on_a_real_day",),
+        "end_to_end/test_elevation.py": (
+            "test_three_levels_are_three_maps_over_plains_of_their_heights",
+            "test_bands_are_the_means_of_their_stations",
+        ),
+        "hypergrid/execution/test_mean_errors.py": ("test_simulated_fields_scatter_as_the_variance_says",),
+        "hypergrid/execution/test_orders.py": ("test_estimates_are_exact_where_computed_and_finite_elsewhere",),
+        "hypergrid/perspective/test_climatology.py": ("test_every_strategy_box_and_order_gives_the_same",),
+        "hypergrid/streams/test_optimum.py": ("test_millions_of_tuples_take_seconds",),
+        "station_data/test_arrivals.py": ("test_each_reading_has_one_arrival_in_order",),
+        "test_setup.py": ("test_a_forbidden_skip_is_a_failure",),
+    },
+}
+"""Marks of single functions: of those of a file, by mark."""
+LEFT_OUT: Final = ("spark", "browser", "broker", "s3", "process", "slow")
 """What `pytest --quick` leaves out."""
 TOGETHER: Final = ("spark",)
 """Marks whose tests run on one worker, one after the other: a session of Spark is needed once, and its memory too."""
-MOST_CASES: Final = 6
+MOST_CASES: Final = 3
 """Cases of one function that `pytest --quick` runs: the first, the last, and those spread evenly between."""
 QUICK_EXAMPLES: Final = 20
 """Examples of a property in a quick run; a fifth of what is asked for where that is more."""
 LEAST_SHARE: Final = 0.7
 """Least share of the test functions of a room that `pytest --quick` must run."""
+LEFT_TO_THE_WHOLE: Final = ("browser",)
+"""Folders that no room is: what drives the pages of `viz` in Chromium takes as long as all else of a quick run."""
 SHARES: Final = pytest.StashKey[list[list[Any]]]()
 
 
@@ -49,7 +101,7 @@ class Share(NamedTuple):
     @property
     def is_enough(self) -> bool:
         """Whether the share is large enough for a quick run."""
-        return self.run >= LEAST_SHARE * self.of
+        return self.room in LEFT_TO_THE_WHOLE or self.run >= LEAST_SHARE * self.of
 
     def describe(self) -> str:
         """Return it in a line."""
@@ -76,7 +128,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose how properties are tested: with examples that once failed, which are kept beside the tests."""
     # A busy machine is no failure.
     kept = DirectoryBasedExampleDatabase(TESTS.parent / ".hypothesis" / "examples")
-    hypothesis.settings.register_profile("hypergrid", database=kept, deadline=None)
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("hypergrid", database=kept, deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("hypergrid")
 
 
@@ -105,7 +158,7 @@ def _marks(item: pytest.Item) -> Iterable[str]:
     place, fixtures = _place(item), getattr(item, "fixturenames", ())
     of_path = {mark for start, mark in OF_PATHS.items() if place.startswith(start)}
     of_fixtures = {mark for name, mark in OF_FIXTURES.items() if name in fixtures}
-    of_function = {mark for mark, names in OF_FUNCTIONS.get(place, {}).items() if _function(item) in names}
+    of_function = {mark for mark, files in OF_FUNCTIONS.items() if _function(item) in files.get(place, ())}
     return sorted(of_path | of_fixtures | of_function)
 
 

@@ -1,5 +1,6 @@
 """What set-up promises: a lock that names contents and no place, two commands, and a Java wherever it is."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -142,7 +143,9 @@ def test_a_forbidden_skip_is_a_failure(tmp_path: Path, skips: str) -> None:
         "import pytest\n\n\n@pytest.mark.browser\ndef test_one():\n    pytest.skip('no browser here')\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    environment = {"HYPERGRID_FORBID_SKIPS": skips, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {"HYPERGRID_FORBID_SKIPS": skips}
+    if "PYTHONPYCACHEPREFIX" in os.environ:
+        environment["PYTHONPYCACHEPREFIX"] = os.environ["PYTHONPYCACHEPREFIX"]
     answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == (1 if skips else 0), answer.stdout + answer.stderr
     assert ("no browser here" in answer.stdout) == bool(skips)

@@ -1,40 +1,14 @@
 """The command line as a newcomer meets it: exit statuses, messages, nothing half-written."""
 
-import io
 import json
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import xarray as xr
 
-from hypergrid.__main__ import main
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def hypergrid(*words: str | Path) -> Done:
-    """Run the command line in this process: a start of Python for each case would take most of the test's time."""
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["hypergrid", *map(str, words)])
-        try:
-            main()
-        except SystemExit as leaving:
-            status = int(leaving.code or 0)
-        else:
-            status = 0
-    return Done(status, out.getvalue(), err.getvalue())
+from tests.end_to_end.in_process import hypergrid
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     first = subprocess.Popen([*words, "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert first.stderr is not None
     metrics = first.stderr.readline().rpartition(" ")[2].strip()
-    until = time.monotonic() + 240
+    until = time.monotonic() + 600
     while not (archive / "stream" / "jvm").exists():
         assert time.monotonic() < until, "Spark did not start"
         time.sleep(0.2)
@@ -151,12 +151,12 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     assert came is not None
     assert 0 < float(came[1]) == sum(map(float, ended.values()))
     first.terminate()
-    report = json.loads(first.communicate(timeout=240)[0])
+    report = json.loads(first.communicate(timeout=600)[0])
     assert first.returncode == 0
     assert report["ledger"]["came"] <= 9 * len(sent)
     # While nobody receives, the broker keeps what comes.
     publish(broker, ((f"pass/{station}/up", payload) for station, payload in told[len(told) // 2 :]))
-    done = subprocess.run([*words, "--until-idle"], stdout=subprocess.PIPE, text=True, timeout=400, check=True)
+    done = subprocess.run([*words, "--until-idle"], stdout=subprocess.PIPE, text=True, timeout=600, check=True)
     ledger = json.loads(done.stdout)["ledger"]
     assert (ledger["came"] - ledger["duplicates"], ledger["held"]) == (9 * len(sent), 0)
     assert everything(archive) == everything(tmp_path / "expected")
@@ -194,7 +194,7 @@ class _LateBatch:
     def stop(self) -> None:
         asked = threading.Thread(target=self._ask, daemon=True)
         asked.start()
-        asked.join(10.0)
+        asked.join(60.0)
         assert not asked.is_alive(), "it waits for who waits for it"
 
     def _ask(self) -> None:
@@ -219,7 +219,7 @@ def test_a_dead_process_that_nobody_asks_for_is_not_waited_for(tmp_path: Path) -
         # It becomes a zombie, as it is asked for by `wait` only.
         ending = threading.Thread(target=_end_jvm, args=(tmp_path / "jvm",), daemon=True)
         ending.start()
-        ending.join(20.0)
+        ending.join(60.0)
         assert not ending.is_alive()
         assert child.wait() == -signal.SIGKILL
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def in_child(work: Callable[[], bool], *, limit_s: float = 30.0) -> None:
+def in_child(work: Callable[[], bool], *, limit_s: float = 120.0) -> None:
     """Run some work in a forked child, which must end in time and find it true."""
 
     def run() -> None:
@@ -70,11 +70,11 @@ def test_a_child_forked_in_the_middle_of_a_query_has_its_own_turn() -> None:
 
     def wait(_: int) -> None:
         at_work.set()
-        go_on.wait(30)
+        go_on.wait(120)
 
     busy = threading.Thread(target=threads.share, args=(wait, range(2)))
     busy.start()
-    at_work.wait(30)
+    at_work.wait(120)
 
     def share_again() -> bool:
         names: set[str] = set()

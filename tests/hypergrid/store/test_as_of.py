@@ -63,7 +63,9 @@ def _known(batches: list[list[Row]]) -> list[list[Row]]:
     return found
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(batches=BATCHES, as_of=st.integers(-1, 6))
 def test_as_of_is_the_archive_that_got_only_what_had_arrived(
     empty: Path, readings: Build, rows: Rows, batches: list[list[Row]], as_of: int

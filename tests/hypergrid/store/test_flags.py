@@ -122,7 +122,9 @@ def test_a_commit_reads_what_it_wrote(archive: Archive, readings: Build, rows: R
 _ROW = st.tuples(st.sampled_from(["s0", "s1", "s40"]), st.integers(0, 9), st.sampled_from([1, 2, 3, 4]))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(stored=st.lists(_ROW, min_size=1, max_size=20), judged=st.lists(st.lists(_ROW, max_size=20), max_size=3))
 def test_flags_are_those_of_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, readings: Build, stored: list[tuple[str, int, int]],

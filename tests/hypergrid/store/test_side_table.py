@@ -33,7 +33,9 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(batches=BATCHES, first=st.integers(0, 40), length=st.integers(1, 12), forgets=st.booleans())
 def test_a_window_reads_what_lies_in_it(
     empty: Path,
