@@ -50,8 +50,12 @@ class Walking:
     """Equal seeds walk alike."""
 
     def __post_init__(self) -> None:
-        whole = {"seed": self.seed} if self.walkers is None else {"seed": self.seed, "walkers": self.walkers}
-        for name, value in {"fraction": self.fraction, **whole}.items():
+        # Whatever their types say: users give them.
+        given: dict[str, object] = {"fraction": self.fraction, "seed": self.seed}
+        whole = {"seed", "walkers"}
+        if self.walkers is not None:
+            given["walkers"] = self.walkers
+        for name, value in given.items():
             if not isinstance(value, Integral if name in whole else Real) or isinstance(value, bool):
                 message = f"a walk needs a {'whole ' if name in whole else ''}number as {name}; got {value!r}"
                 raise InvalidQuery(message)
