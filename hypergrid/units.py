@@ -137,9 +137,25 @@ def is_offset(unit: str) -> bool:
     return not _is_difference(unit) and not _REGISTRY.Quantity(1.0, _parse(unit))._is_multiplicative  # noqa: SLF001
 
 
+def difference_of(unit: str) -> str:
+    """Return the unit of a difference of values [unit]: for temperatures, however they are written, that of a step.
+
+    Examples
+    --------
+    >>> difference_of("degree_Celsius"), difference_of("degF"), difference_of("W m-2")
+    ('delta_degC', 'delta_degF', 'W m-2')
+    """
+    if not is_offset(unit):
+        return unit
+    for temperature in ("degC", "degF"):
+        if _parse(unit) == _parse(temperature):
+            return f"delta_{temperature}"
+    return f"delta_{unit}"
+
+
 def as_cf(unit: str) -> str:
-    """Return the unit as CF writes it: a difference of degC is in K."""
-    return "K" if unit == "delta_degC" else unit
+    """Return the unit as CF writes it: UDUNITS has no differences; those of degC are in K, of degF in degR."""
+    return unit.replace("delta_degC", "K").replace("delta_degF", "degR")
 
 
 def parse_number(value: object, unit: str, *, who: str) -> float:

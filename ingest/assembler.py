@@ -1,8 +1,9 @@
 """Rows that arrive to slices: the join of the station streams on time (thesis 5.10.1), as a state between batches.
 
 The streams of the join are the stations of each feed; the key is the number of the slice; a row is a tuple. A slice is
-let go once no station is believed to bring it any more; a row that comes later, an amendment, is let go at once. What
-the join holds is held here, and nothing else.
+let go once no station is believed to bring it any more, or once it is whole, before older ones that are not: slices are
+not let go in order of time. A row that comes later, an amendment, is let go at once. What the join holds is held here,
+and nothing else.
 """
 
 import zlib

@@ -50,8 +50,11 @@ class Walking:
     """Equal seeds walk alike."""
 
     def __post_init__(self) -> None:
-        whole = {"seed": self.seed} if self.walkers is None else {"seed": self.seed, "walkers": self.walkers}
-        given: dict[str, object] = {"fraction": self.fraction, **whole}
+        # Whatever their types say: users give them.
+        given: dict[str, object] = {"fraction": self.fraction, "seed": self.seed}
+        whole = {"seed", "walkers"}
+        if self.walkers is not None:
+            given["walkers"] = self.walkers
         for name, value in given.items():
             if not isinstance(value, Integral if name in whole else Real) or isinstance(value, bool):
                 message = f"a walk needs a {'whole ' if name in whole else ''}number as {name}; got {value!r}"

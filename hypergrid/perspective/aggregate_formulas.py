@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.errors import InvalidUnit
 from hypergrid.perspective.listing import Floats, Listing, Members
-from hypergrid.units import DIMENSIONLESS_TEXT
+from hypergrid.units import DIMENSIONLESS_TEXT, difference_of
 
 Counts = NDArray[np.int64]
 Given = Mapping[str, Any]
@@ -21,9 +22,6 @@ CALM: Final = 1e-9
 
 DAYS_IN: Final = {"day": 1.0, "year": 365.25, "decade": 3652.5}
 """Days in what a trend is given for; the year is the Julian one, as pint has it."""
-
-_PLAIN_DIFFERENCES: Final = {"degC": "K", "delta_degC": "K", "degF": "delta_degF"}
-"""Units of differences of temperatures, to be multiplied with others."""
 
 _SAME_TIME_DAYS: Final = 1e-9
 """Spread of times below which values all stand at one time [day]: rounding alone makes some 1e-12."""
@@ -187,14 +185,24 @@ def increments(values: Floats, at_ns: Counts, group: NDArray[Any], max_gap_ns: i
 
 def difference_unit(unit: str) -> str:
     """Return the unit of a difference of values: one of temperatures in degC is no temperature."""
-    return {"degC": "delta_degC", "degF": "delta_degF"}.get(unit, unit)
+    return difference_of(unit)
+
+
+def _plain_difference(unit: str) -> str:
+    """Return the unit of a difference, to be multiplied with others: K for degC."""
+    try:
+        difference = difference_of(unit)
+    except InvalidUnit:
+        # A word of a unit need not be one by itself.
+        return unit
+    return "K" if difference == "delta_degC" else difference
 
 
 def squared_unit(unit: str) -> str:
     """Return the unit of a squared difference of values."""
     if unit in DIMENSIONLESS_TEXT:
         return unit
-    return " ".join(_squared(_PLAIN_DIFFERENCES.get(word, word)) for word in unit.split())
+    return " ".join(_squared(_plain_difference(word)) for word in unit.split())
 
 
 def _squared(word: str) -> str:
@@ -209,4 +217,4 @@ def rate_unit(unit: str, per: str) -> str:
     """Return the unit of a change per day, year or decade."""
     if unit in DIMENSIONLESS_TEXT:
         return unit if unit == "unknown" else f"{per}-1"
-    return f"{_PLAIN_DIFFERENCES.get(unit, unit)} {per}-1"
+    return f"{_plain_difference(unit)} {per}-1"

@@ -324,7 +324,8 @@ def _degree_days_unit(unit: str, given: Given) -> str:
     if upper is not None and upper <= given["base"]:
         message = f"degree_days needs 'upper' above 'base'; got {upper:g} and {given['base']:g} {unit}"
         raise InvalidQuery(message)
-    return "delta_degF day" if unit == "degF" else "K day"
+    difference = formulas.difference_unit(unit)
+    return "K day" if float(convert(1.0, difference, "K")) == 1.0 else f"{difference} day"
 
 
 _add(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.times import SECOND_NS, format_duration, parse_duration
-from hypergrid.units import parse_number
+from hypergrid.units import difference_of, parse_number
 
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
@@ -111,8 +111,7 @@ class Rate:
 
     def settled(self, unit: str) -> "Rate":
         """Return it with its levels as numbers [unit per `per`]; a change of temperature is a difference."""
-        different = "delta_degC" if unit == "degC" else unit
-        above, below, clear = _levels(self.kind, self.above, self.below, self.clear, different)
+        above, below, clear = _levels(self.kind, self.above, self.below, self.clear, difference_of(unit))
         return replace(self, above=above, below=below, clear=clear)
 
     def measure(self, rows: Rows) -> Floats:

@@ -61,7 +61,7 @@ class Definition:
     kind: Kind
     weight: float
     validity_ns: int
-    """How long after a slice its result counts as fresh [ns]."""
+    """How long after a slice its result counts as fresh [ns]; the server's OptProfit breaks ties by it, and no more."""
     window_ns: int | None = None
     """Length of the window that ends with the newest slice [ns]; None: all slices that come."""
     condition: Condition | None = None

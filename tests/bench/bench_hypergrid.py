@@ -31,7 +31,7 @@ PARTS: Mapping[str, Part] = {
 TITLES = {
     "array": "Figure 5.3: a hand-written script of xarray and PyKrige [there], HyperGrid [here]",
     "rewriting": "Figure 5.4: as written [there], rewritten [here]",
-    "strategies": "Figures 5.5 to 5.7: buffers, and every hybrid-k beside the chosen one [there]",
+    "strategies": "Figures 5.5 to 5.7: buffers, and every hybrid-k beside the planned one [there]",
     "walk": "Figure 5.10: the whole picture [there], 15 % of it walked [here]",
     "engine": "The engine [here] over bare kernels [there]",
     "growing": "A slice more: what it touches [here], everything anew [there]",

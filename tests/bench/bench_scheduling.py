@@ -14,7 +14,7 @@ from tests.bench import scheduling_hybrid, scheduling_optimum, scheduling_shapes
 from tests.bench.kriging_figures import Tell, machine
 from tests.bench.scheduling_cases import LATE, QUICK, SWEEPS, Sizes
 
-CASES = ("u", "batching", "sweeps", "updates", "optimum", "all")
+CASES = ("u", "batching", "overheads", "sweeps", "updates", "optimum", "all")
 """What can be asked for."""
 ALSO = ("weighted", "token score")
 """Columns of figure 5.14 and of the score of 5.11, after the classes of queries."""
@@ -57,6 +57,9 @@ def measure(
         rows = figures.table(batching, figures.BATCHINGS, "batching")
         parts["4.8"] = {"title": "Figure 4.8: tuple batching", "rows": rows}
         shapes += scheduling_shapes.of_batching(batching)
+    if case in ("overheads", "all"):
+        rows = figures.table(figures.overhead_scores(sizes, tell), figures.OVERHEADS, "of the assumed cost")
+        parts["4.8, costs"] = {"title": "Figure 4.8 by the cost of scheduling, which is assumed", "rows": rows}
     if case in ("sweeps", "all"):
         swept = figures.sweep_scores(sizes, tell)
         for name, by_late in swept.items():
@@ -75,6 +78,10 @@ def measure(
         rows = figures.table(updates, (*CLASSES, *ALSO), "updates of")
         parts["5.13"] = {"title": "Figures 5.13 and 5.14: updates of a query for one of the base", "rows": rows}
         shapes += scheduling_shapes.of_updates(updates)
+        as_live = figures.update_scores(sizes, tell, profits="weights")
+        rows = figures.table(as_live, (*CLASSES, *ALSO), "updates of")
+        title = "Figures 5.13 and 5.14 with weights as profits, as the live runner has them, in place of tokens"
+        parts["5.13, as live"] = {"title": title, "rows": rows}
     return {
         "machine": machine(),
         "seeds": sizes.seeds,

@@ -5,12 +5,18 @@ Ours is the assembler that `hypergrid stream` keeps in Spark's state. The peer c
 found with hindsight. It is run in large batches, one after the other; its state is counted between two of them. In
 batches of a slice it is reckoned, as if Spark ran an empty batch after each, which lets go what the newest watermark
 has passed and makes late what came a batch later.
+
+Spark closes slices in order of time; `hypergrid stream` does not: a slice goes once it is whole, before older ones that
+are not. Part of what it saves is bought by that. So its join is run in order as well, in batches of a slice, beside
+the watermark by which as many slices are whole as with it: savings at equal order.
+`python -m tests.bench.ingest_watermark` prints that comparison alone, without Spark.
 """
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hypergrid.streams import WoJoin
 from hypergrid.streams.arrivals import Arrivals
 from hypergrid.streams.loads import SETTINGS, station_load
 from hypergrid.times import SECOND_NS
@@ -41,11 +48,13 @@ class Held:
     rows: Integers
     """Rows held after each batch, shape (b,)."""
     size_bytes: float
-    """Of the state, mean."""
+    """Of the state, mean; 0 where it was not looked at."""
     whole: float
     """Share of the slices that closed which were whole at first."""
     slices: int
     """That closed."""
+    behind: float = 0.0
+    """Share of them that closed in a batch after one in which a later slice did."""
 
 
 def compare(rows: Arrived, new: Callable[[], Assembler], *, batches: int, at_once: int) -> dict[str, Any]:
@@ -66,9 +75,6 @@ def compare(rows: Arrived, new: Callable[[], Assembler], *, batches: int, at_onc
     delay_s = least_delay_s(rows.time_ns, of, slice_ns, ours.whole)
     spark = _spark(rows.time_ns, of, slice_ns, delay_s)
     few = np.array_split(np.arange(len(rows)), max(1, len(rows) // at_once))
-    fine, of = _ours(rows, new(), few), _numbers(few)
-    short_s = least_delay_s(rows.time_ns, of, slice_ns, fine.whole, waiting=False)
-    reckoned = not_passed(rows.time_ns, of, slice_ns, short_s)
     return {
         "rows": len(rows),
         "whole at first closing": ours.whole,
@@ -81,12 +87,37 @@ def compare(rows: Arrived, new: Callable[[], Assembler], *, batches: int, at_onc
         "Spark's rows, peak": int(spark.rows.max()),
         "Spark's state [bytes]": spark.size_bytes,
         "saved": 1 - float(ours.rows.mean() / spark.rows.mean()),
-        "by slice: whole": fine.whole,
-        "by slice: rows held": float(fine.rows.mean()),
-        "by slice: delay [s]": short_s,
-        "by slice: watermark's rows": float(reckoned.mean()),
-        "by slice: saved": 1 - float(fine.rows.mean() / reckoned.mean()),
+        **by_slice(rows, new, few),
     }
+
+
+def by_slice(rows: Arrived, new: Callable[[], Assembler], parts: Sequence[NDArray[np.intp]]) -> dict[str, Any]:
+    """Hold rows in small batches, as the stream does and in order of time, beside the watermark for either.
+
+    Each watermark is the least by which as many slices are whole as with the join that it stands beside.
+    """
+    found: dict[str, Any] = {}
+    for name, make in (("by slice", new), ("in order", lambda: in_order(new()))):
+        assembler = make()
+        held, of = _ours(rows, assembler, parts, sized=False), _numbers(parts)
+        delay_s = least_delay_s(rows.time_ns, of, assembler.slice_ns, held.whole, waiting=False)
+        reckoned = not_passed(rows.time_ns, of, assembler.slice_ns, delay_s)
+        found |= {
+            f"{name}: whole": held.whole,
+            f"{name}: closed behind a later one": held.behind,
+            f"{name}: rows held": float(held.rows.mean()),
+            f"{name}: delay [s]": delay_s,
+            f"{name}: watermark's rows": float(reckoned.mean()),
+            f"{name}: saved": 1 - float(held.rows.mean() / reckoned.mean()),
+        }
+    return found
+
+
+def in_order(assembler: Assembler) -> Assembler:
+    """Return an assembler that took nothing yet as one that closes slices in order of time."""
+    streams = assembler._join.streams  # noqa: SLF001 - the product has no such setting
+    assembler._join = WoJoin(streams, form="assembling", idle_s=assembler.idle_s, in_order=True)  # noqa: SLF001
+    return assembler
 
 
 def _numbers(parts: Sequence[NDArray[np.intp]]) -> Integers:
@@ -109,29 +140,48 @@ def arrived(load: Arrivals) -> Arrived:
 
 def settings(slices: int, batches: int, tell: Tell) -> list[dict[str, Any]]:
     """Return a row for each setting of table 5.4, static and moving lags, of 23 stations."""
-    cases = [(name, moving) for name in SETTINGS for moving in (False, True) if SETTINGS[name][1] > 0 or not moving]
     rows = []
-    for place, (name, moving) in enumerate(cases):
-        tell("table 5.4 beside Spark's watermark", place / len(cases))
-        load = station_load(name, moving=moving, keys=slices).arrivals()
+    for done, (about, load) in _loads(slices):
+        tell("table 5.4 beside Spark's watermark", done)
         given = arrived(load)
-        lag = "moving" if moving else "static" if SETTINGS[name][1] > 0 else "none"
-
-        def new(given: Arrived = given) -> Assembler:
-            return Assembler(SLICE_S, expected=given.origins)
-
-        rows.append({"setting": name, "lag": lag, **compare(given, new, batches=batches, at_once=load.streams)})
+        rows.append({**about, **compare(given, partial(_new, given), batches=batches, at_once=load.streams)})
     return rows
 
 
-def _ours(rows: Arrived, assembler: Assembler, parts: Sequence[NDArray[np.intp]]) -> Held:
+def _loads(slices: int) -> Iterator[tuple[float, tuple[dict[str, str], Arrivals]]]:
+    """Yield the share that is done, and setting, kind of lag and tuples of each setting of table 5.4."""
+    cases = [(name, moving) for name in SETTINGS for moving in (False, True) if SETTINGS[name][1] > 0 or not moving]
+    for place, (name, moving) in enumerate(cases):
+        lag = "moving" if moving else "static" if SETTINGS[name][1] > 0 else "none"
+        load = station_load(name, moving=moving, keys=slices).arrivals()
+        yield place / len(cases), ({"setting": name, "lag": lag}, load)
+
+
+def _new(given: Arrived) -> Assembler:
+    return Assembler(SLICE_S, expected=given.origins)
+
+
+def _ours(rows: Arrived, assembler: Assembler, parts: Sequence[NDArray[np.intp]], *, sized: bool = True) -> Held:
     held, size, took = [], [], []
     for part in parts:
         took.append(assembler.take(rows.take(part), Clock.nothing()))
         held.append(len(assembler))
-        size.append(len(assembler.to_bytes()))
+        size.append(len(assembler.to_bytes()) if sized else 0)
     closed, whole, _ = closed_slices(rows, took, assembler.slice_ns)
-    return Held(np.array(held), float(np.mean(size)), float(whole.sum() / closed.sum()), int(closed.sum()))
+    count = int(closed.sum())
+    return Held(
+        np.array(held), float(np.mean(size)), float(whole.sum() / count), count, _behind(took, assembler) / count
+    )
+
+
+def _behind(took: Sequence[LetGo], assembler: Assembler) -> int:
+    """Return how many slices closed in a batch after one in which a later slice did."""
+    greatest, behind = -(2**62), 0
+    for part in took:
+        closed = np.unique(part.rows.time_ns[~part.late] // assembler.slice_ns)
+        behind += int((closed < greatest).sum())
+        greatest = max(greatest, int(closed.max(initial=greatest)))
+    return behind
 
 
 def closed_slices(
@@ -256,3 +306,21 @@ def _collected(
     told = [one for one in query.recentProgress if one.numInputRows]
     size = float(np.mean([one.stateOperators[0].memoryUsedBytes for one in told]))
     return closed, size
+
+
+def main(slices: int = 2000) -> None:
+    """Print a row for each setting of table 5.4: held as the stream does, and in order, beside watermarks."""
+    print("setting | lag | closed behind a later one | held | watermark's | saved | in order | watermark's | saved")
+    for _, (about, load) in _loads(slices):
+        given = arrived(load)
+        parts = np.array_split(np.arange(len(given)), max(1, len(given) // load.streams))
+        found = by_slice(given, partial(_new, given), parts)
+        cells = [about["setting"], about["lag"], f"{found['by slice: closed behind a later one']:.0%}"]
+        for name in ("by slice", "in order"):
+            cells += [f"{found[f'{name}: {what}']:,.0f}" for what in ("rows held", "watermark's rows")]
+            cells.append(f"{found[f'{name}: saved']:.0%}")
+        print(" | ".join(cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from queries.scheduling.batching import Batching, Intelligent
 from queries.scheduling.simulated.arrivals import b_model, replayed
 from queries.scheduling.simulated.graphs import STREAMS, random_graph
-from queries.scheduling.simulated.quality import Input, Quality, simulate
+from queries.scheduling.simulated.quality import Input, Overheads, Quality, simulate
 from queries.scheduling.strategies import make_strategy
 from queries.scheduling.strategy import Strategy
 from station_data.arrivals import arrival_times
@@ -68,8 +68,8 @@ class Point:
     """Of 24 queries; random graphs where absent."""
     spread: float | None = None
     """Weights are whole numbers up to so far from 5.5; 1 to 10 where absent."""
-    recorded: bool = False
-    """Whether tuples arrive as the readings of the sample network did."""
+    replayed: bool = False
+    """Whether tuples arrive as those of the sample network, whose arrivals are generated, not recorded."""
 
 
 def inputs(seed: int, point: Point, sizes: Sizes) -> list[Input]:
@@ -86,8 +86,10 @@ def inputs(seed: int, point: Point, sizes: Sizes) -> list[Input]:
     made = []
     for stream, shape in enumerate(shapes):
         validity_s = float(rng.uniform(*VALIDITY_S))
-        if point.recorded:
-            times = replayed(recorded(stream), duration_s=sizes.duration_s, count=count, start=float(rng.random()))
+        if point.replayed:
+            times = replayed(
+                sample_arrivals(stream), duration_s=sizes.duration_s, count=count, start=float(rng.random())
+            )
         else:
             times = b_model(rng, count, duration_s=sizes.duration_s, bias=point.bias)
         made.append(Input(shape, times + point.delay_s, validity_s, point.delay_s))
@@ -95,20 +97,22 @@ def inputs(seed: int, point: Point, sizes: Sizes) -> list[Input]:
 
 
 @cache
-def recorded(stream: int) -> NDArray[np.float64]:
-    """Return when readings of every fourth station of the sample network arrived [s], shape (n,)."""
+def sample_arrivals(stream: int) -> NDArray[np.float64]:
+    """Return when readings of every fourth station of the sample network arrive [s], by its model, shape (n,)."""
     numbers = np.arange(SLICES)
     stations = [str(station) for station in range(1, 25) if station % STREAMS == stream]
     return np.concatenate([arrival_times(2007, station, numbers, numbers * 120) for station in stations])
 
 
 def quality(
-    seed: int, point: Point, strategy: str | Strategy, *, late: Late, sizes: Sizes, batching: Batching | None = None
-) -> Quality:
+    seed: int, point: Point, strategy: str | Strategy, *, late: Late, sizes: Sizes, batching: Batching | None = None,
+    overheads: Overheads | None = None,
+) -> Quality:  # fmt: skip
     """Return what one strategy earns of one seed's streams."""
     made = make_strategy(strategy) if isinstance(strategy, str) else strategy
     late_runs = late == "as in the thesis" and made.name not in DROPPING
-    return simulate(inputs(seed, point, sizes), made, batching or Intelligent(), late_runs=late_runs)
+    streams = inputs(seed, point, sizes)
+    return simulate(streams, made, batching or Intelligent(), overheads=overheads, late_runs=late_runs)
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,8 @@ SWEEPS: Mapping[str, Sweep] = {
     ),
     "4.13": Sweep("response to bias", "bias", {bias: Point(bias=bias) for bias in (0.5, 0.6, 0.7, 0.8, 0.9)}),
     "replay": Sweep(
-        "recorded arrivals of the sample network", "load",
-        {load: Point(load=load, recorded=True) for load in (1.1, 1.5)},
+        "generated arrivals of the sample network", "load",
+        {load: Point(load=load, replayed=True) for load in (1.1, 1.5)},
     ),
 }  # fmt: skip
 """Figures that vary the streams or the queries, all strategies beside one another."""

@@ -11,7 +11,8 @@ from queries.scheduling.batching import Batching, FixedInterval, FixedLength, In
 from queries.scheduling.cutting import Rule
 from queries.scheduling.ordered import Ordered
 from queries.scheduling.simulated.graphs import STREAMS
-from queries.scheduling.simulated.updates import CLASSES, random_standing, simulate_updates
+from queries.scheduling.simulated.quality import Overheads
+from queries.scheduling.simulated.updates import CLASSES, Profits, random_standing, simulate_updates
 from queries.scheduling.strategies import deadline_dominant, make_strategy, profit_dominant
 from tests.bench.kriging_figures import Tell
 from tests.bench.scheduling_cases import DROPPING, LATE, OURS, SWEEPS, THESIS, Late, Point, Sizes, Sweep, quality
@@ -21,6 +22,8 @@ Scores = NDArray[np.float64]
 DD_US = (1.05, 1.3, 1.6, 2.0, 3.0, 5.0)
 PD_US = (0.3, 0.5, 0.65, 0.8, 0.95)
 BATCHINGS = ("none", "fixed length", "fixed interval", "intelligent", "intelligent, never early")
+OVERHEADS = (1.0, 0.1, 0.0)
+"""Of the assumed costs of scheduling, how much is taken: nobody measured them, and figure 4.8 hangs on them."""
 OVERLOAD = 1.5
 """Of the base's queries in figures 5.13 and 5.14."""
 
@@ -121,7 +124,30 @@ def batching_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
     return found
 
 
-def update_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
+def overhead_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
+    """Return the QoS without batching and with intelligent batches, by `OVERHEADS`, of each strategy."""
+    found: dict[str, Scores] = {}
+    assumed = Overheads()
+    for done, strategy in enumerate(THESIS[1:]):
+        tell("figure 4.8, by the cost of scheduling", done / len(THESIS[1:]))
+        for name, batching in (("none", Single), ("intelligent", Intelligent)):
+            found[f"{strategy}, {name}"] = np.array(
+                [
+                    [
+                        quality(
+                            seed, Point(), strategy, late=LATE[0], sizes=sizes, batching=batching(),
+                            overheads=Overheads(*(share * cost for cost in vars(assumed).values())),
+                        ).score
+                        for seed in range(sizes.seeds)
+                    ]
+                    for share in OVERHEADS
+                ]
+            )  # fmt: skip
+    tell("figure 4.8, by the cost of scheduling", 1.0)
+    return found
+
+
+def update_scores(sizes: Sizes, tell: Tell, *, profits: Profits = "tokens") -> dict[str, Scores]:
     """Return update frequencies of alerts, users and the archive, their weighted sum and the token score, by seed."""
     found: dict[str, Scores] = {}
     names = ("round-robin", "basic", "opt-profit", "hybrid")
@@ -130,7 +156,9 @@ def update_scores(sizes: Sizes, tell: Tell) -> dict[str, Scores]:
         rows = []
         for seed in range(sizes.seeds):
             standing = random_standing(np.random.default_rng([seed, 5]))
-            updates = simulate_updates(standing, make_strategy(name), overload=OVERLOAD, slices=sizes.slices)
+            updates = simulate_updates(
+                standing, make_strategy(name), overload=OVERLOAD, slices=sizes.slices, profits=profits
+            )
             rows.append([*(updates.frequency[kind] for kind in CLASSES), updates.weighted, updates.score])
         found[name] = np.array(rows).T
     tell("figures 5.13 and 5.14", 1.0)

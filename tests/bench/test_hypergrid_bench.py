@@ -68,9 +68,10 @@ def test_the_walk_is_judged_beside_other_orders_of_as_many_cells(measured: dict[
     assert {row["name"] for row in rows} == {"radiation", "rain"}
     assert {"walk", "uniform", "raster", "coarse_to_fine"} <= {row["order"] for row in rows}
     assert [(row["name"], row["order"]) for row in rows if row["goal"] == 0.85] == [("radiation", "walk")]
-    work = [row for row in measured["parts"]["walk"]["figures"] if row["name"].endswith("work of the walk")]
-    assert len(work) == 2
-    assert all(row["ratio"] == pytest.approx(0.15, abs=0.01) and row["goal"] == 0.2 for row in work)
+    times = measured["parts"]["walk"]["figures"]
+    assert [row["name"] for row in times] == ["radiation, time of the walk", "rain, time of the walk"]
+    # The share of the cells is given: what it saves in time is measured, and promised nowhere.
+    assert all(row["ratio"] > 0 and row["goal"] is None for row in times)
 
 
 def test_tables_have_a_row_a_figure(measured: dict[str, Any]) -> None:

@@ -26,15 +26,15 @@ def test_every_strategy_gives_the_same_surface(measured: dict[str, Any]) -> None
     assert all(row["met"] for row in measured["differences"]), measured["differences"]
 
 
-def test_goals_are_set_where_windows_overlap_and_on_the_choice(measured: dict[str, Any]) -> None:
+def test_goals_are_set_where_windows_overlap_and_on_the_planned_k(measured: dict[str, Any]) -> None:
     goals = {row["name"]: (row["goal"], row["goal_is"]) for row in measured["figures"]}
     assert goals["Q1, bottom-up with buffers"][0] is None
     for name in ("Q5", "Q5, larger"):
         assert goals[f"{name}, bottom-up with buffers"] == (2.0, "at least")
         assert goals[f"{name}, all stations, bottom-up with buffers"][0] is None
         assert goals[f"{name}, buffers alone"][0] is None
-    choices = [goal for name, goal in goals.items() if ", choice hybrid-" in name]
-    assert choices == [(1.25, "at most")] * 2
+    planned = [goal for name, goal in goals.items() if ", planned hybrid-" in name]
+    assert planned == [(1.25, "at most")] * 2
 
 
 def test_every_k_has_its_total_and_its_mean_response(measured: dict[str, Any]) -> None:

@@ -77,8 +77,9 @@ def test_all_strategies_meet_the_same_streams_and_weights_have_their_variance() 
         assert variance == pytest.approx(float(np.var(np.arange(round(5.5 - spread), round(5.5 + spread) + 1))))
 
 
-def test_recorded_arrivals_are_those_of_the_sample_network() -> None:
-    times = scheduling_cases.recorded(1)
+def test_replayed_arrivals_are_the_generated_ones_of_the_sample_network() -> None:
+    times = scheduling_cases.sample_arrivals(1)
+    assert "generated" in SWEEPS["replay"].title
     assert len(times) == 6 * scheduling_cases.SLICES
     assert np.isfinite(times).all()
 

@@ -77,8 +77,8 @@ def accuracy(sizes: Sizes, tell: Tell) -> dict[str, Any]:
 def windows(sizes: Sizes, tell: Tell) -> dict[str, Any]:
     """Return what all joins of each query hold, beside the smallest fixed windows that give as many results.
 
-    Windows of so many tuples of one size for all streams, with which the saving is reckoned, or each of its own, and of
-    one time; the share is that of the join that gives the least.
+    Windows of so many tuples of one size for all streams, or each of its own, and of one time; savings are told against
+    the first two. The share is that of the join that gives the least.
     """
     rows: list[dict[str, Any]] = []
     for done, number in enumerate(NUMBERS):
@@ -104,6 +104,7 @@ def windows(sizes: Sizes, tell: Tell) -> dict[str, Any]:
                     "window time": plain(age),
                     "share": share,
                     "saving": plain(1 - held / count),
+                    "saving each": plain(1 - held / count_each),
                 }
             )
     tell("fixed windows", 1.0)

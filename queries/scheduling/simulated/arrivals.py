@@ -1,4 +1,4 @@
-"""When tuples arrive: bursts by the b-model (thesis 4.9.2.4), or as they were recorded."""
+"""When tuples arrive: bursts by the b-model (thesis 4.9.2.4), or taken from given times."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ def b_model(rng: np.random.Generator, count: int, *, duration_s: float, bias: fl
 
 
 def replayed(times_s: NDArray[np.float64], *, duration_s: float, count: int, start: float = 0.0) -> NDArray[np.float64]:
-    """Return recorded arrivals, so many of them in a row, stretched to a given time [s], ordered, shape (count,).
+    """Return so many given arrivals in a row, stretched to a given time [s], ordered, shape (count,).
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def replayed(times_s: NDArray[np.float64], *, duration_s: float, count: int, sta
         Where the part begins, as a share of what can be left out: 0 the first, 1 the last.
     """
     if not 2 <= count <= len(times_s):
-        message = f"a replay needs at least {max(count, 2)} recorded arrivals; got {len(times_s)}"
+        message = f"a replay needs at least {max(count, 2)} arrivals; got {len(times_s)}"
         raise ValueError(message)
     first = round(start * (len(times_s) - count))
     taken = np.sort(times_s)[first : first + count]

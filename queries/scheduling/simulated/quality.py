@@ -18,7 +18,11 @@ from queries.scheduling.strategy import Strategy, Work
 
 @dataclass(frozen=True)
 class Overheads:
-    """What scheduling costs. The thesis names no figures; these are of the size of one operator's work on a tuple."""
+    """What scheduling costs.
+
+    The thesis names no figures. These are assumed, not measured: of the size of one operator's work on a tuple. Figure
+    4.8 hangs on them (`hypergrid bench scheduling --case overheads`).
+    """
 
     interrupt_s: float = 4e-4
     """Of a handler that runs [s]."""

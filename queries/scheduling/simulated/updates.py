@@ -12,6 +12,8 @@ from queries.scheduling.strategy import Strategy
 
 UserClass = Literal["alert", "user", "archive"]
 CLASSES: tuple[UserClass, ...] = ("alert", "user", "archive")
+Profits = Literal["tokens", "weights"]
+"""What an answer earns: the tokens that its query has saved (thesis 5.11), or its weight, as the live runner has it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ def random_standing(rng: np.random.Generator, *, queries: int = 30, sharing: flo
     return Standing(steps, weights, classes)
 
 
-def simulate_updates(standing: Standing, strategy: Strategy, *, overload: float, slices: int = 60) -> Updates:
+def simulate_updates(
+    standing: Standing, strategy: Strategy, *, overload: float, slices: int = 60, profits: Profits = "tokens"
+) -> Updates:
     """Return how often each class is updated.
 
     At each new slice of the base every query is stale. What has not run of the slice before is withdrawn: a query that
@@ -95,6 +99,8 @@ def simulate_updates(standing: Standing, strategy: Strategy, *, overload: float,
         What all queries would cost for each slice, in units of the time between two.
     slices
         Updates of the base.
+    profits
+        What the strategy is given to choose by; the score counts tokens either way.
     """
     graph = StepGraph()
     for name, steps in standing.steps.items():
@@ -110,7 +116,8 @@ def simulate_updates(standing: Standing, strategy: Strategy, *, overload: float,
         if tree is not None:
             strategy.withdraw(tree)
         tokens.updated(standing.weights)
-        tree = graph.tree(tokens.stale(), now_s=now_s)
+        # Every query is stale.
+        tree = graph.tree(tokens.stale() if profits == "tokens" else standing.weights, now_s=now_s)
         strategy.push(tree, now_s)
         while now_s < (number + 1) * period_s and (work := strategy.next(now_s)) is not None:
             now_s += work.cost_s

@@ -73,7 +73,7 @@ def test_a_replay_keeps_the_pattern_of_what_was_recorded() -> None:
     recorded = np.array([30.0, 10.0, 11.0, 13.0, 99.0])
     assert replayed(recorded, duration_s=6.0, count=3).tolist() == [0.0, 2.0, 6.0]
     assert replayed(recorded, duration_s=8.6, count=3, start=1.0).tolist() == pytest.approx([0.0, 1.7, 8.6])
-    with pytest.raises(ValueError, match="at least 6 recorded arrivals; got 5"):
+    with pytest.raises(ValueError, match="at least 6 arrivals; got 5"):
         replayed(recorded, duration_s=6.0, count=6)
     with pytest.raises(ValueError, match="at different times"):
         replayed(np.ones(4), duration_s=6.0, count=3)
