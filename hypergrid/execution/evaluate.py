@@ -33,6 +33,7 @@ from hypergrid.execution.intervals import say_intervals
 from hypergrid.execution.left_out import LeftOut
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
+from hypergrid.execution.missing import without_infinite
 from hypergrid.execution.networks import Network, Networks
 from hypergrid.execution.outside import unlike
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
@@ -244,7 +245,8 @@ class Evaluator:
             # Asked for as cells, the base holds the first reading of each series in each slice.
             return aggregate_slices(self._read(here), time, axis, times)
         if isinstance(operator, Base):
-            values = np.asarray(operator.source.read(operator.window, operator.unread))
+            values, note = without_infinite(np.asarray(operator.source.read(operator.window, operator.unread)))
+            self.remarks.say(f"{here.token} infinite", note)
             whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
             return whole if times is None else times_of(whole, times)
         if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
@@ -312,6 +314,7 @@ class Evaluator:
             accepted = np.isin(found.flag, operator.accept_flags)
             for flag in np.unique(found.flag[~accepted]):
                 self._left_out.add(f"flag {flag}", found.take(found.flag == flag))
+            self._left_out.add("being infinite", found.take(accepted & np.isinf(found.value)))
             return finite(found.take(accepted))
         readings = self._read(here.source)
         if not isinstance(operator, Convert):
@@ -319,7 +322,7 @@ class Evaluator:
             raise TypeError(message)
         with naming_reading(here, readings):
             value = converted(operator, readings.value)
-        self._left_out.add(", ".join(call.name for call in operator.calls), readings.take(np.isnan(value)))
+        self._left_out.add(", ".join(call.name for call in operator.calls), readings.take(~np.isfinite(value)))
         return finite(replace(readings, value=value))
 
     def _elementwise(
