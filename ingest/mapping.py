@@ -305,9 +305,17 @@ def _variable(table: CheckedTable) -> Variable:
     return variable
 
 
+def _interval_s(table: CheckedTable, *, default: float) -> float:
+    """Return the interval of readings [s]; one that is declared is above zero."""
+    interval_s = table.number("interval_s", default=default, least=0.0)
+    if table.has("interval_s") and not interval_s > 0:
+        table.refuse("interval_s", f"needs seconds above 0; got {interval_s:g}; leave it out where it is not known")
+    return interval_s
+
+
 def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:
     format_name = table.text("format", among=sorted(FORMATS))
-    interval_s = table.number("interval_s", default=0.0, least=0.0)
+    interval_s = _interval_s(table, default=0.0)
     statistic = cast("Statistic", table.text("statistic", default="sample", among=get_args(Statistic)))
     stamp = cast("Stamp", table.text("stamp", default="instant", among=get_args(Stamp)))
     zone = table.text("timezone", default="UTC")
@@ -389,7 +397,7 @@ def _column(table: CheckedTable, name: str, defaults: Column, own: Mapping[str, 
         inner.number("height_m", least=-1e5, most=1e5) if inner.has("height_m") else None,
         int(replicate),
         cast("Statistic", inner.text("statistic", default=defaults.statistic, among=get_args(Statistic))),
-        inner.number("interval_s", default=defaults.interval_s, least=0.0),
+        _interval_s(inner, default=defaults.interval_s),
         cast("Stamp", inner.text("stamp", default=defaults.stamp, among=get_args(Stamp))),
         tuple(sorted({*defaults.given, *inner.given()})),
     )
