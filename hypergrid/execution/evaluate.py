@@ -33,6 +33,7 @@ from hypergrid.execution.intervals import say_intervals
 from hypergrid.execution.left_out import LeftOut
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
+from hypergrid.execution.missing import without_infinite
 from hypergrid.execution.networks import Network, Networks
 from hypergrid.execution.outside import unlike
 from hypergrid.execution.pieces import Pieces, in_pieces
@@ -252,7 +253,8 @@ class Evaluator:
                 return self._in_pieces(here, FIRST, time, axis, times)
             return aggregate_slices(self._read(here), time, axis, times)
         if isinstance(operator, Base):
-            values = np.asarray(operator.source.read(operator.window, operator.unread))
+            values, note = without_infinite(np.asarray(operator.source.read(operator.window, operator.unread)))
+            self.remarks.say(f"{here.token} infinite", note)
             whole = Cells(values, np.isfinite(values).astype(np.int64), np.ones((1, 1), dtype=np.int64))
             return whole if times is None else times_of(whole, times)
         if isinstance(operator, InterpolateInTime) and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
@@ -326,6 +328,8 @@ class Evaluator:
         accepted = np.isin(found.flag, operator.accept_flags)
         for flag in np.unique(found.flag[~accepted]):
             self._left_out.add(f"flag {flag}", found.take(found.flag == flag), known_once=known_once)
+        infinite = found.take(accepted & np.isinf(found.value))
+        self._left_out.add("being infinite", infinite, known_once=known_once)
         return finite(found.take(accepted))
 
     def _converted(self, here: Perspective, readings: Readings, *, known_once: bool = False) -> Readings:
@@ -335,7 +339,7 @@ class Evaluator:
             raise TypeError(message)
         with naming_reading(here, readings):
             value = converted(operator, readings.value)
-        missing = readings.take(np.isnan(value))
+        missing = readings.take(~np.isfinite(value))
         self._left_out.add(", ".join(call.name for call in operator.calls), missing, known_once=known_once)
         return finite(replace(readings, value=value))
 

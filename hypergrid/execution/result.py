@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
+from hypergrid.execution.missing import coverage_of
 from hypergrid.execution.names import functions_of, parameters_of, value_names
 from hypergrid.execution.outside import nothing_known
 from hypergrid.execution.run import Outcome
@@ -326,6 +327,7 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome, *, to
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)
     notes = [*outcome.notes, *dict.fromkeys(filter(None, map(coverage_unknown, surface.chain())))]
+    notes += outcome.tally(coverage_of(surface)).notes(surface)
     if outcome.is_empty:
         notes.append(nothing_known(surface))
     if outcome.extrapolated is not None and outcome.extrapolated.any():

@@ -17,6 +17,7 @@ from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.materialise import materialise
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.memory import empty
+from hypergrid.execution.missing import Tally
 from hypergrid.execution.orders import ORDERS, Order, raster
 from hypergrid.execution.plan import Plan
 from hypergrid.execution.strategy import pulled
@@ -74,6 +75,14 @@ class Outcome:
         # Most surfaces have a value in their first time cell.
         return bool(self.computed.all()) and not any(np.isfinite(row).any() for row in self.value)
 
+    def tally(self, min_coverage: float) -> Tally:
+        """Return how many values are missing, and why; nothing while some are not computed."""
+        found = Tally()
+        if self.computed.all():
+            for row, value in enumerate(self.value):
+                found.add(value, _row(self.count, row), _row(self.possible, row), min_coverage)
+        return found
+
     def room(self, places: Places) -> NDArray[np.float64] | None:
         """Return where the values of some places may be computed in place, None where nowhere."""
         return self.value[:, places] if isinstance(places, slice) else None
@@ -88,6 +97,10 @@ class Outcome:
         self.variance = _put_variance(self.variance, places, block.variance, self.value.shape)
         self.variance_low = _put_variance(self.variance_low, places, block.variance_low, self.value.shape)
         self.computed[places] = True
+
+
+def _row(counts: NDArray[np.int64] | None, row: int) -> NDArray[np.int64] | None:
+    return None if counts is None else counts[row if len(counts) > 1 else 0]
 
 
 def _put_variance(

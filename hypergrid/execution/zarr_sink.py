@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution.cells import Cells
+from hypergrid.execution.missing import Tally, coverage_of
 from hypergrid.execution.plan import Plan
 from hypergrid.execution.result import attributes_of, coords_of, dims_of, provenance
 from hypergrid.execution.run import Outcome, Places
@@ -74,13 +75,22 @@ class ZarrOutcome(Outcome):
     question: Question = field(kw_only=True)
     plan: Plan = field(kw_only=True)
     chunks: Chunks = field(kw_only=True)
-    missing: int = 0
-    """Cells without a value among those written."""
+    tallied: Tally = field(default_factory=Tally)
+    """Cells that are written, and those without a value among them."""
+
+    @property
+    def missing(self) -> int:
+        """Cells without a value among those written."""
+        return self.tallied.missing
 
     @property
     def is_empty(self) -> bool:
         """Whether all is written, and every value is missing."""
         return self.missing == self.plan.cells
+
+    def tally(self, _min_coverage: float) -> Tally:
+        """Return how many of the values that are written are missing, and why."""
+        return self.tallied
 
     def room(self, _places: Places) -> None:
         """Return None: nothing of the surface is in memory."""
@@ -92,7 +102,7 @@ class ZarrOutcome(Outcome):
     def put_times(self, places: Places, times: NDArray[np.intp], block: Cells) -> None:
         """Write a block of time cells that follow one another."""
         here, when = _range(places), slice(int(times[0]), int(times[-1]) + 1)
-        self.missing += int(np.count_nonzero(np.isnan(block.value)))
+        self.tallied.add(block.value, block.count, block.possible, coverage_of(self.plan.surface))
         self._write("value", here, when, block.value)
         self._write("count", here, when, block.count)
         if np.any(block.possible > 0):

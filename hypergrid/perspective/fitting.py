@@ -157,9 +157,21 @@ def _extent(here: Perspective) -> _Extent | None:
 def coverage_unknown(here: Perspective) -> str:
     """Return why an aggregate cannot hold its values against `min_coverage`, in words; empty where it can."""
     operator, source = here.operator, here.sources[0] if here.sources else None
-    if not isinstance(operator, Aggregate) or source is None or not operator.min_coverage or not source.holds_readings:
+    if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
         return ""
-    space = source.topology.space
+    space, of_array = source.topology.space, isinstance(source.topology.time, Instants)
+    if of_array and isinstance(space, SeriesAxis) and not any(item.interval_s > 0 for item in space.series):
+        return (
+            (
+                f"coverage is not known, and min_coverage={operator.min_coverage:g}: the instants of the array are not "
+                "evenly spaced (90 % of the spacings within 10 % of their median), so that how many a cell could have "
+                "is unknown"
+            )
+            if operator.row.min_coverage
+            else ""
+        )
+    if not operator.min_coverage or not (source.holds_readings or of_array):
+        return ""
     held = space.series if isinstance(space, SeriesAxis) else ()
     unknown = [series.station for series in held if not series.interval_s > 0]
     if not unknown:

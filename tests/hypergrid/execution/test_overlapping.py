@@ -296,3 +296,11 @@ def test_what_is_refused_of_extremes_names_the_selection(tmp_path: Path, call: C
     opened, _ = archive_of(tmp_path / "a", (lowest, running(rain(), 6)), (total("s1"), running(rain(), 1)))
     with pytest.raises(InvalidQuery, match=r"\.select\(statistic='total'\)"):
         call(totals(opened)).compute()
+
+
+def test_totals_below_zero_are_noted_where_they_are_summed(tmp_path: Path) -> None:
+    rows = [(DAY + (i + 1) * HOUR, -99.0 if i == 3 else 1.0) for i in range(24)]
+    opened, _ = archive_of(tmp_path / "a", (total(), rows))
+    value, *_, notes = of_day(totals(opened).aggregate("sum", time="1day"))
+    assert value == -76.0
+    assert "1 totals below zero are in the sums, the least -99 (s0)" in notes
