@@ -256,7 +256,10 @@ def _why_anew(old: Perspective, new: Perspective, changes: Changes | None) -> st
         return "what is normal is of the new readings as well; clip the climatology to a time of its own"
     fitted = [item for item in new.chain() if isinstance(item.operator, Interpolate) and learns(item.operator)]
     if any(touched(item.source, changes).any() for item in fitted):
-        return "the variogram is fitted to the new slices as well; give one, variogram={…}, to keep it"
+        return (
+            "the variogram is fitted to the new slices as well, or the trend chosen by them; give both, variogram={…} "
+            "and trend, to keep them"
+        )
     if looks_at_all(new) and touched(new, changes).any():
         return "the variance of a mean over time depends on all slices; give correlation_time a duration to keep it"
     return ""

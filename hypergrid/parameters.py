@@ -96,7 +96,7 @@ _KINDS: Final[dict[Kind, dict[str, Any]]] = {
     },
     "trend": {
         "anyOf": [
-            {"enum": ["profile", "lapse_rate", "none"]},
+            {"enum": ["profile", "lapse_rate", "auto", "none"]},
             {
                 "type": "object",
                 "required": ["lapse_rate"],

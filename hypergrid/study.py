@@ -19,6 +19,8 @@ from hypergrid.kriging.fit import VariogramFit
 from hypergrid.kriging.fit import fit_variogram as fit
 from hypergrid.kriging.fit import fit_variogram_by_group as fit_groups
 from hypergrid.kriging.structure import Anisotropy
+from hypergrid.kriging.trend import ELEVATION
+from hypergrid.perspective import Base
 from hypergrid.perspective.uncertain import parse_memory
 from hypergrid.query import Query, base
 from hypergrid.topology import Metres, SeriesAxis
@@ -218,7 +220,7 @@ def cross_validate(
     HyperGridError
         As `hypergrid.kriging.cross_validate`, and by "time_block" where the method takes no variogram.
     """
-    samples = samples_of(data)
+    samples = _with_layers(samples_of(data), data, method, parameters or {})
     if by != "time_block":
         return validate(samples, method, parameters=parameters, by=by)  # type: ignore[arg-type]
     if all(item.name != "variogram" for item in METHODS[method].parameters):
@@ -230,6 +232,36 @@ def cross_validate(
         return {"variogram": fit(samples.positions_m[placed], values[:, placed], model=model).variogram}
 
     return validate(samples, method, parameters=parameters, by="time_block", fit=fitted)
+
+
+def _with_layers(
+    samples: Samples, data: Query | xr.DataArray, method: str, parameters: Mapping[str, object]
+) -> Samples:
+    """Return samples with the layers that a drift names, at the stations; those where one is unknown have no place.
+
+    The elevation of a station is the one that its deployment gives.
+    """
+    defaults = {item.name: item.default for item in METHODS[method].parameters}
+    given = parameters.get("drift", defaults.get("drift"))
+    listed = [given] if isinstance(given, str) else given
+    if "drift" not in defaults or not isinstance(listed, list | tuple):
+        return samples
+    names = [name for name in listed if isinstance(name, str) and name != ELEVATION]
+    if not names:
+        return samples
+    perspective = at_stations(data if isinstance(data, Query) else base(data)).surface().perspective
+    axis, operator = perspective.topology.space, perspective.bases()[0].operator
+    if not isinstance(axis, SeriesAxis) or not isinstance(operator, Base):
+        return samples
+    places = np.stack([axis.x, axis.y], axis=1)
+    placed: NDArray[np.bool_] = np.asarray(np.isfinite(samples.positions_m).all(axis=1))
+    covariates: dict[str, Floats] = {}
+    for name in names:
+        covariates[name] = np.full(axis.count, np.nan)
+        covariates[name][placed] = operator.source.layer(name).at(places[placed])
+        placed = placed & np.isfinite(covariates[name])
+    positions = np.where(placed[:, None], samples.positions_m, np.nan)
+    return replace(samples, positions_m=positions, covariates=covariates)
 
 
 def compare_methods(data: Query | xr.DataArray) -> list[Comparison]:

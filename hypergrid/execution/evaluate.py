@@ -45,6 +45,7 @@ from hypergrid.execution.stations import FIRST, aggregate_readings, aggregate_sl
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.detrended import Detrended, DetrendedKriging
+from hypergrid.kriging.extrapolation import relative_leverage
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.in_time import Known
 from hypergrid.kriging.local import LocalField
@@ -497,7 +498,9 @@ class Evaluator:
         """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
         key = field_key(here, operator)
         field = self._fields[key][0] if key in self._fields else None
-        self.remarks.mark(key, field, grid_of(here), cells, targets)
+        grid = grid_of(here)
+        self.remarks.mark(key, field, grid, cells, targets)
+        self.remarks.beyond(key, operator.method, grid, cells, relative_leverage(field, targets))
 
     def _tell_unreached(
         self,

@@ -27,6 +27,8 @@ class Remarks:
         """By field, lowest and highest elevation of its stations, where it is used."""
         self._unknown: dict[str, NDArray[np.bool_]] = {}
         """By field and grid, which cells have no covariates."""
+        self._leverages: dict[str, Floats] = {}
+        """By field and grid, the leverage of each cell over the greatest of a station; 0 where not yet known."""
         self._unreached: dict[str, NDArray[np.int64]] = {}
         """By field, in how many slices each cell has too few stations of those that report; -1 where not yet known."""
 
@@ -61,6 +63,27 @@ class Remarks:
         else:
             return
         self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))[cells] |= outside
+
+    def beyond(self, key: str, who: str, grid: Grid, cells: NDArray[np.intp], leverage: Floats | None) -> None:
+        """Say how many cells lie beyond what the stations tell of a drift.
+
+        Parameters
+        ----------
+        leverage
+            Of the cells, over the greatest of a station, shape (cells,); None without a drift.
+        """
+        if leverage is None:
+            return
+        found = self._leverages.setdefault(key + grid.token(), np.zeros(grid.count))
+        found[cells] = leverage
+        outside = int(np.count_nonzero(found > 1.0))
+        if outside:
+            note = (
+                f"{who}: {outside:,} of {grid.count:,} cells lie beyond the stations in the functions of its drift (up "
+                f"to {np.sqrt(found.max()):.2g} times as far as any station): there the drift is extrapolated, and its "
+                "errors grow with that distance"
+            )
+            self.say(f"beyond {key}", note)
 
     def carry(self, source: Space, target: Space, cells: NDArray[np.intp], space: SpaceCover) -> None:
         """Mark the cells of a coarser grid, or the zones, that cover a marked one, and say what is in no cell."""

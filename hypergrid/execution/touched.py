@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.kriging import Variogram
+from hypergrid.kriging.trend import trend_of
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Recur
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.topology import Instants, Periodic, SeriesAxis, TimeAxis, blocks_of, cover, recurring
@@ -40,9 +41,13 @@ def touched(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
 def learns(operator: Interpolate) -> bool:
     """Return whether an interpolation learns from all slices together, so that a new one changes each of them.
 
-    So does a variogram that is fitted, also one by slice: slices to which none can be fitted take that of all. A trend
-    is fitted slice by slice, and centred by the whole network, whoever reports.
+    So does a variogram that is fitted, also one by slice: slices to which none can be fitted take that of all; and so
+    does the choice of a trend. A trend that is named is fitted slice by slice, and centred by the whole network,
+    whoever reports.
     """
+    trend = trend_of(operator.given)
+    if trend is not None and trend.is_chosen:
+        return True
     has_model = any(parameter.name == "variogram" for parameter in operator.row.parameters)
     return has_model and not isinstance(operator.given.get("variogram"), Variogram)
 

@@ -13,6 +13,7 @@ from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.methods import Field, Method
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.trend import ELEVATION, NETWORK_M, PARAMETER, FittedTrend, Trend, less, parse_trend, trend_of
+from hypergrid.kriging.trend_choice import choose_trend
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +28,8 @@ class Detrended:
     def __init__(self, inner: Field, trend: FittedTrend) -> None:
         self._inner = inner
         self._trend = trend
+        self.chosen: tuple[str, ...] = ()
+        """How the trend was chosen, where it was not given."""
 
     @property
     def counts(self) -> NDArray[np.int32]:
@@ -41,7 +44,7 @@ class Detrended:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the result should know."""
-        return (*self._trend.notes, *getattr(self._inner, "notes", ()))
+        return (*self.chosen, *self._trend.notes, *getattr(self._inner, "notes", ()))
 
     def expect(self, places: int, slices: int, *, keep: bool = True) -> None:
         """Tell the inner method how much will be asked for in all, and whether it may keep what does not change."""
@@ -151,6 +154,14 @@ def with_trend(method: Method) -> Method:
         rest = {name: value for name, value in given.items() if name not in (PARAMETER.name, NETWORK_M)}
         if trend is None or not stations.count:
             return method.prepare(stations, values, rest)
+        if trend.is_chosen:
+            chosen, note = choose_trend(method, rest, stations, values, given.get(NETWORK_M))
+            field = prepare(stations, values, {**given, PARAMETER.name: chosen})
+            if isinstance(field, Detrended):
+                field.chosen = (note,)
+            else:
+                field.notes = (note, *getattr(field, "notes", ()))  # type: ignore[attr-defined]
+            return field
         fitted = FittedTrend(trend, stations.covariates[ELEVATION], values, given.get(NETWORK_M))
         inner = method.prepare(stations, less(values, fitted.at_stations()), rest)
         return DetrendedKriging(inner, fitted) if isinstance(inner, KrigingField) else Detrended(inner, fitted)

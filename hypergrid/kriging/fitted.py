@@ -36,6 +36,14 @@ FITTED_MODEL: Final = "exponential"
 LEAST_STATIONS: Final = 5
 """Stations in one slice from which a variogram of its own is fitted to it; below, it has the pooled one."""
 
+LEAST_SLICES: Final = 3
+"""Slices that a variogram is fitted to below which its variances are said to be too small."""
+NARROW: Final = (
+    "variances take the fitted variogram as the true one: with fits to a single slice, 95 % intervals held 88 % of the "
+    "truth at 10 stations, 91 % at 20 and 93 % at 50 in simulations (more slices hold more)"
+)
+"""Measured by `tests/hypergrid/kriging/test_fitted_coverage.py`; from three slices on it was 94 % at 20 stations."""
+
 
 @dataclass(frozen=True)
 class ToFit:
@@ -127,7 +135,9 @@ def resolve_variogram(wanted: ToFit, stations: Stations, values: Floats) -> Reso
         return Resolved(found, (note,), is_assumed=True)
     found = replace(fit.variogram, nugget_is=wanted.nugget_is)
     notes = (f"variogram fitted to {len(values)} slices of {stations.count} stations: {_words(found)}",)
-    return Resolved(found, notes + ((fit.warning,) if fit.poor else ()))
+    heard = int(np.isfinite(values).any(axis=1).sum())
+    narrow = (NARROW,) if wanted.by == "slice" or heard < LEAST_SLICES else ()
+    return Resolved(found, notes + ((fit.warning,) if fit.poor else ()) + narrow)
 
 
 def _varies(values: Floats) -> bool:

@@ -1,6 +1,7 @@
 """Values at stations, as cross-validation takes them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ class Samples:
     names: tuple[str, ...]
     unit: str = ""
     """Unit of the values."""
+    covariates: Mapping[str, Floats] = field(default_factory=dict)
+    """Further covariates of the stations by name, beside their elevation; shape (stations,) each."""
 
     @classmethod
     def of(
@@ -60,8 +63,8 @@ class Samples:
 
     @property
     def stations(self) -> Stations:
-        """The stations, with their elevation as a covariate."""
-        return Stations(self.positions_m, self.names, {"elevation": self.elevation_m})
+        """The stations, with their elevation and what else is known of them as covariates."""
+        return Stations(self.positions_m, self.names, {"elevation": self.elevation_m, **self.covariates})
 
     @property
     def usable(self) -> NDArray[np.bool_]:
@@ -73,4 +76,5 @@ class Samples:
         """Return some of the stations."""
         names = tuple(name for name, kept in zip(self.names, stations, strict=True) if kept)
         places, elevation = self.positions_m[stations], self.elevation_m[stations]
-        return Samples(self.values[:, stations], places, elevation, names, self.unit)
+        covariates = {name: values[stations] for name, values in self.covariates.items()}
+        return Samples(self.values[:, stations], places, elevation, names, self.unit, covariates)

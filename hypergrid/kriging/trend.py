@@ -25,7 +25,7 @@ from hypergrid.parameters import Parameter
 from hypergrid.units import parse_number
 
 Floats = NDArray[np.float64]
-Kind = Literal["lapse_rate", "profile", "fixed"]
+Kind = Literal["lapse_rate", "profile", "fixed", "auto"]
 
 ELEVATION: Final = "elevation"
 """Name of the covariate (and the layer) that trends are over [m]."""
@@ -48,7 +48,8 @@ ROUNDING: Final = 1e-13
 PARAMETER: Final = Parameter(
     "trend",
     "trend",
-    "profile, lapse_rate, {'lapse_rate': change per km}, or none: what is taken off before, and added after",
+    "profile, lapse_rate, {'lapse_rate': change per km}, none, or auto (by cross-validation): what is taken off "
+    "before, and added after",
     required=False,
 )
 
@@ -65,6 +66,11 @@ class Trend:
     rate_per_km: float = 0.0
     """Change of the value per km of elevation [the variable's unit km-1], where it is given (kind "fixed")."""
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the values of all slices together decide which trend it is, or none (`trend_choice.py`)."""
+        return self.kind == "auto"
+
     def __str__(self) -> str:
         """Return it as a query writes it."""
         return f"{self.rate_per_km:g} per km" if self.kind == "fixed" else self.kind
@@ -80,7 +86,7 @@ def parse_trend(value: object) -> Trend | None:
     Raises
     ------
     NotFound, InvalidQuery, InvalidUnit
-        Neither "profile", "lapse_rate" nor {"lapse_rate": number}.
+        Neither "profile", "lapse_rate", "auto" nor {"lapse_rate": number}.
     """
     if value is None or isinstance(value, Trend):
         return value
@@ -90,11 +96,11 @@ def parse_trend(value: object) -> Trend | None:
             raise InvalidQuery(message)
         return Trend("fixed", parse_number(value["lapse_rate"], "", who="lapse_rate of a trend"))
     kinds: dict[object, Trend | None] = {
-        "profile": Trend("profile"), "lapse_rate": Trend("lapse_rate"), "none": None,
+        "profile": Trend("profile"), "lapse_rate": Trend("lapse_rate"), "auto": Trend("auto"), "none": None,
     }  # fmt: skip
     if isinstance(value, str) and value in kinds:
         return kinds[value]
-    raise NotFound.among(kind="trend", given=value, existing=("profile", "lapse_rate", "none"))
+    raise NotFound.among(kind="trend", given=value, existing=("profile", "lapse_rate", "auto", "none"))
 
 
 def trend_of(given: Mapping[str, Any]) -> Trend | None:

@@ -7,7 +7,7 @@ alone, so leaving other times out would change nothing, and is refused.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -140,7 +140,8 @@ def cross_validate(
     NotFound
         No such method, parameter, or way to leave out.
     InvalidQuery, SingularSystem
-        Parameters or stations that the method refuses, here with one part left out; parts that do not fit.
+        Parameters or stations that the method refuses, here with one part left out; parts that do not fit; a covariate
+        that the samples do not have.
     """
     row = METHODS[method]
     if by not in WAYS:
@@ -174,7 +175,7 @@ def cross_validate(
         for block in np.unique(blocks):
             held = blocks == block
             given = (*given, parsed(fit(samples.values[~held])))
-            inside = Samples(used.values[held], used.positions_m, used.elevation_m, used.names, used.unit)
+            inside = replace(used, values=used.values[held])
             estimate[held], found = _estimates(method, given[-1], inside, alone)
             if variance is not None and found is not None:
                 variance[held] = found
@@ -194,6 +195,14 @@ def cross_validate(
 
 
 def _estimates(method: str, given: Mapping[str, Any], samples: Samples, parts: NDArray[np.intp]) -> Estimates:
+    known = samples.stations.covariates
+    for name in METHODS[method].covariates(given):
+        if name not in known:
+            message = (
+                f"cross-validation of {method} needs the covariate {name!r} at the stations; known are "
+                f"{', '.join(known)}; give data that have a layer of that name, or leave it out of drift"
+            )
+            raise InvalidQuery(message)
     closed = has_closed_form(method, given, len(samples.names))
     left = leave_out_in_closed_form if closed else leave_out
     return left(method, given, samples.stations, samples.values, parts)

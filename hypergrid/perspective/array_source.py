@@ -1,7 +1,7 @@
 """An array in memory as a base: what `hg.base` takes."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -101,6 +101,25 @@ class ArraySource:
         return int(first), int(stop)
 
 
+def _refuse_off_globe(lon: NDArray[np.float64], lat: NDArray[np.float64], labels: Sequence[str]) -> None:
+    """Refuse positions that no place on earth has; a missing one is a station without a position.
+
+    Raises
+    ------
+    InvalidQuery
+        Names the first stations of them.
+    """
+    off = np.flatnonzero((np.abs(lat) > 90.0) | (lon < -180.0) | (lon > 360.0))
+    if len(off):
+        shown = ", ".join(f"{labels[i]} at lon {lon[i]:g}, lat {lat[i]:g}" for i in off[:3])
+        more = f" and {len(off) - 3} more" if len(off) > 3 else ""
+        message = (
+            f"hg.base needs longitudes within -180 to 360 and latitudes within -90 to 90 degrees; got {shown}{more}; "
+            "check whether lon and lat are swapped, or give x and y [m]"
+        )
+        raise InvalidQuery(message)
+
+
 def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = None) -> ArraySource:
     """Return an array as a source of readings.
 
@@ -144,6 +163,8 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
     variable = _variable(array)
     values = np.ascontiguousarray(_numbers(array.variable.transpose("time", joint).to_numpy(), "values"))
     x, y = (coordinate(known[name], name, UNIT_OF[system]) for name in names)
+    if system == "lonlat":
+        _refuse_off_globe(x, y, _labels(array, joint))
     series = array_series(array, joint, _labels(array, joint), variable.name, times, values)
     axis = SeriesAxis(series, x, y, _elevation(array, joint), system)
     beside = array_layers(layers or {}, axis.system)

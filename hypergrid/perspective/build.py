@@ -276,7 +276,7 @@ class _Builder:
 def _convert(step: Step, here: Perspective) -> Perspective:
     row = CONVERTS[step.name]
     given = bind(step.name, row.parameters, dict(step.params), variable_unit=here.unit)
-    if step.name in ("valid_range", "limit") and given["low"] > given["high"]:
+    if step.name in ("valid_range", "limit") and given["high"] is not None and given["low"] > given["high"]:
         message = f"{step.name} needs low not above high; got {given['low']:g} to {given['high']:g}"
         raise InvalidQuery(message)
     operator = Convert((Call.of(step.name, given),), _ground(step, here) if row.placed else ())

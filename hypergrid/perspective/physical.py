@@ -63,15 +63,6 @@ def _wet(values: Floats, given: Mapping[str, Any]) -> Floats:
     return np.where(np.isnan(values), np.nan, (values >= given["threshold"]).astype(np.float64))
 
 
-def _root(values: Floats, given: Mapping[str, Any]) -> Floats:
-    return np.sqrt(np.where(values >= given["threshold"], values, np.nan))
-
-
-def _square(values: Floats, _given: Mapping[str, Any]) -> Floats:
-    # A kriged root may fall below zero between stations of little rain; its square would be rain again.
-    return np.square(np.maximum(values, 0.0))
-
-
 def _limit(values: Floats, given: Mapping[str, Any]) -> Floats:
     return np.clip(values, given["low"], given["high"])
 
@@ -86,7 +77,7 @@ for _name, _summary, _parameters, _apply, _unit, _placed in (
         "Values below low become low, those above high become high.",
         (
             Parameter("low", "number", "least value", unit="variable"),
-            Parameter("high", "number", "greatest value", unit="variable"),
+            Parameter("high", "number", "greatest value; none where absent", unit="variable", required=False),
         ),
         _limit,
         lambda unit, _: unit,
@@ -109,30 +100,8 @@ for _name, _summary, _parameters, _apply, _unit, _placed in (
         True,
     ),
     ("wet", "1 where it rained, 0 where it did not.", (_THRESHOLD,), _wet, lambda _unit, _: "1", False),
-    (
-        "root_of_rain",
-        "Square root of rain; missing where it did not rain.",
-        (_THRESHOLD,),
-        _root,
-        # The text of the rain's unit stays with its root, so that the square has it again.
-        lambda unit, _: unit,
-        False,
-    ),
-    (
-        "rain_of_root",
-        "Square of a root of rain; 0 where the root is below 0.",
-        (),
-        _square,
-        lambda unit, _: unit,
-        False,
-    ),
 ):
     CONVERTS.add(_name, ConvertRow(_name, _summary, _parameters, _apply, _unit, _placed))
-
-
-def _occurring(occurrence: Floats, amount: Floats) -> Floats:
-    """Return the amount where it is more likely wet than not, else 0; missing where either is not known."""
-    return np.where(occurrence >= 0.5, amount, np.where(np.isnan(occurrence), np.nan, 0.0))
 
 
 _HUMIDITY, _TEMPERATURE, _PRESSURE = ("relative humidity", "%"), ("air temperature", "degC"), ("air pressure", "kPa")
@@ -248,16 +217,3 @@ for _name, _summary, _formula, _takes, _result, _standard_name, _long_name in (
             standard_name=_standard_name,
         ),
     )
-MERGES.add(
-    "occurring",
-    MergeRow(
-        "occurring",
-        "The second source where the first, an occurrence from 0 to 1, is at least 0.5; else 0.",
-        _occurring,
-        lambda _, second: second,
-        alike=False,
-        counts_first=True,
-        roles=("occurrence", "amount"),
-        long_name="{1}",
-    ),
-)

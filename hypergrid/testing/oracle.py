@@ -54,7 +54,7 @@ Placed = TypeVar("Placed")
 COUNTER = "rain_accumulation"
 PLACED = ("clear_sky_index", "from_clear_sky_index")
 """Converts that depend on where and when a value is."""
-ON_EQUAL_STATIONS = ("difference", "ratio", "anomaly", "standardised_anomaly", "occurring")
+ON_EQUAL_STATIONS = ("difference", "ratio", "anomaly", "standardised_anomaly")
 """Merges that do not look for the stations that their sources have in common."""
 
 CANCELLING = ("variance", "standard_deviation", "trend", "difference", "anomaly", "standardised_anomaly")

@@ -8,7 +8,7 @@ from hypergrid.testing.own_functions import OWN_CONVERTS, OWN_MERGES
 
 NAN = math.nan
 ROUNDING = 1e-9
-COUNTED_BY_FIRST = ("anomaly", "standardised_anomaly", "occurring")
+COUNTED_BY_FIRST = ("anomaly", "standardised_anomaly")
 """Merges whose count is that of the first source alone."""
 
 
@@ -35,10 +35,8 @@ def converted(name: str, value: float, given: Mapping[str, Any]) -> float:
     ways: dict[str, Callable[[], float]] = {
         "valid_range": lambda: value if given["low"] <= value <= given["high"] else NAN,
         "scale": lambda: value * float(given["factor"]) + float(given.get("offset", 0.0)),
-        "limit": lambda: min(max(value, given["low"]), given["high"]),
+        "limit": lambda: min(max(value, given["low"]), given.get("high", math.inf)),
         "wet": lambda: float(value >= threshold),
-        "root_of_rain": lambda: math.sqrt(value) if value >= threshold else NAN,
-        "rain_of_root": lambda: max(value, 0.0) ** 2,
     }
     return float(ways[name]())
 
@@ -47,11 +45,6 @@ def merged(name: str, *values: float) -> float:
     """Return what a merge makes of one value of each source, in their order."""
     if name in ("eastward_wind", "northward_wind") and values[0] == 0:
         return 0.0
-    if name == "occurring":
-        if abs(values[0] - 0.5) < ROUNDING:
-            raise Undecided
-        if values[0] < 0.5:
-            return 0.0
     if any(math.isnan(value) for value in values):
         return NAN
     return OWN_MERGES[name](*values) if name in OWN_MERGES else FORMULAS[name](*values)
@@ -90,7 +83,6 @@ FORMULAS: Mapping[str, Callable[..., float]] = {
     "anomaly": lambda first, second: first - second,
     "standardised_anomaly": lambda value, mean, spread: (value - mean) / spread if spread > 0 else NAN,
     "ratio": lambda first, second: first / second if second else NAN,
-    "occurring": lambda _, amount: amount,
     "dew_point": _dew_point,
     "relative_humidity": lambda dew, degc: min(100 * math.exp(_magnus(dew) - _magnus(degc)), 100.0),
     "vapour_pressure_deficit": lambda degc, percent: _saturation(degc) - _vapour(degc, percent),

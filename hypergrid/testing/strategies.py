@@ -41,13 +41,12 @@ BANDS: Final = (*COARSER, {"edges": [2310, 2374, 2375, 2500]})
 TRENDS: Final[tuple[Any, ...]] = ({"lapse_rate": -6.5}, "lapse_rate")
 OF_INSTANTS: Final = frozenset(
     {"mean", "median", "circular_mean", *CHOICES, *OWN, *METHODS, "valid_range", "limit"}
-    | {"scale", "own_soft", "wet", "root_of_rain", "rain_of_root", "own_shared", "clear_sky_index"}
+    | {"scale", "own_soft", "wet", "own_shared", "clear_sky_index"}
     | {
         "difference",
         "ratio",
         "anomaly",
         "standardised_anomaly",
-        "occurring",
         "dew_point",
         "vapour_pressure_deficit",
         "absolute_humidity",
@@ -109,7 +108,7 @@ class _State:
     @property
     def is_counter(self) -> bool:
         """Whether the values are readings of a counter."""
-        kept = {*CHOICES, *ELEMENTWISE, *METHODS, "wet", "root_of_rain", "rain_of_root"}
+        kept = {*CHOICES, *ELEMENTWISE, *METHODS, "wet"}
         return self.variable == "rain_meter" and set(self.names) <= kept
 
     @property
@@ -400,7 +399,7 @@ def _zones(draw: st.DrawFn, state: _State) -> Document:
 def _converts(draw: st.DrawFn, state: _State) -> Document:
     names = [*ELEMENTWISE[:3], *(ELEMENTWISE[3:] if state.own else ())]
     if state.variable == "rain_meter":
-        names += ["wet", "root_of_rain", "rain_of_root"]
+        names += ["wet"]
     if state.is_placed and state.variable == "solar_radiation" and state.unit == "W m-2":
         names = ["clear_sky_index", *names[:1]]
     elif "clear_sky_index" in state.names and state.is_placed and "from_clear_sky_index" not in state.names:
@@ -442,7 +441,7 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
     has_times = not state.is_over and (state.spec is None or state.spec.json != "all")
     if has_times and state.unit != "degree" and not state.merged and draw(st.integers(0, 4)) == 0:
         return draw(_normals(state, before))
-    simple = ["difference", "ratio", "anomaly", "occurring", *(["own_shared"] if state.own else [])]
+    simple = ["difference", "ratio", "anomaly", *(["own_shared"] if state.own else [])]
     formulas = [
         name
         for name, of in FORMULAS.items()
@@ -474,7 +473,7 @@ def _merges(draw: st.DrawFn, state: _State, before: list[Document]) -> Document:
         params = {"factor": 1.8, "offset": 32.0, "unit": "degF"}
         changed = draw(st.sampled_from([None, {"op": "convert", "function": "scale", "params": params}]))
     if name in ("ratio",) or state.unit != "degree":
-        state.unit = "other" if name not in ("own_shared", "occurring") else state.unit
+        state.unit = "other" if name != "own_shared" else state.unit
     changed = changed or draw(
         _converts(_State(variable, state.pace, state.is_lonlat, own=False, merges=False, unit=state.unit))
     )

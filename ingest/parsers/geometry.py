@@ -230,7 +230,8 @@ def _moving(
         code, time_ns = codes(dataset, shape, start, stop), times(dataset, shape, start, stop)
         columns = [numbers(dataset, shape, name, start, stop) for name in parts]
         lon, lat, up = (*columns, np.full(len(code), np.nan))[:3]
-        known = ~(np.isnan(lon) | np.isnan(lat)) & (code >= 0)
+        # A position off the globe is none, as `station_at` takes it; written so that NaN is none as well.
+        known = (lon >= -180.0) & (lon <= 360.0) & (np.abs(lat) <= 90.0) & (code >= 0)
         order = np.flatnonzero(known)[np.argsort(code[known], kind="stable")]
         edges = np.searchsorted(code[order], np.arange(len(found) + 1))
         for index, history in enumerate(histories):

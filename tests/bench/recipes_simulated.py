@@ -3,9 +3,9 @@
 Each replicate is a network of its own: 40 stations at random, 36 cells, terrain of 200 to 1,800 m, and slices of
 independent Gaussian fields with an exponential correlation, drawn at stations and cells together by Cholesky.
 The truth at a cell is the value at its centre. Wind has independent components around a mean wind along x; rain is the
-square of a censored Gaussian field (Bardossy and Plate 1992), wet in 40 % of places and times. Temperature and dew
-point fall with height, with an inversion in every fourth slice; the clear-sky index is a Gaussian field within 0.05
-and 1.1.
+square of a censored Gaussian field (Bardossy and Plate 1992), wet in 40 % of places and times. Temperature and
+dew point fall with height, with an inversion in every fourth slice; the clear-sky index is a Gaussian field within
+0.05 and 1.1.
 """
 
 from collections.abc import Iterator, Mapping

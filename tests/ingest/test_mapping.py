@@ -78,7 +78,7 @@ elevation_m = 2500.0
             r"feed\[0\].format is 'sensorscop'; did you mean 'sensorscope'",
         ),
         ("interval_s = 120.0", "interval = 120.0", r"feed\[0\].interval is an unknown key; did you mean 'interval_s'"),
-        ("interval_s = 120.0", "interval_s = 0", r"interval_s needs seconds above 0; got 0; leave it out"),
+        ("interval_s = 120.0", "interval_s = 0", r"interval_s needs more than 0 s; got 0: omit the key"),
         ("interval_s = 120.0", 'statistic = "avg"', "it is one of: sample, mean, total, max, min"),
         ("interval_s = 120.0", 'timezone = "Europe/Bern"', r"feed\[0\].timezone cannot be used: unknown time zone"),
         (

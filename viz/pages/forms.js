@@ -6,7 +6,7 @@ import { T } from "./text.js";
 /** Variogram models that fit takes by name; a model with further parameters is written in the JSON. */
 export const MODELS = ["exponential", "spherical", "gaussian", "matern", "linear", "power", "nugget"];
 const FITS = ["fit", "fit_by_slice"];
-const TRENDS = ["", "none", "profile", "lapse_rate"];
+const TRENDS = ["", "none", "auto", "profile", "lapse_rate"];
 
 /** What is typed: a number where it is one, else text ("-40 degF"); undefined where nothing is. */
 export function typed(text) {

@@ -67,7 +67,7 @@ def test_temperature_follows_the_terrain() -> None:
     found = readings.interpolate("recipe", grid=GRID).compute()
     expected = 20.0 - 0.0065 * heights(found) + np.arange(12.0)[:, None, None]
     np.testing.assert_allclose(found["value"], expected, atol=1e-8)
-    written_out = readings.interpolate("ordinary_kriging", grid=GRID, trend="profile", variogram="fit")
+    written_out = readings.interpolate("ordinary_kriging", grid=GRID, trend="auto", variogram="fit")
     assert readings.interpolate("recipe", grid=GRID).token == written_out.token
 
 
@@ -108,7 +108,8 @@ def test_wind_is_interpolated_as_components() -> None:
     assert np.abs(off).max() < 10.5
     assert found["value"].attrs["units"] == "degree"
     same = query("wind_direction", np.full(24, 240.0), "degree")
-    found = speed.interpolate("recipe", same, grid=GRID).compute()
+    # Winds from all sides are as fast as winds from one: the length of their mean would be less.
+    found = speed.interpolate("recipe", grid=GRID).compute()
     np.testing.assert_allclose(found["value"], 4.0, rtol=1e-9)
     found = same.interpolate("recipe", speed, grid=GRID).compute()
     np.testing.assert_allclose(found["value"], 240.0, rtol=1e-9)
@@ -140,30 +141,40 @@ def test_radiation_takes_the_turbidity_that_is_given() -> None:
     assert "clear_sky_index(turbidity=2)" in readings.interpolate("recipe", grid=GRID, turbidity=2.0).explain()
 
 
-def test_rain_is_never_negative_and_stays_where_it_fell() -> None:
-    depth = np.zeros((12, 24))
-    west = LON < np.median(LON)
-    depth[3, west] = 5.0
-    depth[4] = RANDOM.gamma(0.5, 4.0, 24)
+def test_rain_is_kriged_as_it_is_and_never_negative() -> None:
+    depth = RANDOM.gamma(0.5, 4.0, (12, 24))
+    depth[3] = 0.0
     depth[5, 0] = np.nan
     depth[6] = np.nan
-    found = query("rain_meter", depth, "mm").interpolate("recipe", grid=GRID).compute()
-    value = found["value"].to_numpy()
-    assert np.isnan(value[6]).all()
-    assert np.isfinite(np.delete(value, 6, axis=0)).all()
-    assert (np.delete(value, 6, axis=0) >= 0.0).all()
-    assert (value[[0, 1, 2, 5, 7]] == 0.0).all()
-    assert (value[3, :, -1] == 0.0).all()
-    np.testing.assert_allclose(value[3, :, 0], 5.0, rtol=1e-6)
-    # Dry slices are known from all stations that report, not from the none that are wet.
-    assert found["count"].isel(lon=0, lat=0).to_numpy().tolist() == [24, 24, 24, 24, 24, 23, 0, 24, 24, 24, 24, 24]
+    model = {"model": "gaussian", "psill": 4.0, "range_m": 4000.0, "nugget": 0.05}
+    readings = query("rain_meter", depth, "mm")
+    found = readings.interpolate("recipe", grid=GRID, variogram=model, trend="none").compute()
+    plain = readings.interpolate("ordinary_kriging", grid=GRID, variogram=model).compute()
+    assert (plain["value"] < -0.1).any()  # a smooth model goes below nothing between showers
+    np.testing.assert_array_equal(found["value"], np.maximum(plain["value"], 0.0))
+    assert (found["value"][3] == 0.0).all()
     assert found["value"].attrs["units"] == "mm"
 
 
-def test_what_counts_as_rain_can_be_said() -> None:
-    readings = query("rain_meter", np.full(24, 0.3), "mm")
-    assert (readings.interpolate("recipe", grid=GRID, threshold=0.5).compute()["value"] == 0.0).all()
-    np.testing.assert_allclose(readings.interpolate("recipe", grid=GRID).compute()["value"], 0.3)
+@pytest.mark.parametrize(("name", "unit"), [("rain", "mm"), ("wind_speed", "m s-1")])
+def test_amounts_and_speeds_take_no_other_variable(name: str, unit: str) -> None:
+    readings = query(name, np.full(24, 3.0), unit)
+    with pytest.raises(InvalidQuery, match="takes 0 other queries; got 1"):
+        readings.interpolate("recipe", query("wind_direction", np.full(24, 10.0), "degree"), grid=GRID).plan()
+
+
+def test_the_trend_is_chosen_by_cross_validation_and_the_note_says_so() -> None:
+    random = np.random.default_rng(5)
+    noisy = WARM + random.normal(scale=0.1, size=WARM.shape)
+    chosen = query("air_temperature", noisy, "degC").interpolate("recipe", grid=GRID).compute()
+    assert "trend: lapse_rate, by cross-validation" in chosen.attrs["comment"]
+    flat = random.normal(size=(12, 24))
+    plain = query("air_temperature", flat, "degC")
+    found = plain.interpolate("recipe", grid=GRID).compute()
+    assert "trend: none, by cross-validation" in found.attrs["comment"]
+    expected = plain.interpolate("ordinary_kriging", grid=GRID, variogram="fit").compute()
+    inside = np.isfinite(found["value"].to_numpy())
+    np.testing.assert_array_equal(found["value"].to_numpy()[inside], expected["value"].to_numpy()[inside])
 
 
 def test_everything_can_be_chosen_otherwise() -> None:
@@ -206,18 +217,18 @@ def test_the_written_form_is_the_same_question() -> None:
 
 def test_the_other_variable_is_aligned_as_the_first() -> None:
     document = {
-        "variable": "wind_speed",
+        "variable": "relative_humidity",
         "select": {"station": ["a"], "height_m": 2.0},
         "steps": [
-            {"op": "convert", "function": "valid_range", "params": {"low": 0, "high": 60}},
+            {"op": "convert", "function": "valid_range", "params": {"low": 0, "high": 105}},
             {"op": "aggregate", "function": "mean", "time": "10min", "params": {"min_coverage": 0.5}},
             {"op": "interpolate", "method": "recipe", "grid": {"lon": 7, "lat": 46, "step": 1, "shape": [1, 1]}},
         ],
     }
     merge = next(step for step in expanded(question_from_json(document)).steps if step.op == "merge")
     other = merge.others[0]
-    assert (other.variable, dict(other.select)) == ("wind_direction", {"station": ("a",)})
-    assert [step.name for step in other.steps] == ["valid_range", "sample"]
+    assert (other.variable, dict(other.select)) == ("air_temperature", {"station": ("a",)})
+    assert [step.name for step in other.steps] == ["valid_range", "mean"]
     assert dict(other.steps[1].cells) == {"time": "10min"}
 
 
@@ -321,7 +332,8 @@ class TestRefuses:
         readings = query("air_temperature", WARM, "degC")
         with pytest.raises(InvalidQuery, match="would leave out what is not known of the trend"):
             readings.interpolate("recipe", grid=GRID).with_variance().plan()
-        fixed = readings.interpolate("recipe", grid=GRID, trend={"lapse_rate": -6.5}).with_variance().compute()
+        varied = query("air_temperature", WARM + RANDOM.normal(size=WARM.shape), "degC")
+        fixed = varied.interpolate("recipe", grid=GRID, trend={"lapse_rate": -6.5}).with_variance().compute()
         assert (fixed["variance"] >= 0).all()
 
     def test_formulas_of_other_units(self) -> None:
