@@ -58,7 +58,8 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         climatology=_by_latitude(),
         spike=Spike(suspect=3.0, fail=6.0, per_hour=4.0),
         flat_line=FlatLine(hours=4.0, fail_hours=24.0, readings=24),
-        rate_of_change=RateOfChange(suspect=8.0, fail=15.0, per_hour=12.0),
+        # Air falls by some 15 K within minutes where a front or a downburst passes.
+        rate_of_change=RateOfChange(suspect=12.0, fail=20.0, per_hour=12.0),
         gap=GAP,
         # A lapse of 6.5 K in a kilometre; pools of cold air and the sun's side of a valley make 6 K between neighbours.
         buddy_check=BuddyCheck(least_spread=2.0, per_m=-0.0065, threshold=4.0),

@@ -12,6 +12,8 @@ from ingest.quality.settings import Climatology, GrossRange, Normal, Span, SunLi
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Flags, Floats, Line
 
+CLOCK_NS: Final = 15 * 60 * 10**9
+"""By how much the clock of a station may be off before dawn and dusk tell of it [ns]; the zone guard tells of hours."""
 UNKNOWN_ELEVATION_M: Final = 4000.0
 """Up to where a station may stand whose elevation is not known [m]: all but some dozens of the world's do."""
 
@@ -78,9 +80,10 @@ def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], pla
 
     An amount, whose bounds grow with its interval, is held against the limit times its seconds.
 
-    A reading that is of an instant, or of two hours at most, is held against the highest limit of its interval; a
-    longer one against the mean of the limits. Of a sample the nominal interval before and after it counts, up to an
-    hour, and so it does where the stamp of a mean may mark its start or its end: a file may not say.
+    A reading that is of an instant, or of two hours at most, is held against the highest limit of its interval and of
+    `CLOCK_NS` before and after it; a longer one against the mean of the limits. Of a sample the nominal interval before
+    and after it counts, up to an hour, and so it does where the stamp of a mean may mark its start or its end: a file
+    may not say.
     """
     limits, known = settings.sun, np.isfinite(places.lon) & np.isfinite(places.lat)
     seconds = np.array([one.interval_s if settings.interval_exponent > 0.0 else 1.0 for one in series])
@@ -101,7 +104,7 @@ def sun_limits(line: Line, settings: GrossRange, series: tuple[Series, ...], pla
         flags[rows[chosen]] = np.maximum(flags[rows[chosen]], _beyond(value[chosen], np.max(mean, axis=0), limits))
     chosen = np.flatnonzero(length_ns[index] <= 2 * HOUR_NS)
     at, of = rows[chosen], index[chosen]
-    begin_ns, end_ns = line.time_ns[at] + start_ns[of], line.time_ns[at] + stop_ns[of]
+    begin_ns, end_ns = line.time_ns[at] + start_ns[of] - CLOCK_NS, line.time_ns[at] + stop_ns[of] + CLOCK_NS
     found = _short(value[chosen], begin_ns, end_ns, places.lon[of], places.lat[of], limits)
     flags[at] = np.maximum(flags[at], found)
     return flags
