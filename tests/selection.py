@@ -69,8 +69,13 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         ),
         "hypergrid/execution/test_mean_errors.py": ("test_simulated_fields_scatter_as_the_variance_says",),
         "hypergrid/execution/test_orders.py": ("test_estimates_are_exact_where_computed_and_finite_elsewhere",),
+        "hypergrid/execution/test_walk.py": ("test_equal_seeds_walk_alike",),
         "hypergrid/perspective/test_climatology.py": ("test_every_strategy_box_and_order_gives_the_same",),
         "hypergrid/streams/test_optimum.py": ("test_millions_of_tuples_take_seconds",),
+        "queries/standing/test_following.py": (
+            "test_what_is_found_bit_by_bit_is_what_one_look_finds",
+            "test_a_stamp_far_ahead_silences_nobody",
+        ),
         "station_data/test_arrivals.py": ("test_each_reading_has_one_arrival_in_order",),
         "test_setup.py": ("test_a_forbidden_skip_is_a_failure",),
     },
