@@ -68,7 +68,8 @@ class Growing:
         HyperGridError
             The query cannot be answered.
         """
-        if not isinstance(query, Query):
+        given: object = query
+        if not isinstance(given, Query):
             message = f"hg.Growing follows a query, such as archive['air_temperature'].aggregate(…); got {query!r}"
             raise InvalidQuery(message)
         if query.lookup.archive is None or query.lookup.arrays:

@@ -143,7 +143,8 @@ def again(
     InvalidQuery
         It is no result of HyperGrid, an incomplete one, one of an array in memory, or one of another archive.
     """
-    if not isinstance(archive, OpenArchive):
+    given: object = archive
+    if not isinstance(given, OpenArchive):
         message = f"hg.again needs the archive that the result was computed from, hg.open(folder); got {archive!r}"
         raise InvalidQuery(message)
     with _opened(result) as (name, old):

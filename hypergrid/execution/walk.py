@@ -56,7 +56,7 @@ class Walking:
         if self.walkers is not None:
             given["walkers"] = self.walkers
         for name, value in given.items():
-            if not isinstance(value, Integral if name in whole else Real) or isinstance(value, bool):
+            if isinstance(value, bool) or not isinstance(value, Integral if name in whole else Real):
                 message = f"a walk needs a {'whole ' if name in whole else ''}number as {name}; got {value!r}"
                 raise InvalidQuery(message)
         if not 0 < self.fraction <= 0.5:

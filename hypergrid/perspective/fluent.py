@@ -174,7 +174,8 @@ def _duration(time: object) -> object:
 
 
 def _questions(queries: tuple[Fluent, ...]) -> tuple[Question, ...]:
-    for query in queries:
+    given: tuple[object, ...] = queries
+    for query in given:
         if not isinstance(query, Fluent):
             message = (
                 f"merge and interpolate take queries, such as archive['air_temperature']; got {query!r}; a plain "
