@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Final
 
 import numpy as np
@@ -126,9 +127,7 @@ class Plan:
 
 
 def _check_allowed(allowed_bytes: object) -> None:
-    if allowed_bytes is not None and (
-        not isinstance(allowed_bytes, int | np.integer) or isinstance(allowed_bytes, bool)
-    ):
+    if allowed_bytes is not None and (isinstance(allowed_bytes, bool) or not isinstance(allowed_bytes, Integral)):
         message = f"allowed_bytes needs a whole number of bytes, such as 2 * 10**9; got {allowed_bytes!r}"
         raise InvalidQuery(message)
 
