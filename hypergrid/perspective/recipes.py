@@ -67,8 +67,7 @@ class _Ingredients:
     @property
     def trend(self) -> str:
         """Trend in elevation of what is interpolated; on levels estimates differ by their trend alone."""
-        on_levels = isinstance(grid := dict(self.step.cells).get("grid"), Mapping) and grid.get("z") is not None
-        return "profile" if on_levels else "auto"
+        return "profile" if dict(self.step.cells).get("z") is not None else "auto"
 
     def own(self) -> tuple[tuple[str, Any], ...]:
         """Return the recipe's own parameters."""

@@ -66,7 +66,7 @@ def test_explain_shows_what_is_done(archive: OpenArchive) -> None:
         "base air_temperature [degC]",
         "valid_range(high=60, low=-80)",
         "merge dew_point",
-        "interpolate ordinary_kriging(trend=profile, variogram=exponential fitted once)",
+        "interpolate ordinary_kriging(trend=auto, variogram=exponential fitted once)",
         "merge relative_humidity -> 72 x 10min",
     ):
         assert line in text

@@ -59,7 +59,7 @@ def test_an_odd_length_is_told_in_seconds() -> None:
 
 def test_what_two_branches_do_alike_is_said_once() -> None:
     speed, direction = array("wind_speed", "m/s"), array("wind_direction", "degree")
-    query = speed.interpolate("recipe", direction, grid=GRID, by="inverse_distance", trend="none")
+    query = direction.interpolate("recipe", speed, grid=GRID, by="inverse_distance", trend="none")
     hourly = speed.aggregate("mean", time="1h").merge("difference", speed.aggregate("mean", time="1h"))
     assert methods(hourly).count("time: mean") == 1
     assert methods(query).count("area: ") == 1
