@@ -43,6 +43,8 @@ def _remedy(here: Perspective) -> str:
         stations = here.source.topology.space.count
         if 2 * system_bytes(here) > 8 * here.topology.count:
             by_slice = getattr(operator.given.get("variogram"), "by", "all") == "slice"
+            if not by_slice and not operator.is_linear(stations):
+                return "ask for fewer neighbours, a smaller radius, fewer stations (.select) or fewer cells"
             once = "fit the variogram once for all slices (variogram='fit'), " if by_slice else ""
             return (
                 f"the system of its {stations:,} stations does not depend on the grid; {once}krige from the nearest "

@@ -14,12 +14,14 @@ TABLED_RATE: Final = 2e10
 """Operations of linear algebra in a second where nobody waits for them."""
 WORTH_TRYING: Final = 2e10
 """Operations from which the machine is asked how fast it does them: about a second of them."""
-FACTOR_RATE: Final = 0.8
-"""How fast a factor and an inverse are made beside a product of matrices, as measured at 3,000 to 11,000 stations."""
-FIT_NS: Final = 25.0
+FACTOR_RATE: Final = 1.1
+"""How fast a large system is factored and inverted beside that of a trial."""
+FIT_NS: Final = 60.0
 """Tabled cost of a pair of stations of which a variogram is fitted [ns]."""
 PAIR_NS: Final = 4.0
 """Tabled cost of the covariance of a pair of stations, made and put where it is kept [ns]."""
+NEAR_NS: Final = 100_000.0
+"""Tabled cost of a target that is kriged from the nearest of many stations [ns]; slices share most of it."""
 FIT_ARRAYS: Final = 10
 """Arrays of pairs that are alive at once while a variogram is fitted."""
 THREADS: Final = 2
@@ -36,7 +38,7 @@ def system_bytes(here: Perspective) -> int:
     near = not operator.uses_all(stations) and not by_slice and given.get("trend") is None
     if operator.row.has_variance and near and stations > 2 * TOGETHER:
         # A chunk has the stations around its targets, and those that are candidates beyond.
-        square = 6 * (3 * TOGETHER) ** 2 * 8 * THREADS
+        square = 4 * (3 * TOGETHER) ** 2 * 8 * THREADS
     elif is_factored(stations + 1) and operator.row.has_variance:
         # The matrix; bands of covariances that are made, summed and moved; right-hand sides.
         square = 8 * (stations + 1) ** 2 * (here.topology.time.count if by_slice else 1)
@@ -56,7 +58,7 @@ def solving_s(here: Perspective) -> tuple[float, bool]:
     slices, cells = here.topology.time.count, here.topology.space.count
     seconds = FIT_NS * pairs * 1e-9 if _is_fitted(operator) else 0.0
     if not operator.is_linear(stations):
-        return (seconds, False) if pairs > PAIRS_AT_ONCE else (0.0, False)
+        return (seconds + NEAR_NS * cells * 1e-9, False) if pairs > PAIRS_AT_ONCE else (0.0, False)
     operations = solving_operations(stations, slices=slices, sides=cells if operator.variance else 0)
     if operations < WORTH_TRYING:
         return (0.0, False) if pairs <= PAIRS_AT_ONCE else (seconds + operations / TABLED_RATE, False)

@@ -41,7 +41,7 @@ def test_a_plan_above_a_limit_is_refused_with_both_numbers_and_at_it_is_not(
     needed = {"cells": plan.cells, "bytes": plan.projected_bytes, "seconds": projected_s(plan)}[what]
     assert needed > 0
     replace(Limits(), **{what: needed}).check(plan)
-    with pytest.raises(TooLarge, match="coarser step") as caught:
+    with pytest.raises(TooLarge, match="shorter time") as caught:
         replace(Limits(), **{what: needed * 0.9}).check(plan)
     assert (caught.value.projected, caught.value.allowed) == (needed, needed * 0.9)
 
