@@ -142,7 +142,9 @@ def _tipping(
     rollover = None
     way = rng.choice(["none", "resets", "daily", "rollover"], p=[0.2, 0.4, 0.15, 0.25])
     if way == "resets":
-        for at in rng.integers(1, count, max(1, rng.poisson(6 * count * interval_s / DAY_S / 365))).tolist():
+        # In order: a later restart sets back what an earlier one left.
+        yearly = rng.poisson(6 * count * interval_s / DAY_S / 365)
+        for at in np.sort(rng.integers(1, count, max(1, yearly))).tolist():
             tips[at:] -= tips[at]
             _add(faults, "reset")
     elif way == "daily":
@@ -159,8 +161,8 @@ def _tipping(
         tips = tips % turns
     # One reading a tip too low, several times a year.
     often = 8 * count * interval_s / DAY_S / 365
-    wobbles = rng.integers(1, count - 1, rng.poisson(often)) if rng.random() < 0.6 else []
-    for at in np.asarray(wobbles, dtype=int).tolist():
+    wobbles: NDArray[np.int64] = rng.integers(1, count - 1, rng.poisson(often) if rng.random() < 0.6 else 0)
+    for at in wobbles.tolist():
         if tips[at] >= 5 and tips[at - 1] >= 5:
             tips[at] -= 1
             _add(faults, "wobble")
