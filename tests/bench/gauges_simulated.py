@@ -63,7 +63,7 @@ class Gauge:
     value: Floats
     """What it reported [unit], shape (n,)."""
     fallen: Floats
-    """What had fallen in all up to each reading [unit], shape (n,)."""
+    """What had fallen into it in all up to each reading [unit], shape (n,)."""
     faults: dict[str, int]
     """How often each fault was put in."""
 
@@ -85,12 +85,14 @@ def gauge(seed: int, *, days: int | None = None) -> Gauge:
     own_days = {60: 75, 300: 365, 600: 730, 900: 1095, 3600: 1460}[interval_s]
     count = (own_days if days is None else days) * DAY_S // interval_s
     rain = _rain(rng, climate, count, interval_s)
-    fallen = np.cumsum(rain)
+    fallen, lost = np.cumsum(rain), np.zeros(count, dtype=bool)
     faults: dict[str, int] = {}
     if kind == "tipping":
-        resolution, noise, rollover, content = _tipping(rng, fallen, interval_s, faults)
+        resolution, noise, rollover, content = _tipping(rng, fallen, lost, interval_s, faults)
     else:
-        resolution, noise, rollover, content = _weighing(rng, rain, fallen, interval_s, faults)
+        resolution, noise, rollover, content = _weighing(rng, rain, fallen, lost, interval_s, faults)
+    # What fell while a logger was down, or a bucket lifted off, is in no reading: no method can be asked for it.
+    fallen = np.cumsum(np.where(lost, 0.0, rain))
     keep = _heard(rng, count, interval_s, faults)
     shift_ns = int(rng.integers(0, interval_s)) * 10**9
     ticks = np.arange(count, dtype=np.int64) * interval_s * 10**9 + START.astype(np.int64) + shift_ns
@@ -131,7 +133,7 @@ def _rain(rng: np.random.Generator, climate: str, count: int, interval_s: int) -
 
 
 def _tipping(
-    rng: np.random.Generator, fallen: Floats, interval_s: int, faults: dict[str, int]
+    rng: np.random.Generator, fallen: Floats, lost: NDArray[np.bool_], interval_s: int, faults: dict[str, int]
 ) -> tuple[float, float, float | None, Floats]:
     """Return resolution, noise, rollover and content of a tipping bucket [mm]."""
     resolution = float(rng.choice([0.1, 0.2, 0.254, 0.5]))
@@ -146,6 +148,7 @@ def _tipping(
         yearly = rng.poisson(6 * count * interval_s / DAY_S / 365)
         for at in np.sort(rng.integers(1, count, max(1, yearly))).tolist():
             tips[at:] -= tips[at]
+            lost[at] = True
             _add(faults, "reset")
     elif way == "daily":
         per = DAY_S // interval_s
@@ -153,9 +156,10 @@ def _tipping(
         for at in bounds.tolist():
             if tips[at - 1] > 0:
                 tips[at:] -= tips[at]
+                lost[at] = True
                 _add(faults, "reset")
     elif way == "rollover":
-        turns = float(rng.choice([100.0, 1000.0, 1024.0]))
+        turns = float(rng.choice([1000.0, 1024.0, 4096.0]))
         rollover = turns * resolution
         _add(faults, "rollover", int(np.floor(tips[-1] / turns) - np.floor(tips[0] / turns)))
         tips = tips % turns
@@ -170,8 +174,9 @@ def _tipping(
 
 
 def _weighing(
-    rng: np.random.Generator, rain: Floats, fallen: Floats, interval_s: int, faults: dict[str, int]
-) -> tuple[float, float, float | None, Floats]:
+    rng: np.random.Generator, rain: Floats, fallen: Floats, lost: NDArray[np.bool_], interval_s: int,
+    faults: dict[str, int],
+) -> tuple[float, float, float | None, Floats]:  # fmt: skip
     """Return resolution, noise, rollover and content of a weighing gauge [mm]."""
     count = len(fallen)
     resolution = float(rng.choice([0.001, 0.01, 0.05, 0.1]))
@@ -211,6 +216,7 @@ def _weighing(
                 continue
             break
         level[visit:] -= level[visit] - left
+        lost[visit] = True
         _add(faults, "emptying to zero" if left == 0 else "emptying to a charge")
         at = visit + 1
     value = np.round((level + swing + noise * white) / resolution) * resolution
