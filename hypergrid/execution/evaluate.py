@@ -36,7 +36,7 @@ from hypergrid.execution.outside import unlike
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
-from hypergrid.execution.standing import gaps_of_cells, gaps_of_readings
+from hypergrid.execution.standing import note_of_cells, prepared_readings
 from hypergrid.execution.stations import aggregate_readings, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
@@ -86,6 +86,8 @@ class Evaluator:
         self._held: dict[str, Cells] = {}
         self._network_known: set[str] = set()
         self._readings: dict[str, Readings] = {}
+        self._increments: dict[str, Readings] = {}
+        """By token, what counters grew by: judging their falls takes longer than reading them."""
         self._known_readings: dict[str, Known] = {}
         self._whole: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
@@ -250,22 +252,29 @@ class Evaluator:
             return at_instants(self._known(here, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
             if here.source.holds_readings:
-                readings = self._read(here.source)
-                if operator.row.prepare is not None and not self.remarks.has_said(here.token):
-                    self.remarks.say(here.token, gaps_of_readings(readings, operator))
+                readings = self._prepared(here, operator)
                 return aggregate_readings(readings, time, axis, operator=operator, times=times)
             keys = space_keys(axis, np.arange(axis.count))
             axes = (here.source.topology.time, time)
             needed, part = time_part(axes, operator, times)
             block = self._at_stations(here.source, needed)
             if operator.row.prepare is not None and times is None:
-                self.remarks.say(here.token, gaps_of_cells(block.value, here.source.topology.time, operator))
+                self.remarks.say(here.token, note_of_cells(block.value, here.source.topology.time, operator))
             return aggregate_cells(block, operator, times=axes, space=None, full_space=1, keys=keys, part=part)
         if isinstance(operator, Recur):
             needed, which = recurred(here, times)
             return times_of(self._at_stations(here.source, needed), which)
         places = np.arange(here.topology.space.count)
         return self._elementwise(here, [self._at_stations(source, times) for source in here.sources], places, times)
+
+    def _prepared(self, here: Perspective, operator: Aggregate) -> Readings:
+        if operator.row.prepare is None:
+            return self._read(here.source)
+        if here.token not in self._increments:
+            self._increments[here.token], note = prepared_readings(self._read(here.source), operator)
+            if not self.remarks.has_said(here.token):
+                self.remarks.say(here.token, note)
+        return self._increments[here.token]
 
     def _known(self, here: Perspective, operator: InterpolateInTime, times: Times | None) -> Known:
         source = here.source

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values, whole_values
-from hypergrid.execution.standing import of_readings, prepared_readings
+from hypergrid.execution.standing import of_readings
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS
@@ -30,7 +30,7 @@ def aggregate_readings(
     Parameters
     ----------
     readings
-        Ordered by series and time, none missing, every one of them to be used, or to be looked back at.
+        Ordered by series and time, none missing, every one of them to be used, as `prepared_readings` returns them.
     target
         Time cells; they may overlap, leave gaps, or come again.
     axis
@@ -42,7 +42,7 @@ def aggregate_readings(
     """
     row, given = operator.row, operator.given
     chosen = np.arange(target.count) if times is None else times
-    readings = _cell_by_cell(prepared_readings(readings, operator), target)
+    readings = _cell_by_cell(readings, target)
     first, stop = _ranges(readings, target, axis.count, chosen)
     if row.rank is not None:
         hashes = cell_hashes(target.corners[chosen], series_keys(axis))
