@@ -1,7 +1,8 @@
 """Units by pint, and the variables of environmental networks with the one unit that an archive keeps each in."""
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -36,6 +37,12 @@ class Variable:
     """CF standard name, where there is one."""
     long_name: str = ""
     """Name for people, in plots and tables."""
+    is_counter: bool = field(default=False, metadata={"omit_default": True})
+    """Whether its single readings are those of an ever-growing counter."""
+    resolution: float | None = field(default=None, metadata={"omit_default": True})
+    """Step of a counter [unit]; None where it is not declared."""
+    rollover: float | None = field(default=None, metadata={"omit_default": True})
+    """Content at which a counter starts again from zero [unit]; None where it does not, or is not declared."""
 
 
 KNOWN_VARIABLES: Final = {
@@ -117,6 +124,19 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
     except pint.errors.DimensionalityError as error:
         message = f"{source!r} does not convert to {target!r}: they measure different things"
         raise InvalidUnit(message) from error
+
+
+def counter_fault(resolution: float | None, rollover: float | None) -> str:
+    """Return what is wrong with a declared resolution and rollover [one unit], in words; empty where nothing is."""
+    for name, value in (("resolution", resolution), ("rollover", rollover)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            return f"the {name} of a counter needs a number above 0; got {value:g}"
+    if rollover is not None and resolution is not None and rollover <= 2 * resolution:
+        return (
+            f"the rollover of a counter needs more than two steps of its resolution; got a rollover of {rollover:g} "
+            f"with a resolution of {resolution:g}: give both in the variable's unit"
+        )
+    return ""
 
 
 def is_amount(unit: str) -> bool:

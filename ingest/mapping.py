@@ -17,7 +17,7 @@ from hypergrid.store import S3Store
 from hypergrid.streams.elements import Position, Stamp, Station, Statistic
 from hypergrid.times import parse_instant
 from hypergrid.tokens import token
-from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert
+from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable, check_unit, convert, counter_fault, is_amount
 from ingest.checked import CheckedTable
 from ingest.parsers import FORMATS, DocumentFormat, ReadOptions
 from ingest.parsers.clock import zone_of
@@ -300,9 +300,27 @@ def _variable(table: CheckedTable) -> Variable:
     standard = table.value("standard_name")
     if standard is not None:
         standard = table.text("standard_name")
-    variable = Variable(name, unit, standard, table.text("long_name", default=name))
+    long_name = table.text("long_name", default=name)
+    is_counter, resolution, rollover = _counter(table, unit)
     table.finish()
-    return variable
+    return Variable(name, unit, standard, long_name, is_counter, resolution, rollover)
+
+
+def _counter(table: CheckedTable, unit: str) -> tuple[bool, float | None, float | None]:
+    """Return whether a variable is a counter, and its resolution and rollover [its unit]."""
+    is_counter = table.value("counter", default=False)
+    if not isinstance(is_counter, bool):
+        table.refuse("counter", f"needs true or false; got {is_counter!r}")
+    declared = {key: table.number(key) if table.has(key) else None for key in ("resolution", "rollover")}
+    for key, value in declared.items():
+        if value is not None and not is_counter:
+            table.refuse(key, f"is of a counter; got {value:g} for a variable that is none: add counter = true")
+    if is_counter and not is_amount(unit):
+        table.refuse("counter", f"needs a unit that can be amassed, such as 'mm'; got {unit!r}")
+    fault = counter_fault(**declared)
+    if fault:
+        table.refuse("rollover" if declared["rollover"] is not None else "resolution", f"does not fit: {fault}")
+    return is_counter, declared["resolution"], declared["rollover"]
 
 
 def _feed(table: CheckedTable, own: Mapping[str, Variable]) -> Feed:

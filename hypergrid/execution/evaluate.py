@@ -40,7 +40,7 @@ from hypergrid.execution.pieces import Pieces, in_pieces
 from hypergrid.execution.places import covariates_of, prepare, stations_of, targets_of
 from hypergrid.execution.remarks import Remarks
 from hypergrid.execution.sparse_cells import SparseCells, stored, taken
-from hypergrid.execution.standing import gaps_of_cells, gaps_of_readings
+from hypergrid.execution.standing import note_of_cells, prepared_readings
 from hypergrid.execution.stations import FIRST, aggregate_readings, aggregate_slices, finite
 from hypergrid.execution.windows import Times, reached, recurred, time_part
 from hypergrid.kriging import Field, Targets
@@ -94,6 +94,8 @@ class Evaluator:
         self._held: dict[str, Cells] = {}
         self._network_known: set[str] = set()
         self._readings: dict[str, Readings] = {}
+        self._increments: dict[str, Readings] = {}
+        """By token, what counters grew by: judging their falls takes longer than reading them."""
         self._known_readings: dict[str, Known] = {}
         self._whole: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
@@ -264,9 +266,7 @@ class Evaluator:
             if self.reads_in_pieces and in_pieces(here.source, operator):
                 return self._in_pieces(here.source, operator, time, axis, times)
             if here.source.holds_readings:
-                readings = self._read(here.source)
-                if operator.row.prepare is not None and not self.remarks.has_said(here.token):
-                    self.remarks.say(here.token, gaps_of_readings(readings, operator))
+                readings = self._prepared(here, operator)
                 say_intervals(self.remarks, here.token, readings, time, operator)
                 return aggregate_readings(readings, time, axis, operator=operator, times=times)
             return self._aggregate_cells_of_stations(here, operator, axis, time, times)
@@ -276,6 +276,15 @@ class Evaluator:
         places = np.arange(here.topology.space.count)
         return self._elementwise(here, [self._at_stations(source, times) for source in here.sources], places, times)
 
+    def _prepared(self, here: Perspective, operator: Aggregate) -> Readings:
+        if operator.row.prepare is None:
+            return self._read(here.source)
+        if here.token not in self._increments:
+            self._increments[here.token], note = prepared_readings(self._read(here.source), operator)
+            if not self.remarks.has_said(here.token):
+                self.remarks.say(here.token, note)
+        return self._increments[here.token]
+
     def _aggregate_cells_of_stations(
         self, here: Perspective, operator: Aggregate, axis: SeriesAxis, time: TimeCells, times: Times | None
     ) -> Cells:
@@ -283,6 +292,9 @@ class Evaluator:
         if isinstance(source, Instants) and stands_for_intervals(axis):
             # Where an interval begins, and what it overlaps, may lie beyond the instants of a box.
             readings = readings_of(self._at_stations(here.source, None).value, source, axis)
+            if operator.row.prepare is not None:
+                readings, note = prepared_readings(readings, operator)
+                self.remarks.say(here.token, note)
             say_intervals(self.remarks, here.token, readings, time, operator)
             return aggregate_readings(readings, time, axis, operator=operator, times=times)
         keys = space_keys(axis, np.arange(axis.count))
@@ -290,7 +302,7 @@ class Evaluator:
         needed, part = time_part(axes, operator, times)
         block = self._at_stations(here.source, needed)
         if operator.row.prepare is not None and times is None:
-            self.remarks.say(here.token, gaps_of_cells(block.value, source, operator))
+            self.remarks.say(here.token, note_of_cells(block.value, source, operator))
 
         def fold(by: Aggregate) -> Cells:
             return aggregate_cells(block, by, times=axes, space=None, full_space=1, keys=keys, part=part)

@@ -32,12 +32,13 @@ class SomeTimes(Evaluator):
         if not isinstance(axis, Regular):
             message = "some times need regular time cells"
             raise TypeError(message)
-        # An increment needs the reading before the cell.
+        # An increment needs readings around the cell.
         reach_ns = sum(item.operator.reach_ns for item in here.chain() if isinstance(item.operator, Aggregate))
-        self._windows = _disjoint(axis.corners[cells] - reach_ns, axis.length + reach_ns)
+        self._windows = _disjoint(axis.corners[cells] - reach_ns, axis.length + 2 * reach_ns)
         # What the stations hold in other windows is no answer for these.
         self._whole.clear()
         self._known_readings.clear()
+        self._increments.clear()
         block = self.block(here, np.zeros(1, dtype=np.intp))
         shape = (axis.count, 1)
         count, possible = (np.broadcast_to(array, shape)[cells] for array in (block.count, block.possible))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.execution.cells import Cells, covered
 from hypergrid.execution.fold import cell_hashes, choose_ranges, fold_values, whole_values
 from hypergrid.execution.overlapping import assigned_ns, blocks_under, crowded_series, tiles_of
-from hypergrid.execution.standing import of_readings, prepared_readings
+from hypergrid.execution.standing import of_readings
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS
@@ -38,7 +38,7 @@ def aggregate_readings(
     Parameters
     ----------
     readings
-        Ordered by series and time, none missing, every one of them to be used, or to be looked back at.
+        Ordered by series and time, none missing, every one of them to be used, as `prepared_readings` returns them.
     target
         Time cells; they may overlap, leave gaps, or come again.
     axis
@@ -49,7 +49,6 @@ def aggregate_readings(
         Numbers of the time cells that are wanted, shape (chosen,); all where absent.
     """
     chosen = np.arange(target.count) if times is None else times
-    readings = prepared_readings(readings, operator)
     if not (operator.row.tiles and crowded_series(readings).any()):
         return _aggregate(readings, target, axis, operator, chosen)
     if isinstance(target, Regular) and target.length > target.step:

@@ -56,8 +56,8 @@ def _covering(here: Perspective, changes: Changes) -> NDArray[np.bool_]:
     """Return which cells of an aggregate over time cover something that changed."""
     source, time, operator = here.source, here.topology.time, here.operator
     if isinstance(operator, Aggregate) and operator.reach_ns:
-        # What looks back is changed by what lies before it.
-        return _holding(time, [_longer(window, operator.reach_ns) for window in _windows(source, changes)])
+        # What looks around is changed by what lies before it, and after.
+        return _holding(time, [_wider(window, operator.reach_ns) for window in _windows(source, changes)])
     if source.holds_readings:
         return _holding(time, _of_readings(source, changes))
     if isinstance(time, Instants):
@@ -88,10 +88,6 @@ def _windows(here: Perspective, changes: Changes) -> list[Window]:
     starts, ends = _blocks(here.topology.time)
     changed = touched(here, changes)
     return [Window(*edges) for edges in zip(starts[changed].tolist(), ends[changed].tolist(), strict=True)]
-
-
-def _longer(window: Window, reach_ns: int) -> Window:
-    return Window(window.start_ns, window.stop_ns + reach_ns)
 
 
 def _wider(window: Window, reach_ns: int) -> Window:

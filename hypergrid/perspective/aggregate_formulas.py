@@ -1,4 +1,4 @@
-"""Formulas of aggregates that are no single fold: spread, quantiles, directions, degree days, trends, counters.
+"""Formulas of aggregates that are no single fold: spread, quantiles, directions, degree days, trends.
 
 All are of arrays and numbers alone. What a cell keeps while it is folded is a tuple of arrays, one number a cell.
 """
@@ -150,37 +150,6 @@ def slope(states: States, count: Counts, given: Given) -> Floats:
     _, _, squares, products = states
     known = (count > 2) & (squares > count * _SAME_TIME_DAYS**2)
     return np.where(known, products / np.where(known, squares, 1.0), np.nan) * DAYS_IN[given["per"]]
-
-
-_FALL: Final = 1e-9
-"""Part of a counter by which it must fall for a reset."""
-
-
-def increments(values: Floats, at_ns: Counts, group: NDArray[Any], max_gap_ns: int) -> Floats:
-    """Return by how much an ever-growing counter grew up to each reading.
-
-    Where it fell it was reset, and what it shows since is what it grew. One that is interpolated in time may fall by
-    rounding where it stood still: a fall below 1e-9 of what it shows is none.
-
-    Parameters
-    ----------
-    values, at_ns
-        Readings and their times [ns], in the order of time within each group, none missing, shape (n,).
-    group
-        Which counter each belongs to, shape (n,); readings of one lie together.
-    max_gap_ns
-        Longest time since the reading before [ns]; beyond it, nobody knows how often the counter was reset.
-
-    Returns
-    -------
-    Shape (n,), NaN for the first reading of a counter and after longer gaps.
-    """
-    grown = np.full(len(values), np.nan)
-    known = (group[1:] == group[:-1]) & (np.diff(at_ns) <= max_gap_ns)
-    step = np.diff(values)
-    was_reset = step < -_FALL * np.abs(values[:-1])
-    grown[1:] = np.where(known, np.where(was_reset, values[1:], step), np.nan)
-    return grown
 
 
 def difference_unit(unit: str) -> str:

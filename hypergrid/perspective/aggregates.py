@@ -23,9 +23,10 @@ from hypergrid.parameters import Parameter
 from hypergrid.perspective import aggregate_formulas as formulas
 from hypergrid.perspective.aggregate_formulas import Counts, Given, States
 from hypergrid.perspective.listing import Floats, Listing, Members
+from hypergrid.physics.counters import Increments, increments, span_ns
 from hypergrid.registry import Registry
 from hypergrid.times import DAY_NS, format_duration, parse_duration
-from hypergrid.units import DIMENSIONLESS_TEXT, convert
+from hypergrid.units import DIMENSIONLESS_TEXT, convert, counter_fault
 
 Hashes = NDArray[np.uint64]
 
@@ -68,13 +69,13 @@ class AggregateRow:
     """All values of cells to one value a cell, NaN where there is none."""
     rank: Callable[[Hashes, Counts], Counts] | None = None
     """For a row that chooses: hash of the cell and its count (above 0) to the rank of the reading in time."""
-    prepare: Callable[[Floats, Counts, NDArray[Any], Given], Floats] | None = None
+    prepare: Callable[[Floats, Counts, NDArray[Any], Given], Increments] | None = None
     """Values that are not missing, their times [ns] and whose they are (series or cells of space), in the order of
     time within each, to what is aggregated in their place; NaN is missing."""
     settle: Callable[[Given, int], Mapping[str, Any]] | None = None
     """Parameters, and how far values lie apart [ns] (0 where that is not known), to parameters without gaps."""
     reach_ns: Callable[[Given], int] | None = None
-    """How far before a cell values have a say in it [ns]; None: not at all."""
+    """How far before and after a cell values have a say in it [ns]; None: not at all."""
     dtype: type[np.generic] = np.float64
     """Type of what is kept and of the result."""
     linear: bool = False
@@ -379,10 +380,24 @@ def _gap_ns(given: Given) -> int:
     return parse_duration(given["max_gap"])
 
 
+def _counter_reach_ns(given: Given) -> int:
+    # Of the window that a reading lies in, and as much around it, an increment may need the other end.
+    return 2 * span_ns(_gap_ns(given))
+
+
 def _counter_unit(unit: str, given: Given) -> str:
     if given["max_gap"] is not None:
         _gap_ns(given)
+    fault = counter_fault(given["resolution"], given["rollover"])
+    if fault:
+        raise InvalidQuery(fault)
     return unit
+
+
+def _counted(values: Floats, at_ns: Counts, group: NDArray[Any], given: Given) -> Increments:
+    """Return what counters grew by, by the parameters of a rain accumulation."""
+    declared = {"resolution": given.get("resolution"), "rollover": given.get("rollover")}
+    return increments(values, at_ns, group, _gap_ns(given), **declared)
 
 
 def _bridged(given: Given, interval_ns: int) -> Mapping[str, Any]:
@@ -393,20 +408,29 @@ def _bridged(given: Given, interval_ns: int) -> Mapping[str, Any]:
 
 _add(
     "rain_accumulation",
-    "What an ever-growing counter grew by: the sum of the increments between readings, a drop being a reset. An "
-    "increment belongs to the cell of its later reading; none is known over a gap longer than max_gap, where absent "
-    "three intervals of the slowest series, at least 1h.",
+    "What an ever-growing counter grew by: the sum of the increments between readings. A fall to near zero is a reset, "
+    "one at the rollover a rollover, a large lasting one an emptying; smaller ones are noise or evaporation, balanced "
+    "with what rises within a day. An increment belongs to the cell of its later reading; none is known over a gap "
+    "longer than max_gap, where absent three intervals of the slowest series, at least 1h.",
     min_coverage=0.8,
     parameters=(
         Parameter(
             "max_gap", "text", "longest time between two readings that is bridged", required=False
         ),
+        Parameter(
+            "resolution", "number", "step of the counter; absent: as declared, or the smallest change around",
+            unit="variable", required=False,
+        ),
+        Parameter(
+            "rollover", "number", "content at which it starts again from zero; absent: as declared, or none",
+            unit="variable", required=False,
+        ),
     ),
     parts=(_SUM,),
     finish=_where_any,
-    prepare=lambda values, at_ns, group, given: formulas.increments(values, at_ns, group, _gap_ns(given)),
+    prepare=_counted,
     settle=_bridged,
-    reach_ns=_gap_ns,
+    reach_ns=_counter_reach_ns,
     of_extremes=False,
     of_directions=False,
     of_instants=False,

@@ -19,7 +19,7 @@ from hypergrid.times import FIRST_YEAR, LAST_YEAR, Window
 from hypergrid.tokens import token
 from hypergrid.topology import Instants, Layer, SeriesAxis, usual_spacing_ns
 from hypergrid.topology.space import System
-from hypergrid.units import KNOWN_VARIABLES, Variable, check_unit
+from hypergrid.units import KNOWN_VARIABLES, Variable, check_unit, counter_fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,8 @@ def array_source(array: xr.DataArray, *, layers: Mapping[str, object] | None = N
         perhaps elevation [m]; where these have `attrs["units"]`, they are converted. Each station is there once.
         Perhaps `statistic`, `interval_s` [s] and `stamp` of each, as of a series of an archive; an interval that is
         not given, 0, or shorter than the array's steps, is that of the values that are there (`array_intervals.py`).
-        `attrs["units"]`, its name is the variable. Times without a zone are UTC.
+        `attrs["units"]`, its name is the variable; of a counter perhaps `attrs["resolution"]` and
+        `attrs["rollover"]` [its unit]. Times without a zone are UTC.
     layers
         Layers by name, as `array_layers` takes them; None: none.
 
@@ -198,7 +199,24 @@ def _variable(array: xr.DataArray) -> Variable:
     known = KNOWN_VARIABLES.get(name)
     unit = check_unit(str(array.attrs.get("units", known.unit if known else "unknown")))
     text: dict[str, Any] = {"standard_name": known.standard_name, "long_name": known.long_name} if known else {}
-    return Variable(name, unit, **text)
+    declared = {key: _declared(array, key) for key in ("resolution", "rollover")}
+    fault = counter_fault(**declared)
+    if fault:
+        message = f"hg.base: {fault}; set array.attrs['resolution'] and ['rollover'] in {unit!r}"
+        raise InvalidQuery(message)
+    return Variable(name, unit, **text, **declared)
+
+
+def _declared(array: xr.DataArray, key: str) -> float | None:
+    """Return what an array's attributes declare of a counter [the array's unit]; None where they do not."""
+    given = array.attrs.get(key)
+    if given is None:
+        return None
+    try:
+        return float(given)
+    except (TypeError, ValueError) as error:
+        message = f"hg.base: the {key} of a counter needs a number, in the array's unit; got {given!r}"
+        raise InvalidQuery(message) from error
 
 
 def _instants(times: xr.Variable) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from hypergrid.perspective.aggregates import AGGREGATES, AggregateRow
 from hypergrid.perspective.cells import space_cells, time_cells
 from hypergrid.perspective.fitting import (
     check_aggregate,
+    declared_of,
     longest_interval_ns,
     refuse_directions,
     refuse_longer,
@@ -33,7 +34,7 @@ from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Inte
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.placing import Reach, place, reach_of
 from hypergrid.perspective.recipes import expanded
-from hypergrid.perspective.restrict import narrowed, readings_from
+from hypergrid.perspective.restrict import narrowed, readings_around
 from hypergrid.perspective.steps import GRID_KEYS, Question, Step
 from hypergrid.perspective.surface import Clip, Surface
 from hypergrid.perspective.time_specs import comes_as, is_periodic
@@ -327,6 +328,7 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
         space = _coarser(along, space, variable=here)
     unit = row.unit(here.unit, given)
     check_aggregate(row, tuple(cells), here)
+    given = {**given, **declared_of(row, here, given)}
     given = given if row.settle is None else dict(row.settle(given, longest_interval_ns(here)))
     if "time" in cells and (here.holds_readings or isinstance(here.topology.time, Instants)):
         _refuse_short(time, here, whole)
@@ -337,8 +339,9 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
     if cells.get("time", "all") != "all":
         refuse_longer(time, here, operator.min_coverage)
     if since_ns is not None and row.reach_ns and here.holds_readings:
-        operator = replace(operator, since_ns=since_ns)
-        here = readings_from(here, since_ns - operator.reach_ns)
+        # Readings around the clip tell what those within it grew by, and are in no cell.
+        operator = replace(operator, since_ns=since_ns, until_ns=whole.stop_ns)
+        here = readings_around(here, operator.reach_ns)
     return Perspective((here,), Topology(time, space), operator, unit)
 
 

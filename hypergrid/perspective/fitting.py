@@ -1,12 +1,14 @@
 """Which aggregates fit which values and cells: refused before anything runs, by what a function's row says."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.aggregates import AggregateRow
-from hypergrid.perspective.operators import Aggregate, Base
+from hypergrid.perspective.operators import Aggregate, Base, Convert
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
@@ -197,6 +199,25 @@ def longest_interval_ns(here: Perspective) -> int:
     if isinstance(time, Bins):
         return int(time.lengths.max())
     return round(np.median(np.diff(time.times_ns))) if isinstance(time, Instants) and time.count > 1 else 0
+
+
+def declared_of(row: AggregateRow, here: Perspective, given: Mapping[str, Any]) -> dict[str, float]:
+    """Return the declared resolution and rollover of a counter, where the query gives none.
+
+    They are those of the readings themselves: a convert before the aggregate may have changed their scale.
+    """
+    bases = [item for item in here.chain() if isinstance(item.operator, Base)]
+    scaled = any(not isinstance(item.operator, Base | Aggregate) and not _keeps_scale(item) for item in here.chain())
+    if row.prepare is None or scaled or len(bases) != 1:
+        return {}
+    variable = bases[0].operator.source.variable  # type: ignore[union-attr]
+    held = {"resolution": variable.resolution, "rollover": variable.rollover}
+    return {name: value for name, value in held.items() if value is not None and given.get(name) is None}
+
+
+def _keeps_scale(here: Perspective) -> bool:
+    operator = here.operator
+    return isinstance(operator, Convert) and all(call.name == "valid_range" for call in operator.calls)
 
 
 def refuse_directions(what: str, here: Perspective, *, instead: str = "") -> None:

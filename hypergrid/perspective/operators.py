@@ -146,6 +146,8 @@ class Aggregate:
     """The function's, checked, in the order of their names."""
     since_ns: int | None = None
     """Readings before it [ns since 1970 UTC] are in no cell, and only known to those that look back; None: all are."""
+    until_ns: int | None = None
+    """Readings from it on [ns since 1970 UTC] are in no cell, and known to those that look ahead; None: all are."""
     at_stations: bool = False
     """Whether it is taken of the stations before the interpolation below it: the two are linear, and commute."""
 
@@ -161,7 +163,7 @@ class Aggregate:
 
     @property
     def reach_ns(self) -> int:
-        """How far before a cell values have a say in it [ns]."""
+        """How far before and after a cell values have a say in it [ns]."""
         return self.row.reach_ns(self.given) if self.row.reach_ns else 0
 
     def content(self) -> object:
@@ -169,6 +171,7 @@ class Aggregate:
         known = ("aggregate", self.function, self.dimensions, self.min_coverage)
         own = (*known, self.parameters) if self.parameters else known
         own = own if self.since_ns is None else (*own, ("since", self.since_ns))
+        own = own if self.until_ns is None else (*own, ("until", self.until_ns))
         own = (*own, "at stations") if self.at_stations else own
         return with_added(own, "aggregate", [self.function])
 

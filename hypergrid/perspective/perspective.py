@@ -83,7 +83,9 @@ class Perspective:
         if isinstance(operator, Base):
             held = space.series if isinstance(space, SeriesAxis) else ()
             single = any(series.statistic == "sample" for series in held)
-            return COUNTERS & {operator.source.variable.name} if single else frozenset()
+            variable = operator.source.variable
+            known = single and (variable.is_counter or variable.name in COUNTERS)
+            return frozenset({variable.name}) if known else frozenset()
         if isinstance(operator, Merge) or (isinstance(operator, Aggregate) and operator.row.rank is None):
             return frozenset()
         return frozenset().union(*(source.counters for source in self.sources))

@@ -82,12 +82,14 @@ def _below_aggregate(
 ) -> Perspective:
     source = here.source
     if "time" in operator.dimensions:
-        start_ns = topology.time.origin - operator.reach_ns
+        start_ns, stop_ns = topology.time.origin - operator.reach_ns, topology.time.stop + operator.reach_ns
         if source.holds_readings:
-            return restrict_readings(source, Window(start_ns, topology.time.stop))
+            return restrict_readings(source, Window(start_ns, stop_ns))
         time = _covered(source.topology.time, topology.time)
         if operator.reach_ns:
-            time = slice(min(time.start, int(np.searchsorted(source.topology.time.corners, start_ns))), time.stop)
+            edges = _storable(start_ns, stop_ns)
+            first, stop = (int(edge) for edge in np.searchsorted(source.topology.time.corners, edges))
+            time = slice(min(time.start, first), max(time.stop, stop))
     space, below = topology.space, source.topology.space
     if type(space) is not type(below):
         # Any cell below may lie in a zone or a band.
@@ -159,10 +161,10 @@ def restrict_readings(here: Perspective, window: Window) -> Perspective:
     return replace(here, topology=Topology(axis, here.topology.space), operator=replace(operator, window=inside))
 
 
-def readings_from(here: Perspective, start_ns: int) -> Perspective:
-    """Return readings (a base, or converts of it) with those that begin from an instant on; the same cells."""
+def readings_around(here: Perspective, reach_ns: int) -> Perspective:
+    """Return readings (a base, or converts of it) with those that begin so long before or after; the same cells."""
     operator = here.operator
     if not isinstance(operator, Base):
-        return replace(here, sources=(readings_from(here.source, start_ns),))
-    window = Window(min(start_ns, operator.window.start_ns), operator.window.stop_ns)
+        return replace(here, sources=(readings_around(here.source, reach_ns),))
+    window = Window(operator.window.start_ns - reach_ns, operator.window.stop_ns + reach_ns)
     return replace(here, operator=replace(operator, window=window))

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from hypergrid.perspective.steps import Question, Step
 from hypergrid.streams.elements import Series
+from hypergrid.testing.counter_oracle import increments
 from hypergrid.testing.feeds import Feed, Row, Sensor
 from hypergrid.testing.in_time_oracle import in_time
 from hypergrid.testing.oracle_aggregates import (
@@ -27,7 +28,6 @@ from hypergrid.testing.oracle_aggregates import (
     Member,
     aggregated,
     cell_hash,
-    increments,
     is_enough,
     tiled,
 )
@@ -82,6 +82,8 @@ class Answer:
     """Unit of temperatures that were converted to another; empty where they were not."""
     since_ns: int = 0
     """Readings before are in no cell; a counter looks back at them."""
+    until_ns: int = 2**63
+    """Readings from it on are in no cell; a counter looks ahead at them."""
 
     @property
     def grid_places(self) -> list[Place]:
@@ -203,18 +205,14 @@ def _chain(question: Question, feeds: Mapping[str, Feed], window: Block | None, 
     if bounded and window and last_in_time < 0 and not _looks_back_at_cells(question, feed):
         start, stop = max(start, window[0]), min(stop, window[1])
     whole = window if bounded and window else (start, stop)
-    readings = [
-        row
-        for row in feed.rows
-        if row.flag in question.accept_flags and math.isfinite(row.value) and row.start_ns < stop
-    ]
+    readings = [row for row in feed.rows if row.flag in question.accept_flags and math.isfinite(row.value)]
     if feed.slice_ns is None:
         times = instants([t for t in feed.times_ns if start <= t < stop])
-        here = _in_cells(Answer(times, feed.sensors, readings=readings, since_ns=start), feed)
+        here = _in_cells(Answer(times, feed.sensors, readings=readings, since_ns=start, until_ns=stop), feed)
     else:
         # From the slice in which the time begins to the one in which it ends.
         starts = range(start // feed.slice_ns * feed.slice_ns, stop, feed.slice_ns)
-        here = Answer(even(starts, feed.slice_ns), feed.sensors, readings=readings, since_ns=start)
+        here = Answer(even(starts, feed.slice_ns), feed.sensors, readings=readings, since_ns=start, until_ns=stop)
     for number, step in enumerate(question.steps):
         inside = bounded and number > last_in_time
         if _in_time_cells(step):
@@ -311,6 +309,10 @@ def _max_gap_ns(given: Mapping[str, Any], here: Answer) -> int:
     return max(3 * apart_ns, 3_600_000_000_000)
 
 
+def _declared(given: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(given[name]) for name in ("resolution", "rollover") if name in given}
+
+
 def _aggregate_readings(
     name: str, here: Answer, times: Times, share: float, given: Mapping[str, Any], since: int | None = None
 ) -> Answer:
@@ -321,12 +323,12 @@ def _aggregate_readings(
         rows.sort(key=lambda row: row.stamp_ns)
         values = {i: row.value for i, row in enumerate(rows)}
         if name == COUNTER:
-            values = increments([(r.stamp_ns, r.value) for r in rows], _max_gap_ns(given, here))
+            values = increments([(r.stamp_ns, r.value) for r in rows], _max_gap_ns(given, here), **_declared(given))
         days = sensor.series.interval_s / 86_400 or math.nan
         by_sensor[number] = [
             (rows[i].start_ns, Member(value, _stands(rows[i], sensor), days))
             for i, value in values.items()
-            if rows[i].start_ns >= (here.since_ns if since is None else since)
+            if (here.since_ns if since is None else since) <= rows[i].start_ns < here.until_ns
         ]
     for cell in times.cells:
         line = []
@@ -450,7 +452,7 @@ def _members(name: str, here: Answer, given: Mapping[str, Any]) -> list[dict[int
         values = {i: value for i, value in enumerate(line) if math.isfinite(value)}
         if name == COUNTER:
             series = [(here.times.cells[i].corner, value) for i, value in values.items()]
-            grown = increments(series, _max_gap_ns(given, here))
+            grown = increments(series, _max_gap_ns(given, here), **_declared(given))
             values = {i: grown[place] for place, i in enumerate(values) if place in grown}
         found.append({i: _member(here.times, i, value) for i, value in values.items()})
     return found

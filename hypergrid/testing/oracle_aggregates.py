@@ -124,25 +124,6 @@ def _slope(members: Sequence[Member]) -> float:
     return float(products / sum((t - mean_time) ** 2 for t in times))
 
 
-def increments(series: Sequence[tuple[int, float]], max_gap_ns: int) -> dict[int, float]:
-    """Return by how much a counter grew up to each reading, by its place in the series; reset where it fell.
-
-    Parameters
-    ----------
-    series
-        Times [ns] and values, in order of time, none missing.
-    max_gap_ns
-        Longest time between two readings over which the growth is known [ns].
-    """
-    found = {}
-    for number in range(1, len(series)):
-        (before, low), (now, value) = series[number - 1], series[number]
-        if now - before <= max_gap_ns:
-            # A fall as small as what rounding makes of a standstill is none.
-            found[number] = value - low if value >= low - 1e-9 * abs(low) else value
-    return found
-
-
 def is_enough(count: float, possible: float, share: float) -> bool:
     """Return whether a cell has the share of what is possible that it needs."""
     return Fraction(count) >= Fraction(str(share)) * Fraction(possible)

@@ -376,7 +376,8 @@ def counter_rows(seed: int) -> list[tuple[float, float]]:
     at = at[(at < 130) | (at > 215)]
     shown, rows = 0.0, []
     for minute in at:
-        shown = round(rng.uniform(0, 1), 2) if rng.random() < 0.1 else round(shown + max(rng.normal(0, 0.5), 0), 2)
+        was_reset = rng.random() < 0.1 and shown > 2.0
+        shown = round(rng.uniform(0, 0.2), 2) if was_reset else round(shown + max(rng.normal(0, 0.5), 0), 2)
         rows.append((float(minute), shown))
     return rows
 
@@ -472,6 +473,63 @@ def test_what_is_no_counter_is_not_taken_for_one(tmp_path: Path) -> None:
             hg.base(array([1.0, 2.0], unit=unit)).aggregate("rain_accumulation", time="1h").plan()
     for unit in ("mm", "inch", "kg m-2", "l", "kWh", "1", "unknown", "count"):
         assert values_of(hg.base(array([1.0, 3.0], unit=unit)).aggregate("rain_accumulation", time="1h")) == [2.0]
+
+
+def wobbling(days: int = 7) -> xr.DataArray:
+    """Return a tipping bucket with 3 mm a day that reads 0.1 mm too little once, at 51 mm on the first day."""
+    per_day = np.minimum(np.arange(144) // 3, 30) * 0.1
+    shown = np.concatenate([50.0 + 3.0 * day + per_day for day in range(days)]).round(6)
+    shown[31] -= 0.1
+    return array(shown, unit="mm")
+
+
+def test_a_counter_that_wobbles_is_not_reset() -> None:
+    """A fall of 0.1 mm at 51 mm adds nothing: it added the whole content, and the day had 54 mm."""
+    day = hg.base(wobbling()).aggregate("rain_accumulation", time="1day", min_coverage=0)
+    assert values_of(day) == pytest.approx([3.0] * 7)
+    assert "a counter fell: 1 dropout (the next readings took it back" in day.compute().attrs["comment"]
+
+
+@pytest.mark.parametrize("strategy", ["top_down", "bottom_up", 1])
+def test_a_noisy_gauge_gives_the_same_in_every_part_and_by_every_strategy(strategy: str | int) -> None:
+    rng = np.random.default_rng(5)
+    rain = np.where(np.arange(12 * 144) % 500 < 40, 0.15, 0.0)
+    gauge = array(np.round(200.0 + np.cumsum(rain) + rng.normal(0, 0.05, len(rain)), 2), unit="mm")
+    days = hg.base(gauge).aggregate("rain_accumulation", time="1day", min_coverage=0)
+    whole = np.array(values_of(days))
+    fell = rain.reshape(12, 144).sum(axis=1)
+    np.testing.assert_allclose(whole, fell, atol=0.15)
+    for first in (2, 5, 9):
+        clip = (f"2007-10-{first + 1:02d}", f"2007-10-{first + 3:02d}")
+        part = days.clip(time=clip).compute(strategy=strategy)
+        np.testing.assert_array_equal(part["value"].to_numpy().ravel(), whole[first : first + 2])
+        hours = hg.base(gauge).aggregate("rain_accumulation", time="1h", min_coverage=0)
+        summed = hours.aggregate("sum", time="all", min_coverage=0).clip(time=clip)
+        np.testing.assert_allclose(values_of(summed), whole[first : first + 2].sum(), atol=1e-9)
+
+
+def test_a_counter_says_what_it_is() -> None:
+    turning = array(np.round(np.arange(144) * 0.2 % 10.0, 1), unit="mm")
+    turning.attrs |= {"resolution": 0.1, "rollover": 10.0}
+    day = hg.base(turning).aggregate("rain_accumulation", time="1day")
+    assert values_of(day) == pytest.approx([143 * 0.2])
+    assert "2 rollovers" in day.compute().attrs["comment"]
+    # Of values on another scale it is not known.
+    scaled = hg.base(turning).convert("scale", factor=0.1, unit="cm").aggregate("rain_accumulation", time="1day")
+    assert "rollover" not in scaled.explain()
+    for declared, message in (
+        ({"rollover": 0.1, "resolution": 0.2}, "a rollover of 0.1 with a resolution of 0.2"),
+        ({"resolution": 0.0}, "resolution of a counter needs a number above 0; got 0"),
+    ):
+        with pytest.raises(InvalidQuery, match=message):
+            hg.base(turning).aggregate("rain_accumulation", time="1day", **declared).plan()
+        turning.attrs |= declared
+        with pytest.raises(InvalidQuery, match=message):
+            hg.base(turning)
+        turning.attrs |= {"resolution": 0.1, "rollover": 10.0}
+    turning.attrs["rollover"] = "never"
+    with pytest.raises(InvalidQuery, match="rollover of a counter needs a number, in the array's unit; got 'never'"):
+        hg.base(turning)
 
 
 # How a query is written.

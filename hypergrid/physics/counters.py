@@ -1,0 +1,287 @@
+"""Increments of ever-growing counters: tipping buckets and weighing gauges that reset, roll over, wobble and evaporate.
+
+A fall of a counter is no rain. Which kind of fall it is decides what the counter grew by:
+
+* a **reset** is a fall to near zero: what the counter shows since is what it grew by;
+* a **rollover** is a fall of a counter whose rollover is declared: it grew by the fall's complement;
+* an **emptying** is a large, lasting fall to anything else, a service visit: what fell meanwhile is not known;
+* a **dropout** is a fall that the next readings take back at once: it is passed over;
+* everything else is **noise** or evaporation, and is balanced with what rises around it, so that it cannot accumulate.
+
+The last rule is that of the neutral aggregating filters of weighing gauges (Ross, Smith and Barr, 2020, Atmospheric
+Measurement Techniques 13, 2979-2994): noise is aggregated with its neighbours until nothing falls, and the total is
+kept. The cumulated curve that does so with the least squared change is the isotonic regression, found by pooling
+adjacent violators (Barlow and others, 1972). As in their segmented filter (NAF-SEG), the series is worked on in
+overlapping segments, and the evaporation of a segment, learned from its dry hours, is given back before its rain is
+counted.
+
+A segment is what lies in one window of whole multiples of `span_ns` since 1970, with as much before and after it. So an
+increment depends on readings at most twice `span_ns` away, whichever part of a series is looked at. Where no reading of
+a segment falls, increments are the plain differences.
+
+Bias: noise of standard deviation s leaves some hundredths of s a dry day; rain may lose what evaporated since its last
+dry hours; a segment that is wet throughout keeps its net change.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Kinds = NDArray[np.uint8]
+
+DAY_NS: Final = 86_400 * 10**9
+HOUR_S: Final = 3600.0
+
+GROWN, RESET, ROLLOVER, EMPTIED, HELD, FELL = range(6)
+"""What became of a reading: it counts as it is; follows a reset, a rollover, an emptying; is a dropout; is noise."""
+
+ROUNDING: Final = 1e-9
+"""Part of a counter by which it must change for a change: interpolation in time makes smaller ones."""
+LEAST_FALLS: Final = 5
+NOISY_SHARE: Final = 0.1
+"""A gauge is noisy where so many readings fall, but not to zero, and so many of its changes are such falls."""
+MEDIAN_FALL: Final = 0.6744897501960817 * 2**0.5
+"""Median of the falls of white noise over its standard deviation: differences have twice its variance."""
+SPIKE_STEPS, SPIKE_NOISES, SPIKE_READINGS = 50, 20, 3
+"""A change of so many steps of the resolution, and so many times the noise, that is taken back (within 10 %) by one of
+the next readings is a dropout."""
+TAKEN_BACK: Final = (0.9, 1.1)
+LASTING_NOISES: Final = 8
+"""Falls of so many times the noise, or more, are no noise: white noise makes one in 65 million readings."""
+NEAR_STEPS, NEAR_NOISES, NEAR_RATES = 2, 4, 4
+"""Near zero: two steps of the resolution, four times the noise, or what falls at four times the rate around."""
+AROUND: Final = 3
+"""Readings before and after a fall that tell whether it lasts, and how hard it rained."""
+ALIGNED: Final = 5
+"""Readings whose medians are laid on one another across a gap or an emptying of a noisy gauge."""
+DRY_BINS: Final = 12
+"""Hours without rain that a segment needs for its evaporation to be learned."""
+
+
+@dataclass(frozen=True, eq=False)
+class Increments:
+    """By how much a counter grew, and what was done to know it."""
+
+    grown: Floats
+    """Up to each reading [the counter's unit], at least 0; NaN where it is not known, shape (n,)."""
+    kind: Kinds
+    """What became of each reading, shape (n,)."""
+
+
+def span_ns(max_gap_ns: int) -> int:
+    """Return the window in which falls are judged [ns]: a day, or the longest gap that is bridged."""
+    return max(DAY_NS, max_gap_ns)
+
+
+def increments(  # noqa: PLR0913 - columns of readings, and what is declared of the gauge
+    values: Floats,
+    at_ns: Integers,
+    group: NDArray[Any],
+    max_gap_ns: int,
+    *,
+    resolution: float | None = None,
+    rollover: float | None = None,
+) -> Increments:
+    """Return by how much ever-growing counters grew up to each reading.
+
+    Parameters
+    ----------
+    values, at_ns
+        Readings and their times [ns], in the order of time within each group, none missing, shape (n,).
+    group
+        Which counter each belongs to, shape (n,); readings of one lie together.
+    max_gap_ns
+        Longest time since the reading before [ns] over which growth is known.
+    resolution
+        Step of the counters [their unit]; None: the smallest change around.
+    rollover
+        Content at which they start again from zero [their unit]; None: they do not.
+
+    Returns
+    -------
+    Increments, NaN for the first reading of a counter, after longer gaps, and where a gauge was emptied.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hypergrid.physics.counters import increments
+    >>> hours = np.arange(6) * 3600 * 10**9
+    >>> wobbles = np.array([50.0, 51.0, 50.9, 51.0, 0.2, 0.4])
+    >>> increments(wobbles, hours, np.zeros(6), 3 * 3600 * 10**9).grown.round(6)
+    array([nan, 1. , 0. , 0. , 0.2, 0.2])
+    """
+    count = len(values)
+    grown, kind = np.full(count, np.nan), np.zeros(count, np.uint8)
+    if count < 2:
+        return Increments(grown, kind)
+    step = np.diff(values)
+    same, close = group[1:] == group[:-1], np.diff(at_ns) <= max_gap_ns
+    grown[1:] = np.where(same & close, np.maximum(step, 0.0), np.nan)
+    odd = step < -_least(values)
+    if rollover is not None:
+        odd |= step > 0.9 * rollover
+    odd &= same
+    if not odd.any():
+        return Increments(grown, kind)
+    span = span_ns(max_gap_ns)
+    edges = np.concatenate([[0], np.flatnonzero(~same) + 1, [count]])
+    before = np.concatenate([[0, 0], np.cumsum(odd)])
+    for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        if before[stop] == before[start + 1]:
+            continue
+        times = at_ns[start:stop]
+        windows = np.unique(times // span) * span
+        own = np.searchsorted(times, np.stack([windows, windows + span])) + start
+        wide = np.searchsorted(times, np.stack([windows - span, windows + 2 * span])) + start
+        some = np.flatnonzero(before[wide[1]] > before[wide[0] + 1])
+        for i in some.tolist():
+            segment = _Segment(values[wide[0, i] : wide[1, i]], at_ns[wide[0, i] : wide[1, i]], max_gap_ns, resolution,
+                               rollover)  # fmt: skip
+            inside = slice(own[0, i] - wide[0, i], own[1, i] - wide[0, i])
+            grown[own[0, i] : own[1, i]] = segment.grown()[inside]
+            kind[own[0, i] : own[1, i]] = segment.kind[inside]
+    return Increments(grown, kind)
+
+
+def _least(values: Floats) -> Floats:
+    """Return the smallest change between neighbours that is not rounding."""
+    size = np.abs(values)
+    return np.asarray(ROUNDING * np.maximum(size[1:], size[:-1]))
+
+
+class _Segment:
+    """Readings of one counter in a window and around it, some of which fall."""
+
+    def __init__(
+        self, values: Floats, at_ns: Integers, max_gap_ns: int, resolution: float | None, rollover: float | None
+    ) -> None:
+        self.value, self.rollover = values.copy(), rollover
+        self.kind: Kinds = np.zeros(len(values), np.uint8)
+        self._seconds = (at_ns - at_ns[0]) / 1e9
+        self._gap = np.diff(at_ns) > max_gap_ns
+        self._least = _least(values)
+        step = np.diff(values)
+        falls, rises = step < -self._least, step > self._least
+        changes = np.abs(step[falls | rises])
+        # A counter that is reset each day falls as often as it tips: to zero, and not below.
+        wobbles = falls & ~((values[1:] >= 0) & (values[1:] <= values[:-1] / 2))
+        self.is_noisy = int(wobbles.sum()) >= max(LEAST_FALLS, NOISY_SHARE * len(changes))
+        self.noise = float(np.median(-step[wobbles])) / MEDIAN_FALL if self.is_noisy else 0.0
+        self.resolution = (float(changes.min()) if len(changes) else 0.0) if resolution is None else resolution
+
+    def grown(self) -> Floats:
+        """Return what the counter grew by up to each reading, NaN where it is not known."""
+        self._pass_over_dropouts()
+        step = self._explained()
+        unknown = np.isnan(step)
+        step[unknown] = self._aligned(np.flatnonzero(unknown), step)
+        if np.all(step >= -self._least):
+            found = np.maximum(step, 0.0)
+        else:
+            self.kind[1:][(step < -self._least) & (self.kind[1:] == GROWN)] = FELL
+            curve = np.concatenate([[0.0], np.cumsum(step)])
+            lost = self._evaporation(curve) if self.is_noisy else 0.0
+            pooled = np.asarray(isotonic_regression(curve + lost * self._seconds).x)
+            found = np.maximum(np.diff(pooled) - lost * np.diff(self._seconds), 0.0)
+        found[unknown] = np.nan
+        return np.concatenate([[np.nan], found])
+
+    def _pass_over_dropouts(self) -> None:
+        """Hold the reading before a fall or a spike that one of the next readings takes back."""
+        spike = SPIKE_STEPS * self.resolution
+        step = np.diff(self.value)
+        if self.is_noisy:
+            some = np.abs(step) > max(spike, SPIKE_NOISES * self.noise)
+        else:
+            some = (step < -self._least) | (step > spike)
+        for i in np.flatnonzero(some & ~self._gap).tolist():
+            change = self.value[i + 1] - self.value[i]
+            size = abs(change)
+            if size <= self._least[i] or (self.rollover is not None and size > self.rollover / 2):
+                continue
+            if change < 0 and size < spike and self.value[i + 1] <= NEAR_STEPS * self.resolution:
+                continue
+            for j in range(i + 2, min(i + 2 + SPIKE_READINGS, len(self.value))):
+                back = (self.value[j - 1] - self.value[j]) * np.sign(change)
+                if TAKEN_BACK[0] * size <= back <= TAKEN_BACK[1] * size:
+                    self.value[i + 1 : j] = self.value[i]
+                    self.kind[i + 1 : j] = HELD
+                    break
+
+    def _explained(self) -> Floats:
+        """Return the steps between readings, those of resets and rollovers as what they grew; NaN where unknown."""
+        value, turn = self.value, self.rollover
+        step = np.diff(value)
+        falls = step < -self._least
+        if self.is_noisy:
+            falls &= -step > LASTING_NOISES * self.noise
+        explained = step.copy()
+        if turn is not None:
+            explained[step > 0.9 * turn] -= turn
+        for i in np.flatnonzero(falls).tolist():
+            fall, near = -step[i], max(NEAR_STEPS * self.resolution, NEAR_NOISES * self.noise)
+            raining = max(near, NEAR_RATES * self._rate_around(i, step) * (self._seconds[i + 1] - self._seconds[i]))
+            lasts = bool(value[i + 1 : i + 2 + AROUND].max() < value[max(i - AROUND, 0) : i + 1].min() - fall / 2)
+            if turn is not None and (fall > turn / 2 or (lasts and not self.is_noisy and value[i + 1] > near)):
+                is_reset = value[i + 1] <= near and turn - fall > max(turn / 4, raining)
+                kind = RESET if is_reset else ROLLOVER
+            elif value[i + 1] <= raining and value[i + 1] <= value[i] / 2:
+                kind = RESET
+            elif lasts or self._gap[i]:
+                kind = EMPTIED
+            else:
+                continue
+            self.kind[i + 1] = kind
+            rolled = 0.0 if turn is None else turn - fall
+            explained[i] = {RESET: max(value[i + 1], 0.0), ROLLOVER: rolled, EMPTIED: np.nan}[kind]
+        explained[self._gap] = np.nan
+        return np.asarray(explained)
+
+    def _rate_around(self, i: int, step: Floats) -> float:
+        """Return the greatest rate of the steps around one [a second]."""
+        near = [j for j in range(max(i - AROUND, 0), min(i + AROUND + 1, len(step))) if j != i and step[j] > 0]
+        if self.rollover is not None:
+            near = [j for j in near if step[j] <= 0.9 * self.rollover]
+        rates = [step[j] / (self._seconds[j + 1] - self._seconds[j]) for j in near]
+        return float(max(rates, default=0.0))
+
+    def _aligned(self, unknown: NDArray[np.intp], step: Floats) -> Floats:
+        """Return steps across gaps and emptyings that lay what is on both sides on one another: nothing is grown."""
+        if not self.is_noisy or not len(unknown):
+            return np.zeros(len(unknown))
+        broken = np.isnan(step) | np.isin(self.kind[1:], (RESET, ROLLOVER))
+        edges = np.concatenate([[0], np.flatnonzero(broken) + 1, [len(self.value)]])
+        number = np.searchsorted(edges, unknown + 1)
+        found = np.zeros(len(unknown))
+        for k, (i, at) in enumerate(zip(unknown.tolist(), number.tolist(), strict=True)):
+            before = np.median(self.value[max(edges[at - 1], i + 1 - ALIGNED) : i + 1])
+            after = np.median(self.value[i + 1 : min(i + 1 + ALIGNED, edges[at + 1])])
+            found[k] = (self.value[i + 1] - after) - (self.value[i] - before)
+        return found
+
+    def _evaporation(self, curve: Floats) -> float:
+        """Return what evaporates [a second] as the dry hours of the segment show it; 0 where they do not."""
+        length = max(HOUR_S, 4 * float(np.median(np.diff(self._seconds))))
+        bins, first = np.unique((self._seconds // length).astype(np.int64), return_index=True)
+        sizes = np.diff(np.append(first, len(curve)))
+        middle = np.array([np.median(part) for part in np.split(curve, first[1:])])
+        follows = np.diff(bins) == 1
+        if int(follows.sum()) < DRY_BINS:
+            return 0.0
+        change = np.diff(middle)[follows]
+        # The median of n values has a variance of pi / 2n.
+        error = 1.25 * self.noise * np.sqrt(1 / sizes[1:] + 1 / sizes[:-1])[follows]
+        usual = float(np.median(change))
+        spread = 3 * 1.4826 * float(np.median(np.abs(change - usual)))
+        widest = np.maximum(spread, np.maximum(3 * error, 1.01 * self.resolution))
+        dry = np.abs(change - usual) < widest
+        if int(dry.sum()) < DRY_BINS:
+            return 0.0
+        lost = -float(np.mean(change[dry]))
+        least = 3 * 1.25 * self.noise * float(np.sqrt(2 / np.median(sizes))) + self.resolution
+        return lost / length if lost * int(dry.sum()) >= least else 0.0

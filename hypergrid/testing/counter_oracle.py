@@ -1,0 +1,199 @@
+"""A slow account of what counters grew by: one reading at a time, lists and loops, pooling by hand.
+
+It shares no code with `hypergrid.physics.counters`; what it must give is written there.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+DAY_NS = 86_400 * 10**9
+
+
+def increments(
+    series: Sequence[tuple[int, float]], max_gap_ns: int, resolution: float | None = None, rollover: float | None = None
+) -> dict[int, float]:
+    """Return by how much a counter grew up to each reading, by its place in the series.
+
+    Parameters
+    ----------
+    series
+        Times [ns] and values, in order of time, none missing.
+    max_gap_ns
+        Longest time between two readings over which the growth is known [ns].
+    resolution, rollover
+        As declared [the counter's unit]; None where they are not.
+    """
+    span, found = max(DAY_NS, max_gap_ns), {}
+    for number, (now, _) in enumerate(series):
+        window = now // span * span
+        near = [i for i, (time, _) in enumerate(series) if window - span <= time < window + 2 * span]
+        part = [series[i] for i in near]
+        grown = _grown(tuple(part), max_gap_ns, resolution, rollover)
+        value = grown[near.index(number)]
+        if not math.isnan(value):
+            found[number] = value
+    return found
+
+
+_KNOWN: dict[object, list[float]] = {}
+
+
+def _grown(
+    part: tuple[tuple[int, float], ...], max_gap_ns: int, resolution: float | None, rollover: float | None
+) -> list[float]:
+    key = (part, max_gap_ns, resolution, rollover)
+    if key not in _KNOWN:
+        if len(_KNOWN) > 200:
+            _KNOWN.clear()
+        _KNOWN[key] = _work_out(part, max_gap_ns, resolution, rollover)
+    return _KNOWN[key]
+
+
+def _changes(value: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in zip(value, value[1:], strict=False)]
+
+
+def _work_out(
+    part: tuple[tuple[int, float], ...], max_gap_ns: int, resolution: float | None, rollover: float | None
+) -> list[float]:
+    value = [shown for _, shown in part]
+    gap = [later - earlier > max_gap_ns for (earlier, _), (later, _) in zip(part, part[1:], strict=False)]
+    tiny = [1e-9 * max(abs(a), abs(b)) for a, b in zip(value, value[1:], strict=False)]
+    step = _changes(value)
+    odd = any(s < -t or (rollover is not None and s > 0.9 * rollover) for s, t in zip(step, tiny, strict=True))
+    if not odd:
+        return [math.nan, *(math.nan if g else max(s, 0.0) for s, g in zip(step, gap, strict=True))]
+    changes = [abs(s) for s, t in zip(step, tiny, strict=True) if abs(s) > t]
+    wobbles = [-s for i, (s, t) in enumerate(zip(step, tiny, strict=True))
+               if s < -t and not 0 <= value[i + 1] <= value[i] / 2]  # fmt: skip
+    noisy = len(wobbles) >= 5 and len(wobbles) >= 0.1 * len(changes)
+    noise = statistics.median(wobbles) / (0.6744897501960817 * math.sqrt(2)) if noisy else 0.0
+    quantum = resolution if resolution is not None else min(changes, default=0.0)
+    _hold(value, gap, tiny, (noisy, noise, quantum), rollover)
+    step = _changes(value)
+    grown, kinds = _told_apart(value, step, part, gap, tiny, (noisy, noise, quantum), rollover)
+    unknown = [math.isnan(g) for g in grown]
+    breaks = [u or kind in ("reset", "rollover") for u, kind in zip(unknown, kinds, strict=True)]
+    for i in range(len(grown)):
+        if unknown[i]:
+            grown[i] = _level(value, breaks, i) if noisy else 0.0
+    seconds = [(time - part[0][0]) / 1e9 for time, _ in part]
+    if all(g >= -t for g, t in zip(grown, tiny, strict=True)):
+        pooled, lost = None, 0.0
+        result = [max(g, 0.0) for g in grown]
+    else:
+        curve = [0.0]
+        for g in grown:
+            curve.append(curve[-1] + g)
+        lost = _evaporation(curve, seconds, noise, quantum) if noisy else 0.0
+        pooled = _isotonic([c + lost * s for c, s in zip(curve, seconds, strict=True)])
+        result = [max(b - a - lost * (t - s), 0.0)
+                  for a, b, s, t in zip(pooled, pooled[1:], seconds, seconds[1:], strict=False)]  # fmt: skip
+    return [math.nan, *(math.nan if u else r for u, r in zip(unknown, result, strict=True))]
+
+
+def _hold(
+    value: list[float], gap: list[bool], tiny: list[float], gauge: tuple[bool, float, float], rollover: float | None
+) -> None:
+    noisy, noise, quantum = gauge
+    before = _changes(value)
+    for i, change in enumerate(before):
+        falls = change < -tiny[i]
+        if gap[i] or not (abs(change) > max(50 * quantum, 20 * noise) if noisy else falls or change > 50 * quantum):
+            continue
+        now = value[i + 1] - value[i]
+        if abs(now) <= tiny[i] or (rollover is not None and abs(now) > rollover / 2):
+            continue
+        if now < 0 and abs(now) < 50 * quantum and value[i + 1] <= 2 * quantum:
+            continue
+        for j in range(i + 2, min(i + 5, len(value))):
+            back = value[j - 1] - value[j] if now > 0 else value[j] - value[j - 1]
+            if 0.9 * abs(now) <= back <= 1.1 * abs(now):
+                for k in range(i + 1, j):
+                    value[k] = value[i]
+                break
+
+
+def _told_apart(  # noqa: PLR0913 - what is known of the readings
+    value: list[float], step: list[float], part: tuple[tuple[int, float], ...], gap: list[bool], tiny: list[float],
+    gauge: tuple[bool, float, float], rollover: float | None,
+) -> tuple[list[float], list[str]]:  # fmt: skip
+    noisy, noise, quantum = gauge
+    grown, kinds = list(step), [""] * len(step)
+    near = max(2 * quantum, 4 * noise)
+    for i, change in enumerate(step):
+        if rollover is not None and change > 0.9 * rollover:
+            grown[i] = change - rollover
+        fall = -change
+        if fall > tiny[i] and (not noisy or fall > 8 * noise):
+            rates = [0.0]
+            for j in range(max(i - 3, 0), min(i + 4, len(step))):
+                usual = rollover is None or step[j] <= 0.9 * rollover
+                if j != i and step[j] > 0 and usual:
+                    rates.append(step[j] / ((part[j + 1][0] - part[0][0]) / 1e9 - (part[j][0] - part[0][0]) / 1e9))
+            length = (part[i + 1][0] - part[0][0]) / 1e9 - (part[i][0] - part[0][0]) / 1e9
+            raining = max(near, 4 * max(rates) * length)
+            lasts = max(value[i + 1 : i + 5]) < min(value[max(i - 3, 0) : i + 1]) - fall / 2
+            if rollover is not None and (fall > rollover / 2 or (lasts and not noisy and value[i + 1] > near)):
+                back = value[i + 1] <= near and rollover - fall > max(rollover / 4, raining)
+                kinds[i] = "reset" if back else "rollover"
+            elif value[i + 1] <= raining and value[i + 1] <= value[i] / 2:
+                kinds[i] = "reset"
+            elif lasts or gap[i]:
+                kinds[i] = "emptied"
+            if kinds[i] == "reset":
+                grown[i] = max(value[i + 1], 0.0)
+            elif kinds[i] == "rollover" and rollover is not None:
+                grown[i] = rollover - fall
+            elif kinds[i] == "emptied":
+                grown[i] = math.nan
+        if gap[i]:
+            grown[i] = math.nan
+    return grown, kinds
+
+
+def _level(value: list[float], breaks: list[bool], i: int) -> float:
+    """Return the step that lays the medians of five readings on both sides of a break on one another."""
+    first, last = i, i + 1
+    while first > 0 and not breaks[first - 1] and first > i - 4:
+        first -= 1
+    while last + 1 < len(value) and not breaks[last] and last < i + 5:
+        last += 1
+    before, after = statistics.median(value[first : i + 1]), statistics.median(value[i + 1 : last + 1])
+    return (value[i + 1] - after) - (value[i] - before)
+
+
+def _evaporation(curve: list[float], seconds: list[float], noise: float, quantum: float) -> float:
+    length = max(3600.0, 4 * statistics.median(_changes(seconds)))
+    bins: dict[int, list[float]] = {}
+    for shown, second in zip(curve, seconds, strict=True):
+        bins.setdefault(int(second // length), []).append(shown)
+    pairs = [(bins[k], bins[k + 1]) for k in bins if k + 1 in bins]
+    if len(pairs) < 12:
+        return 0.0
+    change = [statistics.median(b) - statistics.median(a) for a, b in pairs]
+    usual = statistics.median(change)
+    spread = 3 * 1.4826 * statistics.median(abs(c - usual) for c in change)
+    dry = [
+        c
+        for c, (a, b) in zip(change, pairs, strict=True)
+        if abs(c - usual) < max(spread, 3 * (1.25 * noise * math.sqrt(1 / len(b) + 1 / len(a))), 1.01 * quantum)
+    ]
+    if len(dry) < 12:
+        return 0.0
+    lost = -math.fsum(dry) / len(dry)
+    sizes = statistics.median(len(readings) for readings in bins.values())
+    return lost / length if lost * len(dry) >= 3 * 1.25 * noise * math.sqrt(2 / sizes) + quantum else 0.0
+
+
+def _isotonic(curve: list[float]) -> list[float]:
+    """Return the rising curve of least squares: neighbours that fall are pooled to their mean."""
+    pools: list[tuple[float, int]] = []
+    for level in curve:
+        pool = (level, 1)
+        while pools and pools[-1][0] >= pool[0]:
+            mean, size = pools.pop()
+            pool = ((mean * size + pool[0] * pool[1]) / (size + pool[1]), size + pool[1])
+        pools.append(pool)
+    return [mean for mean, size in pools for _ in range(size)]

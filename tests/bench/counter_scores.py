@@ -1,0 +1,111 @@
+"""Scores of increments of a rain gauge against what really fell, by day, hour and ten minutes.
+
+Written with the simulated gauges, before the method. An increment belongs to the later of two readings; what fell over
+a gap that is too long to bridge, or while a gauge was emptied, is asked of no method where the method gives none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.bench.gauges_simulated import DAY_S, MM_IN, START, Gauge
+
+Floats = NDArray[np.float64]
+
+DAY_NS: Final = DAY_S * 10**9
+HOUR_NS: Final = DAY_NS // 24
+TEN_MINUTES_NS: Final = HOUR_NS // 6
+
+LEAST_HEARD: Final = 0.8
+"""Share of a day's readings below which the day is not judged, as a daily total would be missing."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What is found for one gauge, in millimetres."""
+
+    seed: int
+    kind: str
+    days: int
+    within: int
+    """Days within max(2 %, three times the noise, the resolution)."""
+    beyond: int
+    """Days beyond max(10 %, 0.5 mm)."""
+    worst_mm: float
+    """The largest error of a day beyond what is allowed of any day; 0 where there is none."""
+    wet_days: int
+    wet_within: int
+    fallen_mm: float
+    found_mm: float
+    months_fallen_mm: tuple[float, ...]
+    months_found_mm: tuple[float, ...]
+    """Each month of the gauge that has 20 judged days or more."""
+    hourly_rmse_mm: float
+    ten_minutes_rmse_mm: float
+    """Root mean square error of the hours, and of the ten minutes, in which it rained; NaN for longer intervals."""
+
+
+def score(gauge: Gauge, found: Floats) -> Score:
+    """Return the score of increments, one a reading [the gauge's unit]; NaN where none is known."""
+    mm = MM_IN[gauge.unit]
+    true = np.diff(gauge.fallen, prepend=np.nan) * mm
+    own = found * mm
+    known = np.isfinite(own) & np.isfinite(true)
+    true, own = np.where(known, true, 0.0), np.where(known, own, 0.0)
+    start = int(START.astype(np.int64))
+    day = (gauge.time_ns - start) // DAY_NS
+    days = int(day[-1]) + 1
+    heard = np.bincount(day, known, days)
+    judged = heard >= LEAST_HEARD * DAY_S / gauge.interval_s
+    fell, got = np.bincount(day, true, days)[judged], np.bincount(day, own, days)[judged]
+    off = np.abs(got - fell)
+    allowed = np.maximum.reduce([0.02 * fell, np.full(len(fell), max(3 * gauge.noise, gauge.resolution) * mm)])
+    limit = np.maximum(0.1 * fell, 0.5)
+    # Sums of decimals: what equals a limit is within it.
+    within, beyond, wet = off <= allowed + 1e-6, off > limit + 1e-6, fell >= 0.1
+    month = np.flatnonzero(judged) // 30
+    enough = np.bincount(month) >= 20 if len(month) else np.zeros(0, dtype=bool)
+    size = len(enough)
+    months = [np.bincount(month, each, size)[enough] if size else np.zeros(0) for each in (fell, got)]
+    return Score(
+        gauge.seed, gauge.kind, int(judged.sum()), int(within.sum()), int(beyond.sum()),
+        float(np.max(np.where(beyond, off, 0.0), initial=0.0)), int(wet.sum()), int((within & wet).sum()),
+        float(fell.sum()), float(got.sum()), tuple(months[0].tolist()), tuple(months[1].tolist()),
+        _rmse(gauge, true, own, HOUR_NS), _rmse(gauge, true, own, TEN_MINUTES_NS),
+    )  # fmt: skip
+
+
+def _rmse(gauge: Gauge, true: Floats, own: Floats, length_ns: int) -> float:
+    if gauge.interval_s * 10**9 > length_ns:
+        return float("nan")
+    cell = (gauge.time_ns - gauge.time_ns[0] // DAY_NS * DAY_NS) // length_ns
+    fell, got = np.bincount(cell, true), np.bincount(cell, own)
+    wet = fell > 0
+    return float(np.sqrt(np.mean((got - fell)[wet] ** 2))) if wet.any() else float("nan")
+
+
+def summary(scores: Sequence[Score]) -> dict[str, Any]:
+    """Return the figures of many gauges together."""
+    days, wet = sum(s.days for s in scores), sum(s.wet_days for s in scores)
+    fell = np.array([x for s in scores for x in s.months_fallen_mm])
+    got = np.array([x for s in scores for x in s.months_found_mm])
+    some = fell >= 10.0
+    bias = (got - fell)[some] / fell[some] if some.any() else np.zeros(1)
+    by_gauge = np.array([(s.found_mm - s.fallen_mm) / s.fallen_mm for s in scores if s.fallen_mm > 10]) * 100
+    return {
+        "gauges": len(scores),
+        "gauge_days": days,
+        "within_percent": 100 * sum(s.within for s in scores) / max(days, 1),
+        "wet_days_within_percent": 100 * sum(s.wet_within for s in scores) / max(wet, 1),
+        "beyond_days": sum(s.beyond for s in scores),
+        "worst_day_mm": max((s.worst_mm for s in scores), default=0.0),
+        "monthly_bias_percent": 100 * float((got - fell).sum() / fell.sum()) if fell.sum() else 0.0,
+        "median_month_bias_percent": 100 * float(np.median(bias)),
+        "months_within_1_percent": 100 * float(np.mean(np.abs(bias) <= 0.01)),
+        "worst_gauge_bias_percent": float(by_gauge[np.argmax(np.abs(by_gauge))]) if len(by_gauge) else 0.0,
+        "hourly_rmse_mm": float(np.nanmean([s.hourly_rmse_mm for s in scores])),
+        "ten_minutes_rmse_mm": float(np.nanmean([s.ten_minutes_rmse_mm for s in scores])),
+    }

@@ -1,0 +1,128 @@
+"""Increments of counters: falls told apart, noise that does not accumulate, and the same answer in every part."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments, increments
+from hypergrid.testing import counter_oracle
+
+Floats = NDArray[np.float64]
+MINUTE_NS = 60 * 10**9
+HOUR_NS = 60 * MINUTE_NS
+START_NS = 1_191_196_800 * 10**9
+
+
+def grown(values: list[float] | Floats, minutes: float = 10.0, **declared: float) -> Increments:
+    at_ns = START_NS + (np.arange(len(values)) * minutes * MINUTE_NS).astype(np.int64)
+    return increments(np.asarray(values, float), at_ns, np.zeros(len(values)), 3 * HOUR_NS, **declared)
+
+
+def day_of(shown: Floats, at: int, offset: float) -> Floats:
+    wrong = shown.copy()
+    wrong[at] += offset
+    return wrong
+
+
+RAINY = np.round(50.0 + np.minimum(np.arange(144) // 3, 30) * 0.1, 6)
+"""A day of 3 mm from 50 mm on, 0.1 mm every half hour."""
+
+CASES = {
+    # what the counter shows, what is declared, what it grew by in all, what was done (kind: how often)
+    "no fall": (RAINY, {}, 3.0, {}),
+    "one wobble of -0.1 mm at 51 mm": (day_of(RAINY, 31, -0.1), {}, 3.0, {HELD: 1}),
+    "one zero among them": (day_of(RAINY, 40, -RAINY[40]), {}, 3.0, {HELD: 1}),
+    "one spike of 900 mm": (day_of(RAINY, 40, 900.0), {}, 3.0, {HELD: 1}),
+    "a reset": ([50.0, 50.1, 50.2, 0.1, 0.2], {}, 0.4, {RESET: 1}),
+    "two resets a day": ([5.0, 5.2, 0.0, 0.2, 0.4, 0.0, 0.2], {}, 0.8, {RESET: 2}),
+    "a rollover": ([99.8, 99.9, 0.1, 0.2], {"rollover": 100.0, "resolution": 0.1}, 0.4, {ROLLOVER: 1}),
+    "a reset below the rollover": ([80.0, 80.0, 0.0, 0.1], {"rollover": 200.0, "resolution": 0.1}, 0.1, {RESET: 1}),
+    "emptied to a charge": ([400.0, 400.1, 400.1, 120.0, 120.0, 120.2, 120.2], {}, 0.3, {EMPTIED: 1}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_falls_are_told_apart(name: str) -> None:
+    shown, declared, expected, kinds = CASES[name]
+    found = grown(shown, **declared)
+    assert np.nansum(found.grown) == pytest.approx(expected)
+    assert np.nanmin(found.grown) >= 0.0
+    assert {int(kind): int(count) for kind, count in zip(*np.unique(found.kind, return_counts=True), strict=True)
+            if kind} == kinds  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("noise", [0.02, 0.05, 0.1])
+def test_noise_of_a_dry_gauge_does_not_accumulate(seed: int, noise: float) -> None:
+    """Sums of all rises, and of rises with resets, grow with every reading; a week of noise grows by less than 4 s."""
+    rng = np.random.default_rng(seed)
+    week = np.round(300.0 + rng.normal(0.0, noise, 7 * 144), 3)
+    found = grown(week)
+    assert np.nansum(np.maximum(np.diff(week), 0.0)) > 300 * noise
+    assert np.nansum(found.grown) < 4 * noise
+    assert np.count_nonzero(found.kind == FELL) > 100
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rain_on_a_noisy_gauge_that_evaporates(seed: int) -> None:
+    rng = np.random.default_rng(100 + seed)
+    rain = np.zeros(10 * 144)
+    for start in (200, 640, 1100):
+        rain[start : start + 30] = 0.2
+    evaporated = np.cumsum(np.where(rain > 0, 0.0, 0.2 / 144))
+    shown = np.round(200.0 + np.cumsum(rain) - evaporated + rng.normal(0.0, 0.03, len(rain)), 2)
+    assert np.nansum(grown(shown).grown) == pytest.approx(18.0, rel=0.02)
+
+
+def gauge(seed: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Return a gauge of some days with everything that can happen to it, and holes."""
+    rng = np.random.default_rng(seed)
+    count = 5 * 72
+    rain = np.where(rng.random(count) < 0.15, rng.gamma(1.0, 0.5, count), 0.0)
+    shown = 20.0 + np.cumsum(rain)
+    for at in rng.integers(5, count, 3):
+        shown[at:] -= shown[at] - rng.choice([0.0, 7.0])
+    if seed % 3 == 0:
+        shown %= 10.0
+    noise = [0.0, 0.05][seed % 2]
+    shown = np.round((shown + rng.normal(0, noise, count) - 0.002 * np.arange(count) * (seed % 2)) / 0.1) * 0.1
+    if noise == 0.0:
+        shown[rng.integers(0, count, 6)] -= 0.1
+    keep = rng.random(count) > 0.1
+    keep[100:115] = False
+    at_ns = START_NS + np.arange(count) * 20 * MINUTE_NS + rng.integers(0, 60, count) * 10**9
+    return shown[keep], at_ns[keep]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_oracle_gives_the_same(seed: int) -> None:
+    shown, at_ns = gauge(seed)
+    declared = {"resolution": 0.1, "rollover": 10.0} if seed % 3 == 0 else {}
+    found = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS, **declared).grown
+    series = list(zip(at_ns.tolist(), shown.tolist(), strict=True))
+    slow = counter_oracle.increments(series, 3 * HOUR_NS, **declared)
+    expected = np.array([slow.get(i, np.nan) for i in range(len(shown))])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_part_with_what_lies_two_days_around_it_gives_what_the_whole_gives(seed: int) -> None:
+    shown, at_ns = gauge(seed)
+    whole = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS).grown
+    rng = np.random.default_rng(seed)
+    for start, stop in np.sort(rng.integers(0, len(shown), (6, 2)), axis=1).tolist():
+        inside = slice(start, stop + 1)
+        reach = 48 * HOUR_NS
+        near = np.flatnonzero((at_ns >= at_ns[start] - reach) & (at_ns < at_ns[stop] + reach))
+        part = increments(shown[near], at_ns[near], np.zeros(len(near)), 3 * HOUR_NS).grown
+        np.testing.assert_array_equal(part[(near >= inside.start) & (near < inside.stop)], whole[inside])
+
+
+def test_counters_side_by_side_are_followed_each_for_itself() -> None:
+    first, second = gauge(1), gauge(2)
+    both = increments(
+        np.append(first[0], second[0]), np.append(first[1], second[1]),
+        np.repeat([0, 1], [len(first[0]), len(second[0])]), 3 * HOUR_NS,
+    )  # fmt: skip
+    alone = [increments(*each, np.zeros(len(each[0])), 3 * HOUR_NS).grown for each in (first, second)]
+    np.testing.assert_array_equal(both.grown, np.concatenate(alone))

@@ -1,0 +1,86 @@
+"""Counters that a deployment declares: their resolution and rollover reach the archive, and the queries."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hypergrid as hg
+from hypergrid.errors import InvalidDeployment
+from ingest.job import ingest
+from ingest.mapping import load
+
+NOW_NS = 1_200_000_000 * 10**9
+
+DEPLOYMENT = """
+[network]
+name = "gauges"
+[[station]]
+id = "s1"
+lon = 7.18
+lat = 45.87
+elevation_m = 2400
+
+[[variable]]
+name = "bucket"
+unit = "mm"
+long_name = "Content of the bucket"
+{declared}
+
+[[feed]]
+name = "logger"
+files = "*.csv"
+format = "csv"
+station = "s1"
+interval_s = 600
+time_column = "time"
+[feed.columns]
+level = {{variable = "bucket", unit = "mm"}}
+"""
+
+
+def write(folder: Path, declared: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "deployment.toml"
+    path.write_text(DEPLOYMENT.format(declared=declared), encoding="utf-8")
+    return path
+
+
+def test_a_declared_rollover_reaches_the_query(tmp_path: Path) -> None:
+    """A fall from 9.8 to 0.3 is a rollover at 10 mm, where it would be a reset else."""
+    deployment = write(tmp_path / "in", "counter = true\nresolution = 0.1\nrollover = 10.0")
+    shown = np.round(np.arange(144) * 0.2 % 10.0, 1)
+    lines = [f"2007-10-01T{i // 6:02d}:{i % 6}0:00Z,{value}" for i, value in enumerate(shown)]
+    (tmp_path / "in" / "s1.csv").write_text("time,level\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    ingest([tmp_path / "in"], tmp_path / "archive", deployment=deployment, engine="inprocess", now_ns=NOW_NS)
+    archive = hg.open(tmp_path / "archive")
+    day = archive["bucket"].aggregate("rain_accumulation", time="1day", min_coverage=0)
+    assert "resolution=0.1, rollover=10" in day.explain()
+    found = day.compute()
+    assert found["value"].to_numpy().ravel() == pytest.approx([143 * 0.2])
+    assert "a counter fell: 2 rollovers" in found.attrs["comment"]
+    # A parameter of the query comes first.
+    assert "rollover=1000" in archive["bucket"].aggregate("rain_accumulation", time="1h", rollover=1000.0).explain()
+    with pytest.raises(hg.HyperGridError, match="a mean of 'bucket' has no meaning"):
+        archive["bucket"].aggregate("mean", time="1h").plan()
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ("counter = 1", "counter needs true or false; got 1"),
+        ("resolution = 0.1", "add counter = true"),
+        ("counter = true\nresolution = -1.0", "resolution of a counter needs a number above 0; got -1"),
+        ("counter = true\nresolution = 0.2\nrollover = 0.1", "a rollover of 0.1 with a resolution of 0.2"),
+    ],
+)
+def test_what_is_no_counter_is_refused_by_name(tmp_path: Path, declared: str, message: str) -> None:
+    with pytest.raises(InvalidDeployment, match=message):
+        load(write(tmp_path, declared))
+
+
+def test_a_temperature_is_no_counter(tmp_path: Path) -> None:
+    path = write(tmp_path, "counter = true")
+    path.write_text(path.read_text().replace('unit = "mm"\nlong', 'unit = "degC"\nlong'), encoding="utf-8")
+    with pytest.raises(InvalidDeployment, match="counter needs a unit that can be amassed, such as 'mm'; got 'degC'"):
+        load(path)
