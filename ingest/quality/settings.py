@@ -298,7 +298,7 @@ class LevelShift(Parameters):
     them at least. What lasts for longer than `memory_days`, at most twice that, becomes usual.
     """
 
-    threshold: float = _number(2.8, least=1.0)
+    threshold: float = _number(3.0, least=1.0)
     least_shift: float = _number(NEEDED, "difference", least=1e-9)
     alone_threshold: float = _number(6.0, least=1.0)
     references: float = _number(8, least=2, most=24)
