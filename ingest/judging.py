@@ -23,13 +23,16 @@ from hypergrid.times import SECOND_NS, Window
 from hypergrid.units import Variable
 from ingest.came import Came, equal, together
 from ingest.nearby import Nearby
+from ingest.quality.blocks import BLOCK_NS
 from ingest.quality.declared import Quality
 from ingest.quality.judge import Judged, judge
+from ingest.quality.neighbours import network_spacing_m
 from ingest.quality.settings import JOINED_INTERVALS, VariableTests
 from ingest.quality.spatial import Places, isolated
-from ingest.quality.summary import GAPS, ISOLATED, Summary
+from ingest.quality.summary import GAPS, ISOLATED, NO_ELEVATION, NO_POSITION, Summary
 from ingest.quality.temporal import Line, Sampling, pauses
 from ingest.quality.zone import RADIATION, ZoneGuard, ZoneSuspicion
+from ingest.remembered import MEMORIES, Memory, Unremembering, past_of, remember, said_before, with_memory
 
 _CELLS_AT_ONCE = 2_000_000
 """Cells of the archive that are read at once: some 250 MB with what judging needs."""
@@ -82,35 +85,48 @@ class Inspector:
         if not tests:
             self._sum_up(new)
             return writer.readings(new)
+        places = partial(places_of, stations=self.stations)
         nearby = Nearby(
-            writer,
+            Unremembering(writer, tests) if tests.memory_days else writer,
             variable.name,
-            tests,
-            partial(places_of, stations=self.stations),
+            tests.without_memory(),
+            places,
             partial(Companions, writer, tests.companions, cache(companion)),
         )
+        memory = MEMORIES.of(writer, variable.name, tests, places) if tests.memory_days else None
         interval_s, apart_ns = _sampling(new, tests, self.slice_s, least_ns=writer.chunks_ns[1])
         reach_ns = round(tests.reach_s(interval_s) * SECOND_NS)
         stored = Conservation()
         for part in _apart(writer, variable.name, new, max(apart_ns, 4 * reach_ns), reach_ns):
-            stored += self._store_together(nearby, part, interval_s=interval_s, reach_ns=reach_ns)
+            stored += self._store_together(writer, nearby, part, memory, interval_s=interval_s, reach_ns=reach_ns)
         return stored
 
-    def _store_together(self, nearby: Nearby, new: Readings, *, interval_s: float, reach_ns: int) -> Conservation:
+    def _store_together(
+        self, writer: Writer, nearby: Nearby, new: Readings, memory: Memory | None, *, interval_s: float, reach_ns: int
+    ) -> Conservation:
         """Judge readings with all that lies between them and around, and store them; ordered by series, then time."""
-        writer, tests = nearby.writer, nearby.tests
+        tests = nearby.tests
         same = nearby.variable not in self.others
         around = nearby.judge(new, interval_s=interval_s, reach_ns=reach_ns) if same else None
         if around is None:
             around = nearby.judge_all(new, reach_ns=reach_ns)
         old, context, came, judged = around.old, around.context, around.came, around.judged
         # What is stored already with this value stays, so that it is told as a duplicate; its flag is given below.
+        before = None if memory is None else said_before(memory, new)
+        if before is not None and memory is not None:
+            old = with_memory(old, before.as_of(memory.past.series, old.series))
         new = _with_flags(new, context, came, judged, old)
         stored = writer.readings(new)
         if len(old):
             changed = (context.flag != judged.flag) | (context.tests_or_none_set() != judged.tests)
             changed &= (context.flag != MISSING) & ~came.is_new
-            self.revised += writer.flags(replace(context, flag=judged.flag, tests=judged.tests).take(changed))
+            given = replace(context, flag=judged.flag, tests=judged.tests).take(changed)
+            if before is not None and memory is not None:
+                given = with_memory(given, before.as_of(memory.past.series, given.series))
+            self.revised += writer.flags(given)
+        if before is not None and memory is not None:
+            revised, new = remember(writer, memory, before, new)
+            self.revised += revised
         self._sum_up(new)
         count_gaps(self.summary, context, tests, came.is_new)
         count_isolated(self.summary, context, tests, places_of(context.series, self.stations), came.is_new)
@@ -187,13 +203,26 @@ def _as_they_come(readings: Readings) -> Sampling:
 def count_isolated(
     summary: Summary, context: Readings, tests: VariableTests, places: Places, wanted: NDArray[np.bool_]
 ) -> None:
-    """Count the wanted readings, shape (context,), of series that have too few neighbours for every test by them."""
+    """Count the wanted readings, shape (context,), that no test by neighbours can evaluate, by the reason."""
+    for reason, skipped in skipped_series(tests, places).items():
+        summary.add_to(reason, context.series, context.index[wanted & skipped[context.index]])
+
+
+def skipped_series(tests: VariableTests, places: Places) -> dict[str, NDArray[np.bool_]]:
+    """Return by reason which series no test by neighbours can evaluate; each has one reason at most.
+
+    No position, no elevation where every test needs one, or too few neighbours.
+    """
     checks = [one for one in (tests.buddy_check, tests.spatial_consistency) if one]
-    if checks:
-        alone = np.logical_and.reduce(
-            [isolated(places, radius_m=one.radius_km * 1000.0, neighbours=one.neighbours) for one in checks]
-        )
-        summary.add_to(ISOLATED, context.series, context.index[wanted & alone[context.index]])
+    if not checks:
+        return {}
+    nowhere = ~(np.isfinite(places.lon) & np.isfinite(places.lat))
+    flat = ~nowhere & ~np.isfinite(places.elevation_m)
+    alone = np.logical_and.reduce(
+        [isolated(places, radius_m=places.radius_m(one.radius_km, one.neighbours), neighbours=one.neighbours)
+         for one in checks]
+    )  # fmt: skip
+    return {NO_POSITION: nowhere, NO_ELEVATION: flat, ISOLATED: alone & ~nowhere & ~flat}
 
 
 def reach_ns(tests: VariableTests, readings: Readings, slice_s: float) -> int:
@@ -266,8 +295,15 @@ def judged_part(
         context = read(variable.name, window=widened(part, needed))
     around = widened(part, max(reach, needed))
     others = {name: read(name, window=around) for name in tests.companions}
-    judged = judge(context, tests, places_of(context.series, archive.stations), others)
-    return context, replace(context, flag=judged.flag, tests=judged.tests), _within(context, part)
+    judged = judge(context, tests.without_memory(), places_of(context.series, archive.stations), others)
+    found = replace(context, flag=judged.flag, tests=judged.tests)
+    if tests.memory_days and len(context):
+        past = past_of(
+            archive, variable.name, tests, partial(read, variable.name), partial(places_of, stations=archive.stations)
+        )
+        first, stop = part.start_ns // BLOCK_NS, -(-part.stop_ns // BLOCK_NS)
+        found = with_memory(found, past.said(first, stop).as_of(past.series, context.series))
+    return context, found, _within(context, part)
 
 
 def _within(readings: Readings, part: Window) -> NDArray[np.bool_]:
@@ -310,4 +346,11 @@ def places_of(series: tuple[Series, ...], stations: Mapping[str, Station]) -> Pl
         station[: len(series)].astype(np.int64),
         kind[: len(series)].astype(np.int64),
         np.array(heights, np.float64),
+        _spacing_m(stations),
     )
+
+
+def _spacing_m(stations: Mapping[str, Station]) -> float:
+    """Return the spacing of all stations that are known [m]."""
+    at = [one.position for one in stations.values()]
+    return network_spacing_m(np.array([p.lon for p in at], np.float64), np.array([p.lat for p in at], np.float64))

@@ -22,6 +22,7 @@ from ingest.quality.settings import VariableTests
 from ingest.quality.spatial import Places
 from ingest.quality.stretches import EVER, FLAT_BIT, Stretches, stretches
 from ingest.quality.temporal import HOUR_NS, Line
+from ingest.remembered import Unremembering
 
 _INTERVALS: Final = 32
 """Intervals before and after what came that are read at first: enough where values change."""
@@ -52,7 +53,7 @@ class Around:
 class Nearby:
     """What is judged, and with what."""
 
-    writer: Writer
+    writer: "Writer | Unremembering"
     variable: str
     tests: VariableTests
     places: Callable[[tuple[Series, ...]], Places]

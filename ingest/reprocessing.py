@@ -21,8 +21,10 @@ from hypergrid.times import Window, format_instant
 from hypergrid.tokens import token
 from hypergrid.units import Variable
 from ingest.judging import judged_part, reach_ns, widened
+from ingest.quality.blocks import BLOCK_NS
 from ingest.quality.declared import Quality
 from ingest.quality.settings import VariableTests
+from ingest.remembered import affected
 
 READINGS_OF_A_PART: Final = 2_000_000
 """A part has about so many readings, so that a process needs less than a gigabyte, and a kill loses seconds."""
@@ -212,10 +214,17 @@ def _rejudge(judging: Judging, writer: Writer, archive: Archive, name: str, wind
     tests = judging.quality.tests(variable)
     here = writer.read(name, window=window)
     around = widened(window, reach_ns(tests, here, archive.slice_s))
+    if tests.memory_days:
+        # What came may make other blocks suspect, as far as a memory reaches.
+        first, stop = affected(tests, window.start_ns // BLOCK_NS, -(-window.stop_ns // BLOCK_NS))
+        extent = archive.extent(name)
+        last_ns = around.stop_ns if extent is None else max(around.stop_ns, min(stop * BLOCK_NS, extent.stop_ns))
+        around = Window(min(around.start_ns, first * BLOCK_NS), last_ns)
     limited = around if judging.window is None else around.intersect(judging.window)
     if limited is None:
         return
-    pieces = max(1, len(here) // READINGS_OF_A_PART)
+    share = (limited.stop_ns - limited.start_ns) / max(1, window.stop_ns - window.start_ns)
+    pieces = max(1, round(share * len(here)) // READINGS_OF_A_PART)
     edges = np.linspace(limited.start_ns, limited.stop_ns, pieces + 1).astype(np.int64).tolist()
     edges[-1] = limited.stop_ns
     for start, stop in zip(edges[:-1], edges[1:], strict=True):

@@ -459,6 +459,7 @@ class Archive:
         with exclusive(self.path / LOCK), self.place.explained():
             session = self._repository.writable_session(BRANCH)
             writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch=batch)
+            writer.parent = session.snapshot_id
             yield writer
             metadata = writer.finish()
             if metadata is not None:

@@ -37,6 +37,8 @@ class Writer:
         The batch is in the archive; whatever is written here is dropped.
     snapshot
         After the context: id of the new snapshot, None where nothing changed.
+    parent
+        Id of the snapshot that is changed; None on a branch.
     """
 
     def __init__(self, root: zarr.Group, *, slices: Slices, batch: str) -> None:
@@ -55,6 +57,7 @@ class Writer:
         self.already_committed = self._root.has_batch(batch)
         self.changed = False
         self.snapshot: str | None = None
+        self.parent: str | None = None
 
     @property
     def chunks_ns(self) -> tuple[int, int]:

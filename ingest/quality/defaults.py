@@ -8,9 +8,11 @@ from ingest.quality.settings import (
     BuddyCheck,
     Climatology,
     Exempt,
+    FaultyZeros,
     FlatLine,
     Gap,
     GrossRange,
+    LevelShift,
     Normal,
     RateOfChange,
     Spike,
@@ -63,6 +65,7 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         gap=GAP,
         # A lapse of 6.5 K in a kilometre; pools of cold air and the sun's side of a valley make 6 K between neighbours.
         buddy_check=BuddyCheck(least_spread=2.0, per_m=-0.0065, threshold=4.0),
+        level_shift=LevelShift(least_shift=0.3),
     ),
     "surface_temperature": VariableTests(
         gross_range=GrossRange(fail=(-100.0, 95.0), suspect=(-95.0, 82.0)),
@@ -94,6 +97,7 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         flat_line=FlatLine(hours=5.0, fail_hours=24.0, readings=24, exempt=(Exempt(least=95.0),)),
         rate_of_change=RateOfChange(suspect=40.0, per_hour=60.0),
         gap=GAP,
+        level_shift=LevelShift(least_shift=3.0),
     ),
     "soil_moisture": VariableTests(
         gross_range=GrossRange(fail=(-1.0, 100.0), suspect=(0.0, 80.0)),
@@ -108,7 +112,9 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         gap=GAP,
     ),
     # A dry gauge stands still for weeks: no flat line.
-    "rain_meter": VariableTests(gross_range=GrossRange(fail=(0.0, 20_000.0)), gap=GAP),
+    "rain_meter": VariableTests(
+        gross_range=GrossRange(fail=(0.0, 20_000.0)), gap=GAP, faulty_zeros=FaultyZeros(of="counter")
+    ),
     "wind_speed": VariableTests(
         gross_range=GrossRange(fail=(0.0, 115.0), suspect=(0.0, 75.0)),
         spike=Spike(suspect=9.0, fail=20.0, per_hour=10.0),
@@ -130,6 +136,7 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         flat_line=FlatLine(hours=12.0, fail_hours=48.0, readings=48),
         rate_of_change=RateOfChange(suspect=0.5, fail=2.0, per_hour=0.6),
         gap=GAP,
+        level_shift=LevelShift(least_shift=0.05),
     ),
 }
 """By variable of `hypergrid.units`, in its unit there."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.flags import FAIL, GOOD, MEANINGS, MISSING, NOT_EVALUATED, SUSPECT, TESTS
 from hypergrid.physics.sun import sun
 from hypergrid.streams.elements import Readings
-from ingest.quality import limits, spatial, temporal
+from ingest.quality import limits, remembering, spatial, temporal
 from ingest.quality.settings import SUN, VALUE, Exempt, VariableTests
 from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Exemption, Flags, Floats, Line, Sampling
@@ -23,7 +23,8 @@ def bits_of(*names: str) -> np.uint16:
 
 GAP_BIT: Final = bits_of("gap")
 BY_NEIGHBOURS: Final = bits_of("buddy_check", "spatial_consistency")
-ALONE: Final = np.uint16(sum(1 << bit for bit in range(len(TESTS)))) & ~(GAP_BIT | BY_NEIGHBOURS)
+WITH_MEMORY: Final = bits_of("level_shift", "faulty_zeros")
+ALONE: Final = np.uint16(sum(1 << bit for bit in range(len(TESTS)))) & ~(GAP_BIT | BY_NEIGHBOURS | WITH_MEMORY)
 """What takes a reading out of the tests by neighbours: what it came with, and the tests along its series."""
 OLDEST_HOURS: Final = 3.0
 """Age at most of what another variable says for an exemption [h]."""
@@ -86,10 +87,14 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
     if tests.gap:
         docket.remark("gap", temporal.gap(line if whole else line.take(rows), tests.gap))
     if whole:
-        return Judged(docket.flag, docket.tests)
-    flag, bits = np.full(len(readings), MISSING, np.uint8), np.zeros(len(readings), np.uint16)
-    flag[rows], bits[rows] = docket.flag, docket.tests
-    return Judged(flag, bits)
+        judged = Judged(docket.flag, docket.tests)
+    else:
+        flag, bits = np.full(len(readings), MISSING, np.uint8), np.zeros(len(readings), np.uint16)
+        flag[rows], bits[rows] = docket.flag, docket.tests
+        judged = Judged(flag, bits)
+    if tests.memory_days and len(rows):
+        remembering.mark(judged, readings, remembering.said_of(readings, tests, places))
+    return judged
 
 
 def judge_by_neighbours(line: Line, tests: VariableTests, places: Places) -> Judged:

@@ -12,7 +12,7 @@ from typing import Final
 from hypergrid.errors import InvalidUnit
 from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable
 from ingest.quality.defaults import DEFAULTS, GAP
-from ingest.quality.settings import Exempt, FlatLine, GrossRange, Spike, SunLimit, VariableTests
+from ingest.quality.settings import Exempt, FaultyZeros, FlatLine, GrossRange, Spike, SunLimit, VariableTests
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "precipitation": Kind(
         ("mm", "kg m-2"),
-        VariableTests(gross_range=_PRECIPITATION, gap=GAP),
+        VariableTests(gross_range=_PRECIPITATION, gap=GAP, faulty_zeros=FaultyZeros(of="amount")),
         (
             "lwe_thickness_of_precipitation_amount",
             "precipitation_amount",

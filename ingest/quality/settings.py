@@ -301,11 +301,11 @@ class Gap(Parameters):
 class BuddyCheck(Parameters):
     """A reading far from the mean of its neighbours, reduced to its elevation (titanlib's definition).
 
-    Neighbours are the other stations within `radius_km` and `most_elevation_m` up or down, in the same cell of
-    `minutes`; at least `neighbours` of them must report.
+    Neighbours are the other stations within `radius_km` (not given: by the network's spacing, `Places.radius_m`) and
+    `most_elevation_m` up or down, in the same cell of `minutes`; at least `neighbours` of them must report.
     """
 
-    radius_km: float = _number(10.0, least=0.0)
+    radius_km: float | None = _number(None, least=0.0)
     neighbours: float = _number(5, least=1)
     threshold: float = _number(4.0, least=0.0)
     least_spread: float = _number(NEEDED, "difference", least=1e-9)
@@ -334,6 +334,42 @@ class SpatialConsistency(Parameters):
 
 
 @dataclass(frozen=True)
+class LevelShift(Parameters):
+    """A series that for most of a day lies off its usual difference from its references, or from its own past.
+
+    Off is more than `threshold` times the usual spread of that difference, `alone_threshold` times where there are no
+    two references, and more than `least_shift`. Usual is what was not flagged in the `days` before, `least_days` of
+    them at least. What lasts for longer than `memory_days`, at most twice that, becomes usual.
+    """
+
+    threshold: float = _number(3.0, least=1.0)
+    least_shift: float = _number(NEEDED, "difference", least=1e-9)
+    alone_threshold: float = _number(6.0, least=1.0)
+    references: float = _number(8, least=2, most=24)
+    days: float = _number(45.0, least=7.0, most=366.0)
+    least_days: float = _number(5.0, least=2.0)
+    memory_days: float = _number(91.0, least=14.0, most=732.0)
+
+
+@dataclass(frozen=True)
+class FaultyZeros(Parameters):
+    """A rain gauge that reports no rain while its neighbours do, time and again (a blocked gauge).
+
+    `of` says what readings are: "amount", of an interval, or "counter", one that grows. Three hours are wet where at
+    least `share` of `neighbours` or more have more than `wet`; a gauge that is dry in more of them, one after another,
+    than chance makes likely (1 in 10 to the power of `evidence`) on at least `days` days is blocked.
+    """
+
+    of: str = _choice("amount", "amount", "counter")
+    wet: float = _number(0.5, "difference", least=1e-9)
+    share: float = _number(0.75, least=0.5, most=1.0)
+    neighbours: float = _number(3, least=2)
+    evidence: float = _number(6.0, least=1.0)
+    days: float = _number(2, least=1)
+    memory_days: float = _number(91.0, least=14.0, most=732.0)
+
+
+@dataclass(frozen=True)
 class VariableTests:
     """The tests of one variable; None: not run."""
 
@@ -346,6 +382,8 @@ class VariableTests:
     gap: Gap | None = None
     buddy_check: BuddyCheck | None = None
     spatial_consistency: SpatialConsistency | None = None
+    level_shift: LevelShift | None = None
+    faulty_zeros: FaultyZeros | None = None
 
     KINDS: ClassVar[Mapping[str, type[Parameters]]] = {
         "gross_range": GrossRange,
@@ -357,6 +395,8 @@ class VariableTests:
         "gap": Gap,
         "buddy_check": BuddyCheck,
         "spatial_consistency": SpatialConsistency,
+        "level_shift": LevelShift,
+        "faulty_zeros": FaultyZeros,
     }
 
     def __bool__(self) -> bool:
@@ -381,7 +421,16 @@ class VariableTests:
 
     def alone(self) -> "VariableTests":
         """Return those that look along a series alone."""
-        return replace(self, buddy_check=None, spatial_consistency=None)
+        return replace(self.without_memory(), buddy_check=None, spatial_consistency=None)
+
+    def without_memory(self) -> "VariableTests":
+        """Return those that look no further than `reach_s`."""
+        return replace(self, level_shift=None, faulty_zeros=None)
+
+    @property
+    def memory_days(self) -> float:
+        """For how long the tests with a memory look back, at most twice that [d]; 0: there are none such."""
+        return max((one.memory_days for one in (self.level_shift, self.faulty_zeros) if one), default=0.0)
 
     def reach_s(self, interval_s: float) -> float:
         """Return how far from a reading those lie that its flags depend on, with one every `interval_s` or more [s]."""

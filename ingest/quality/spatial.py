@@ -16,14 +16,19 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.spatial import cKDTree
 
 from hypergrid.flags import GOOD, NOT_EVALUATED, SUSPECT
+from ingest.quality.neighbours import EARTH_RADIUS_M, directions, network_spacing_m
 from ingest.quality.settings import MINUTE_NS, BuddyCheck, SpatialConsistency
 from ingest.quality.temporal import Flags, Floats, Line
 
-EARTH_RADIUS_M: Final = 6_371_000.0
-_CELLS_AT_ONCE: Final = 1 << 21
-"""Cells times series that are in memory at once, some 150 MB."""
+_DENSE: Final = 256
+"""Up to so many series a dense matrix is faster, and small."""
+_LEAST_RADIUS_M, _MOST_RADIUS_M = 10_000.0, 160_000.0
+_CELLS_AT_ONCE: Final = 1 << 20
+"""Cells times series that are in memory at once, some 100 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,27 +48,63 @@ class Places:
     height_m: Floats
     """Above ground [m], NaN where it is not known."""
 
-    def neighbours(self, radius_m: float, most_elevation_m: float | None = None) -> NDArray[np.bool_]:
-        """Return which series are neighbours of which, of another station, shape (series, series); symmetric."""
-        east, north = np.radians(self.lon), np.radians(self.lat)
-        half = np.sin((north[:, None] - north) / 2.0) ** 2
-        half = half + np.cos(north)[:, None] * np.cos(north) * np.sin((east[:, None] - east) / 2.0) ** 2
-        distance_m = 2.0 * EARTH_RADIUS_M * np.arcsin(np.sqrt(np.minimum(half, 1.0)))
-        near = (distance_m <= radius_m) & (self.station[:, None] != self.station) & (self.kind[:, None] == self.kind)
+    spacing_m: float = float("nan")
+    """Of the network's stations, where more of them are known than have series here [m]; NaN: that of these places."""
+
+    def neighbours(self, radius_m: float, most_elevation_m: float | None = None) -> csr_array:
+        """Return which series are neighbours of which, of another station, 1 where they are; shape (series, series).
+
+        Found by a tree, and sparse: memory grows with the neighbours that there are, not with series squared.
+        """
+        size = len(self.lon)
+        known = np.isfinite(self.lon) & np.isfinite(self.lat)
         if most_elevation_m is not None:
-            near &= np.abs(self.elevation_m[:, None] - self.elevation_m) <= most_elevation_m
-        return near
+            known &= np.isfinite(self.elevation_m)
+        placed = np.flatnonzero(known)
+        one, other = np.empty((2, 0), np.intp)
+        if len(placed) > 1 and radius_m > 0.0:
+            tree = cKDTree(directions(self.lon[placed], self.lat[placed]))
+            chord = 2.0 * np.sin(min(radius_m / (2.0 * EARTH_RADIUS_M), np.pi / 2.0))
+            pairs = placed[tree.query_pairs(chord, output_type="ndarray")]
+            near = (self.station[pairs[:, 0]] != self.station[pairs[:, 1]]) & (
+                self.kind[pairs[:, 0]] == self.kind[pairs[:, 1]]
+            )
+            if most_elevation_m is not None:
+                near &= np.abs(self.elevation_m[pairs[:, 0]] - self.elevation_m[pairs[:, 1]]) <= most_elevation_m
+            one, other = pairs[near].T
+        ones = np.ones(2 * len(one))
+        return csr_array((ones, (np.r_[one, other], np.r_[other, one])), shape=(size, size))
+
+    def radius_m(self, radius_km: float | None, neighbours: float) -> float:
+        """Return the radius of neighbours [m]: the one given, else one by the network's spacing.
+
+        That is wide enough for the neighbours that are asked for in a network as dense as this one, doubled from 10 km
+        up to 160 km, so that a station that is added hardly ever changes it.
+        """
+        if radius_km is not None:
+            return radius_km * 1000.0
+        spacing_m = self.spacing_m if np.isfinite(self.spacing_m) else network_spacing_m(self.lon, self.lat)
+        # So many stations lie within the radius of a network of squares; half as many again at its edge.
+        wanted = spacing_m * np.sqrt(1.5 * (neighbours + 1.0) / np.pi) if np.isfinite(spacing_m) else 0.0
+        steps = np.ceil(np.log2(max(wanted, _LEAST_RADIUS_M) / _LEAST_RADIUS_M))
+        return float(min(_LEAST_RADIUS_M * 2.0**steps, _MOST_RADIUS_M))
 
 
 def isolated(places: Places, *, radius_m: float, neighbours: float) -> NDArray[np.bool_]:
     """Return which series have fewer neighbours than asked for, or no position (titanlib: `isolation_check`)."""
-    alone: NDArray[np.bool_] = places.neighbours(radius_m).sum(axis=1) < neighbours
+    alone: NDArray[np.bool_] = _counts(places.neighbours(radius_m)) < neighbours
     return alone
+
+
+def _counts(near: csr_array) -> NDArray[np.int64]:
+    """Return how many neighbours each series has."""
+    return np.diff(near.indptr)
 
 
 def buddy_check(line: Line, settings: BuddyCheck, places: Places) -> Flags:
     """Flag readings far from the mean of their neighbours."""
-    near = places.neighbours(settings.radius_km * 1000.0, settings.most_elevation_m)
+    radius_m = places.radius_m(settings.radius_km, settings.neighbours)
+    near = places.neighbours(radius_m, settings.most_elevation_m)
 
     def judge(cells: "_Cells") -> tuple[Floats, Floats, Floats]:
         count, mean, square = cells.sums(near, places.elevation_m * settings.per_m)
@@ -80,13 +121,13 @@ def spatial_consistency(line: Line, settings: SpatialConsistency, places: Places
     titanlib's `sct` takes a vertical profile for all and an optimal interpolation of what is left; this is its
     leave-one-out background alone, a line of its own for each station, with the spread of the neighbours around it.
     """
-    near = places.neighbours(settings.radius_km * 1000.0, np.inf)
+    near = places.neighbours(places.radius_m(settings.radius_km, settings.neighbours), np.inf)
     height = places.elevation_m
     middle = np.nanmean(height) if np.isfinite(height).any() else 0.0
     z = np.nan_to_num(height - middle)
 
     def judge(cells: "_Cells") -> tuple[Floats, Floats, Floats]:
-        known = near.astype(np.float64)
+        known = _matrix(near)
         count = cells.present @ known
         share = 1.0 / np.maximum(count, 1.0)
         value = np.nan_to_num(cells.mean())
@@ -121,9 +162,9 @@ class _Cells:
     def mean(self) -> Floats:
         return np.where(self.count > 0, self.total / np.maximum(self.count, 1.0), np.nan)
 
-    def sums(self, near: NDArray[np.bool_], offset: Floats) -> tuple[Floats, Floats, Floats]:
+    def sums(self, near: csr_array, offset: Floats) -> tuple[Floats, Floats, Floats]:
         """Return count, mean and mean square of the neighbours' values, at the place of each; offsets are taken off."""
-        known, present = near.astype(np.float64), self.present
+        known, present = _matrix(near), self.present
         reduced = np.nan_to_num(self.mean() - offset)
         # Around the mean of the cell, so that squares keep their digits.
         middle = reduced.sum(axis=1, keepdims=True) / np.maximum(present.sum(axis=1, keepdims=True), 1.0)
@@ -136,20 +177,26 @@ class _Cells:
         return count, mean, variance + mean * mean
 
 
+def _matrix(near: csr_array) -> "csr_array | Floats":
+    """Return it as it is, or dense where products with it are faster: few series, most of them neighbours."""
+    return near.toarray() if near.shape[0] <= _DENSE else near
+
+
 _Judge = Callable[[_Cells], tuple[Floats, Floats, Floats]]
 """Returns how many neighbours report, what they say is expected, and by how much it may be off."""
 
 
-def _flags(line: Line, settings: BuddyCheck | SpatialConsistency, near: NDArray[np.bool_], judge: _Judge) -> Flags:
+def _flags(line: Line, settings: BuddyCheck | SpatialConsistency, near: csr_array, judge: _Judge) -> Flags:
     flag = np.full(len(line), NOT_EVALUATED, np.uint8)
-    social = near.sum(axis=1) >= settings.neighbours
-    rows = np.flatnonzero(social[line.index] | near[social].any(axis=0)[line.index]) if social.any() else ()
+    social = _counts(near) >= settings.neighbours
+    heard = social | (social.astype(np.float64) @ near > 0.0)
+    rows = np.flatnonzero(heard[line.index]) if social.any() else ()
     if not len(rows):
         return flag
     cell = line.time_ns[rows] // round(settings.minutes * MINUTE_NS)
     order = np.argsort(cell, kind="stable")
     rows, cell = rows[order], cell[order]
-    series = len(near)
+    series = near.shape[0]
     number = np.cumsum(np.r_[0, np.diff(cell) != 0])
     most = max(1, _CELLS_AT_ONCE // series)
     for first in range(0, int(number[-1]) + 1, most):

@@ -14,6 +14,9 @@ GAPS = "gaps"
 """Pauses longer than the test of gaps allows, one a series."""
 ISOLATED = "isolated"
 """Readings that no test by neighbours can evaluate, as too few stations are around theirs."""
+NO_POSITION, NO_ELEVATION = "no_position", "no_elevation"
+"""Readings that no test by neighbours can evaluate, as it is not known where their station is, or how high."""
+SKIPPED = (ISOLATED, NO_POSITION, NO_ELEVATION)
 
 
 class Summary:
@@ -58,6 +61,15 @@ class Summary:
     def _of(self, series: Series) -> Counter[str]:
         return self._counts.setdefault((series.station, series.variable), Counter())
 
+    def skipped(self) -> dict[str, dict[str, int]]:
+        """Return, by variable, how many stations no test by neighbours could evaluate, by the reason."""
+        found: dict[str, Counter[str]] = {}
+        for (_, variable), counts in self._counts.items():
+            for reason in SKIPPED:
+                if counts.get(reason):
+                    found.setdefault(variable, Counter())[reason] += 1
+        return {variable: dict(counts) for variable, counts in found.items()}
+
     def by_station(self) -> dict[str, dict[str, int]]:
         """Return the counts of each station, over its variables: of flags by their word, of tests, of gaps."""
         found: dict[str, Counter[str]] = {}
@@ -85,7 +97,7 @@ def table_of(by_station: Mapping[str, Mapping[str, int]], *, most: int = 20) -> 
             sum(counts.get(word, 0) for word in MEANINGS.values()),
             counts.get(suspect, 0),
             counts.get(fail, 0),
-            ", ".join(f"{name} {counts[name]:,}" for name in (*TESTS, GAPS, ISOLATED) if counts.get(name)),
+            ", ".join(f"{name} {counts[name]:,}" for name in (*TESTS, GAPS, *SKIPPED) if counts.get(name)),
         )
         for station, counts in ranked[:most]
     ]

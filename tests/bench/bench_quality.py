@@ -32,11 +32,15 @@ from ingest.judging import places_of
 from ingest.quality.declared import default_tests
 from ingest.quality.judge import Judged, judge
 from station_data.generate import generate
+from tests.bench import quality_scores
 
 Tell = Callable[[str, float], None]
 
-CASES = ("all", "truth", "false-alarms", "speed")
-"""What can be asked for."""
+CASES = ("all", "truth", "false-alarms", "speed", "shifts", "zeros", "events")
+"""What can be asked for; "all": the first three, as the others take some minutes each."""
+
+SIMULATED = ("shifts", "zeros", "events")
+"""Cases on simulated networks: shifts of level, blocked gauges, cloudbursts and fronts (`quality_scores`)."""
 
 HELD_OUT = (101, 102, 103, 104, 105)
 """Seeds of the table; thresholds were chosen on seeds 1 to 4 and on real data."""
@@ -86,6 +90,15 @@ def measure(
         measured["false_alarms"] = _false_alarms() if IMIS.is_dir() else None
     if case in ("all", "speed"):
         measured["speed"] = _speed(days, pairs, tell)
+    if case in SIMULATED:
+        measured = {"case": f"simulated networks, default tests; seeds {quality_scores.HELD_OUT}"}
+    if case == "shifts":
+        measured["shifts"] = quality_scores.shifts(quality_scores.HELD_OUT, tell=tell, each=20)
+        measured["false_shifts"] = quality_scores.false_shifts(quality_scores.HELD_OUT, tell=tell)
+    if case == "zeros":
+        measured["zeros"] = quality_scores.zeros(quality_scores.HELD_OUT, tell=tell)
+    if case == "events":
+        measured["events"] = quality_scores.events(range(301, 401), tell=tell)
     return measured
 
 
@@ -107,6 +120,11 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
         columns = ("variable", "values", "million values a second")
         rows = [tuple(_text(row[key.replace(" ", "_")]) for key in columns) for row in measured["speed"]]
         found.append(("Speed of judging alone, one core", columns, rows))
+    for key in ("shifts", "false_shifts", "zeros", "events"):
+        if measured.get(key):
+            columns = tuple(dict.fromkeys(name for row in measured[key] for name in row))
+            rows = [tuple(_text(row.get(name)) for name in columns) for row in measured[key]]
+            found.append((f"{key.replace('_', ' ')}: {measured['case']}", columns, rows))
     return found
 
 

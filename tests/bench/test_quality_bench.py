@@ -40,4 +40,4 @@ def test_speed_is_of_all_variables() -> None:
     measured = measure("speed", days=1)
     assert [row["variable"] for row in measured["speed"]][-1] == "all"
     assert all(row["million_values_a_second"] > 0.1 for row in measured["speed"])
-    assert set(CASES) == {"all", "truth", "false-alarms", "speed"}
+    assert set(CASES) == {"all", "truth", "false-alarms", "speed", "shifts", "zeros", "events"}

@@ -189,7 +189,11 @@ def test_the_example_of_the_readme_is_one() -> None:
     given = _quality(content)
     tests = given.tests(AIR)
     # It has every test and every key but the one that is not run.
-    assert {name for name in tests.KINDS if getattr(tests, name) is not None} == set(tests.KINDS) - {"rate_of_change"}
+    assert {name for name in tests.KINDS if getattr(tests, name) is not None} == set(tests.KINDS) - {
+        "rate_of_change",
+        "faulty_zeros",
+    }
+    assert {each.name for each in fields(tests.KINDS["faulty_zeros"])} == set(content["rain_meter"]["faulty_zeros"])
     for name, keys in content["air_temperature"].items():
         if isinstance(keys, dict):
             assert {each.name for each in fields(tests.KINDS[name])} == set(keys), name

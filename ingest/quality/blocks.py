@@ -1,0 +1,101 @@
+"""Blocks of hours that the tests of levels and of faulty zeros look at, and the terms within which they look. Pure.
+
+A block has one number a series: the median, or the sum, of its values that pass the gross range and came with no bad
+flag; no other test is asked, so that a block is a function of stored values alone. Time is cut into terms of
+`memory_days` since 1970. What is said of a block depends on the blocks of its term, of the term before, and of the
+first week of the term after, whatever comes in one piece or another: memory is bounded, and the flags are the same.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypergrid.flags import FAIL, MISSING, SUSPECT, TESTS
+from hypergrid.streams.elements import Readings
+from ingest.quality.settings import GrossRange
+from ingest.quality.temporal import HOUR_NS, Floats
+
+BLOCK_HOURS: Final = 3
+BLOCK_NS: Final = BLOCK_HOURS * HOUR_NS
+A_DAY: Final = 24 // BLOCK_HOURS
+"""Blocks of a day."""
+_GIVEN: Final = np.uint16(sum(1 << TESTS.index(name) for name in ("given_suspect", "given_fail")))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A number for each series and block, NaN where the series had no reading."""
+
+    first: int
+    """Number of the first block since 1970."""
+    value: Floats
+    """Shape (series, blocks)."""
+
+    @property
+    def stop(self) -> int:
+        """Number of the block after the last."""
+        return self.first + self.value.shape[1]
+
+    def part(self, first: int, stop: int) -> Floats:
+        """Return the values of some blocks, NaN outside, shape (series, stop - first)."""
+        found = np.full((len(self.value), stop - first), np.nan)
+        low, high = max(first, self.first), min(stop, self.stop)
+        if low < high:
+            found[:, low - first : high - first] = self.value[:, low - self.first : high - self.first]
+        return found
+
+
+def usable(readings: Readings, gross_range: GrossRange | None) -> NDArray[np.intp]:
+    """Return the readings that blocks are made of: with a value, inside the gross range, not bad from the beginning."""
+    tests = readings.tests_or_none_set()
+    bad = (readings.flag == SUSPECT) | (readings.flag == FAIL)
+    good = (readings.flag != MISSING) & np.isfinite(readings.value) & ((tests & _GIVEN) == 0) & ~(bad & (tests == 0))
+    for span in (gross_range.fail, gross_range.suspect) if gross_range else ():
+        if span is not None:
+            good &= (readings.value >= span[0]) & (readings.value <= span[1])
+    return np.flatnonzero(good)
+
+
+def medians(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
+    """Return the median of each series and block, shape (series, stop - first)."""
+    place, value = _places(readings, rows, first, stop)
+    order = np.lexsort((value, place))
+    found = np.full(len(readings.series) * (stop - first), np.nan)
+    if len(order):
+        place, value = place[order], value[order]
+        begin = np.flatnonzero(np.r_[True, place[1:] != place[:-1]])
+        count = np.diff(np.r_[begin, len(place)])
+        found[place[begin]] = (value[begin + (count - 1) // 2] + value[begin + count // 2]) / 2.0
+    return found.reshape(len(readings.series), stop - first)
+
+
+def sums(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
+    """Return the sum of each series and block, shape (series, stop - first)."""
+    place, value = _places(readings, rows, first, stop)
+    size = len(readings.series) * (stop - first)
+    total = np.bincount(place, value, minlength=size).astype(np.float64)
+    total[np.bincount(place, minlength=size) == 0] = np.nan
+    return total.reshape(len(readings.series), stop - first)
+
+
+def _places(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> tuple[NDArray[np.int64], Floats]:
+    block = readings.time_ns[rows] // BLOCK_NS - first
+    inside = (block >= 0) & (block < stop - first)
+    rows, block = rows[inside], block[inside]
+    return readings.index[rows].astype(np.int64) * (stop - first) + block, readings.value[rows]
+
+
+def term_blocks(memory_days: float) -> int:
+    """Return how many blocks a term has: whole weeks, at least two."""
+    return max(2, round(memory_days / 7.0)) * 7 * A_DAY
+
+
+def median(values: Floats, axis: int) -> Floats:
+    """Return the median of what is not NaN along an axis, NaN where there is nothing; without a warning."""
+    ordered = np.sort(values, axis=axis)
+    count = np.isfinite(ordered).sum(axis=axis, keepdims=True)
+    low, high = np.maximum((count - 1) // 2, 0), np.minimum(count // 2, values.shape[axis] - 1)
+    found = (np.take_along_axis(ordered, low, axis) + np.take_along_axis(ordered, high, axis)) / 2.0
+    return np.asarray(np.where(count > 0, found, np.nan).squeeze(axis))

@@ -1,0 +1,343 @@
+"""The test of shifts of level and drift: a series against its references, and against its own past. Pure.
+
+What a series differs by from the median of its references (`deviation`) has a usual level for each hour of the day, the
+median of the `days` before that were not flagged, and a usual spread (from the median absolute deviation, or the tail
+where that is heavier: nights of inversion are usual, not noise). A block is off where it lies more than `threshold`
+spreads beside its level; a shift is where at least six of seven blocks that follow each other are off to one side, and
+far on average: most of a day, so that one night's inversion is none. What more of the stations around show at the same
+time is weather. What is flagged does not become usual before the memory ends (`blocks`).
+
+References are the other stations that correlate best with a series: of the nearest where positions are known, of all
+where they are not; no level or elevation is needed, as each has a usual difference from the others. Where several are
+off at once, only the one that is furthest off is taken from the references, and the others are looked at again. A
+series without two references is held against its own past alone, more generously (`alone_threshold`).
+
+The procedure is a relative homogeneity test, of hours and not of years (Alexandersson 1986, A homogeneity test applied
+to precipitation data, J. Climatol. 6, 661-675; Fiebrich and others 2010, Quality assurance procedures for mesoscale
+meteorological data, J. Atmos. Oceanic Technol. 27, 1565-1582).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.quality.blocks import A_DAY, Blocks, median, term_blocks
+from ingest.quality.neighbours import nearest
+from ingest.quality.settings import LevelShift
+from ingest.quality.spatial import Places
+from ingest.quality.temporal import Floats
+
+RUN: Final = 7
+"""Blocks that follow each other, of which `RUN_OFF` must be off."""
+RUN_OFF: Final = 6
+LOOK: Final = 7 * A_DAY
+"""Blocks before and after a block in which a run with it may lie; where readings come once a day these are a week."""
+_MOST_RUN_DAYS: Final = 10
+"""A run of blocks with pauses between them is no longer than this [d]."""
+_DAILY: Final = 28
+"""Usual levels are learned anew each day in the first weeks, then each week [d]."""
+_LEAST_ALONE_DAYS: Final = 20
+_LEAST_OF_HOUR: Final = 14
+_CONFIRMED: Final = 1.4
+"""The blocks of a run that are off must be so many thresholds off on average."""
+_HELD: Final = 0.5
+"""A shift that is confirmed goes on where blocks are so many thresholds off."""
+_UNUSUAL: Final = 0.6
+"""Thresholds beyond which a station is unusual at a time."""
+_MOST_BROKEN: Final = 0.2
+"""Where a greater part of the stations around is unusual at the same time, that is weather."""
+_CANDIDATES: Final = 24
+"""Of so many stations the references are chosen."""
+
+Bools = NDArray[np.bool_]
+
+
+class Term:
+    """What is said of the blocks of a term, and what was learned on the way, so that later blocks can be added."""
+
+    def __init__(self, number: int, settings: LevelShift) -> None:
+        self._settings, self._length = settings, term_blocks(settings.memory_days)
+        self.begin = (number - 1) * self._length
+        """Number of the first block that is learned from."""
+        self._flagged: Bools | None = None
+        self._beside: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
+        self._usual: dict[int, _Usual] = {}
+
+    def said(self, blocks: Blocks, places: Places, changed: int) -> Bools:
+        """Return which blocks of the term lie in a shift, shape (series, blocks of the term).
+
+        Parameters
+        ----------
+        blocks
+            Medians, from the beginning of the term before to a day after the term, as far as there are any.
+        changed
+            Number of the first block that may differ from the call before.
+        """
+        length = self._length
+        values = blocks.part(self.begin, self.begin + 2 * length + LOOK)
+        present = np.isfinite(values)
+        count = len(values)
+        if not present.any():
+            return np.zeros((count, length), np.bool_)
+        touched = changed - self.begin
+        if touched < length or self._flagged is None or len(self._flagged) != count or self._beside is None:
+            candidates = nearest(places, _CANDIDATES)
+            learned = values[:, :length] if present[:, :length].any() else values
+            self._beside = _references(learned, self._settings, candidates), candidates
+            self._flagged, self._usual, touched = np.zeros((count, 2 * length), np.bool_), {}, 0
+        if not present[:, :length].any():
+            # References are chosen by the term itself, and may be others with each block that is added.
+            touched = 0
+        began = int(np.flatnonzero(present.any(axis=0))[0]) // A_DAY * A_DAY
+        stop = min(2 * length, int(np.flatnonzero(present.any(axis=0))[-1]) + 1)
+        self._flagged[:, stop:] = False
+        usual, at = _Usual.unknown(count), began
+        while at < stop:
+            days = 1 if at - began < _DAILY * A_DAY else 7 - (at // A_DAY) % 7
+            until = min(at + days * A_DAY, 2 * length)
+            if until + LOOK > touched or until not in self._usual:
+                self._usual[at] = usual
+                if at > began:
+                    found, usual = _epoch(values, self._flagged, self._beside, self._settings, usual, at, until)
+                    self._flagged[:, at:until] = found
+            else:
+                usual = self._usual[until]
+            self._usual[until] = usual
+            at = until
+        return self._flagged[:, length:]
+
+
+def shifted(blocks: Blocks, settings: LevelShift, places: Places, first: int, stop: int) -> Bools:
+    """Return which blocks lie in a shift of level, shape (series, stop - first).
+
+    Parameters
+    ----------
+    blocks
+        Medians, from the beginning of the term before `first` to a day after `stop`, as far as there are any.
+    first, stop
+        Numbers of blocks.
+    """
+    length = term_blocks(settings.memory_days)
+    found = np.zeros((len(blocks.value), stop - first), np.bool_)
+    for number in range(first // length, -(-stop // length)):
+        low, high = max(first, number * length), min(stop, (number + 1) * length)
+        term = Term(number, settings)
+        part = term.said(blocks, places, term.begin)
+        found[:, low - first : high - first] = part[:, low - number * length : high - number * length]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Usual:
+    """What is usual of each series."""
+
+    level: Floats
+    """By block of the day, shape (series, blocks of a day)."""
+    spread: Floats
+    """By block of the day as well."""
+    days: Floats
+    """Days that it was learned from."""
+    alone: Bools
+    """Whether the series has too few references, and its own past is all; all of shape (series,)."""
+
+    @classmethod
+    def unknown(cls, series: int) -> "_Usual":
+        nothing = np.zeros(series)
+        return cls(np.full((series, A_DAY), np.nan), np.zeros((series, A_DAY)), nothing, np.zeros(series, np.bool_))
+
+
+def _epoch(
+    values: Floats,
+    flagged: Bools,
+    beside: tuple[NDArray[np.intp], NDArray[np.intp]],
+    settings: LevelShift,
+    before: _Usual,
+    at: int,
+    until: int,
+) -> tuple[Bools, _Usual]:
+    """Return which blocks from `at` to `until` are in a shift, and what was usual until `at`."""
+    references, candidates = beside
+    start = max(0, at - round(settings.days) * A_DAY)
+    # The epoch itself with a run of blocks around it, whose own flags are found below.
+    stop = min(until + LOOK, values.shape[1])
+    past = np.where(flagged[:, start:at], np.nan, values[:, start:at])
+    offsets = _offsets(past)
+    hour = np.arange(start, stop) % A_DAY
+    anomaly = values[:, start:stop] - offsets[:, hour]
+    split = at - start
+    clean = anomaly.copy()
+    clean[:, :split][flagged[:, start:at]] = np.nan
+    deviation, enough = _deviation(anomaly, clean, references)
+    alone = enough[:, :split].sum(axis=1) < 0.5 * np.isfinite(past).sum(axis=1)
+    own = np.isfinite(values[:, start:stop]) & alone[:, None]
+    deviation = np.where(own, values[:, start:stop], deviation)
+    usual = _usual(np.where(flagged[:, start:at], np.nan, deviation[:, :split]), before, settings, alone)
+    threshold = np.where(usual.alone, settings.alone_threshold, settings.threshold) * (
+        1.0 + 4.0 / np.maximum(usual.days, 1.0)
+    )
+    bound = np.maximum(threshold[:, None] * usual.spread, settings.least_shift)[:, hour]
+    ready = usual.days >= np.where(usual.alone, _LEAST_ALONE_DAYS, settings.least_days)
+    first = max(split - LOOK, 0)
+    part = slice(first, None)
+    level, bound = usual.level[:, hour[part]], bound[:, part]
+    for _ in range(4):
+        size = deviation[:, part] - level
+        off = (np.abs(size) > bound) & ready[:, None]
+        worst = _furthest(np.where(off, np.abs(size), 0.0), references)
+        fresh = worst & np.isfinite(clean[:, part])
+        if not fresh.any():
+            break
+        clean[:, part][fresh] = np.nan
+        again, _ = _deviation(anomaly[:, part], clean[:, part], references)
+        deviation[:, part] = np.where(own[:, part], values[:, start:stop][:, part], again)
+    size = deviation[:, part] - level
+    relative = np.where(ready[:, None], np.nan_to_num(size) / bound, 0.0)
+    present = np.isfinite(size)
+    doubtful = _weather(np.abs(relative), present & ready[:, None], candidates)
+    known = np.zeros(relative.shape, np.bool_)
+    known[:, : split - first] = flagged[:, at - (split - first) : at]
+    said = _runs(relative, doubtful, known, present)
+    return said[:, split - first : split - first + until - at], usual
+
+
+def _offsets(past: Floats) -> Floats:
+    """Return what series usually differ by from the network, by block of the day, shape (series, blocks of a day).
+
+    Two rounds, so that the network's median does not move with the stations that happen to report.
+    """
+    days = past.shape[1] // A_DAY
+    cube = past[:, past.shape[1] - days * A_DAY :].reshape(len(past), days, A_DAY)
+    offset = np.zeros((len(past), A_DAY))
+    for _ in range(2):
+        shared = median(cube - offset[:, None, :], axis=0)
+        offset = median(cube - shared, axis=1)
+        offset = np.nan_to_num(np.where(np.isfinite(offset), offset, median(offset, axis=1)[:, None]))
+    return offset
+
+
+def _deviation(anomaly: Floats, clean: Floats, references: NDArray[np.intp]) -> tuple[Floats, Bools]:
+    """Return what series differ by from the median of their references, NaN where fewer than two report."""
+    if references.shape[1] < 2:
+        return np.full(anomaly.shape, np.nan), np.zeros(anomaly.shape, np.bool_)
+    beside = np.where((references >= 0)[:, :, None], clean[references], np.nan)
+    enough = np.isfinite(beside).sum(axis=1) >= 2
+    return np.where(enough, anomaly - median(beside, axis=1), np.nan), enough
+
+
+def _usual(deviation: Floats, before: _Usual, settings: LevelShift, alone: Bools) -> _Usual:
+    """Return what is usual by the past of an epoch; of series with too little of it, what was usual before."""
+    count, length = deviation.shape
+    days = length // A_DAY
+    cube = deviation[:, length - days * A_DAY :].reshape(count, days, A_DAY)
+    seen = np.isfinite(cube)
+    number = seen.any(axis=2).sum(axis=1).astype(np.float64)
+    whole = median(cube.reshape(count, -1), axis=1)
+    level = np.where(seen.sum(axis=1) >= 4, median(cube, axis=1), whole[:, None])
+    rest = np.abs(cube - level[:, None, :]).reshape(count, -1)
+    middle = median(rest, axis=1)
+    whole_spread = np.maximum(1.4826 * middle, _share(rest, 0.975) / 2.24)
+    # Nights vary more than days: by the ratio of their medians, as tails of an hour of the day are too few.
+    of_hour = median(np.abs(cube - level[:, None, :]), axis=1) / np.maximum(middle, 1e-12)[:, None]
+    of_hour = np.where((seen.sum(axis=1) >= _LEAST_OF_HOUR) & np.isfinite(of_hour), np.clip(of_hour, 0.6, 1.6), 1.0)
+    spread = whole_spread[:, None] * of_hour
+    old = (number < settings.least_days) & (before.days > number)
+    return _Usual(
+        np.where(old[:, None], before.level, level),
+        np.nan_to_num(np.where(old[:, None], before.spread, spread)),
+        np.where(old, before.days, number),
+        np.where(old, before.alone, alone),
+    )
+
+
+def _share(values: Floats, share: float) -> Floats:
+    """Return the quantile of what is not NaN in each row."""
+    ordered = np.sort(values, axis=1)
+    count = np.isfinite(ordered).sum(axis=1)
+    at = np.maximum(np.ceil(share * count).astype(np.intp) - 1, 0)
+    return np.asarray(np.take_along_axis(ordered, at[:, None], 1)[:, 0])
+
+
+def _furthest(size: Floats, references: NDArray[np.intp]) -> Bools:
+    """Return which series are off, and further than all their references."""
+    if not references.shape[1]:
+        return size > 0.0
+    beside = np.where((references >= 0)[:, :, None], size[references], 0.0).max(axis=1)
+    return (size > 0.0) & (size >= beside)
+
+
+def _weather(relative: Floats, present: Bools, candidates: NDArray[np.intp]) -> Bools:
+    """Return where more of the stations around a series are unusual, half as much as it, than break at a time."""
+    around, unusual = np.zeros(relative.shape), np.zeros(relative.shape)
+    bound = np.maximum(_UNUSUAL, 0.5 * relative)
+    for place in range(candidates.shape[1]):
+        other = candidates[:, place]
+        there = (other >= 0)[:, None] & present[other]
+        around += there
+        unusual += there & (relative[other] > bound)
+    return np.asarray(unusual > np.maximum(1.0, _MOST_BROKEN * around))
+
+
+def _runs(relative: Floats, doubtful: Bools, known: Bools, present: Bools) -> Bools:
+    """Return which blocks lie in a shift.
+
+    It is confirmed by a run of present blocks that are nearly all off to one side, none of them by weather, and far; or
+    where it goes on from `known`. It reaches as far as blocks are half as far off to the same side.
+    """
+    count, length = relative.shape
+    if length < RUN:
+        return np.zeros((count, length), np.bool_)
+    # What is present goes to the left, so that pauses, and readings once a day, do not matter.
+    order = np.argsort(~present, axis=1, kind="stable")
+    number = present.sum(axis=1)
+    size = np.take_along_axis(relative, order, 1)
+    doubt, held = (np.take_along_axis(part, order, 1) for part in (doubtful, known))
+    windows = length - RUN + 1
+    whole = np.arange(windows)[None, :] + RUN <= number[:, None]
+    whole &= order[:, RUN - 1 :] - order[:, :windows] <= _MOST_RUN_DAYS * A_DAY
+    there = np.arange(length)[None, :] < number[:, None]
+    found = np.zeros((count, length), np.bool_)
+    for sign in (1.0, -1.0):
+        off = (sign * size > 1.0) & there & ~doubt
+        total = np.cumsum(np.pad(off, ((0, 0), (1, 0))), axis=1)
+        far = np.cumsum(np.pad(np.where(off, np.abs(size), 0.0), ((0, 0), (1, 0))), axis=1)
+        run = whole & (total[:, RUN:] - total[:, :-RUN] >= RUN_OFF)
+        run &= far[:, RUN:] - far[:, :-RUN] >= _CONFIRMED * (total[:, RUN:] - total[:, :-RUN])
+        edges = np.zeros((count, length + 1), np.int64)
+        edges[:, :windows] += run
+        edges[:, RUN:] -= run
+        low = (sign * size > _HELD) & there
+        confirmed = low & (((np.cumsum(edges, axis=1)[:, :-1] > 0) & off) | held)
+        stretch = np.cumsum(np.pad(low[:, 1:] != low[:, :-1], ((0, 0), (1, 0))), axis=1)
+        stretch += np.arange(count)[:, None] * (length + 1)
+        found |= low & np.isin(stretch, stretch[confirmed])
+    back = np.zeros((count, length), np.bool_)
+    np.put_along_axis(back, order, found, 1)
+    return back
+
+
+def _references(values: Floats, settings: LevelShift, candidates: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the references of each series, -1 where there are fewer, shape (series, at most `references`).
+
+    Those whose difference from it varies least from day to day: what correlates and has the same size.
+    """
+    most = min(round(settings.references), candidates.shape[1])
+    if not most:
+        return candidates
+    rough = np.full(candidates.shape, np.inf)
+    step = np.full(values.shape, np.nan)
+    step[:, A_DAY:] = values[:, A_DAY:] - values[:, :-A_DAY]
+    step = step[:, -settings_days(settings) * A_DAY :]
+    for place in range(candidates.shape[1]):
+        other = candidates[:, place]
+        difference = np.where((other >= 0)[:, None], step - step[other], np.nan)
+        enough = np.isfinite(difference).sum(axis=1) >= A_DAY
+        rough[:, place] = np.where(enough, median(np.abs(difference), axis=1), np.where(other >= 0, 1e300, np.inf))
+    order = np.argsort(rough, axis=1, kind="stable")[:, :most]
+    return np.take_along_axis(candidates, order, 1)
+
+
+def settings_days(settings: LevelShift) -> int:
+    """Return the days that references are chosen by."""
+    return max(7, round(settings.days))

@@ -1,0 +1,67 @@
+"""Which stations are near which, by a tree of their places: memory grows with stations, not with their square."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+if TYPE_CHECKING:
+    from ingest.quality.spatial import Places
+
+EARTH_RADIUS_M: Final = 6_371_000.0
+_SPARE: Final = 8
+"""More are asked of the tree, as other series of a station stand at the same place."""
+
+
+def directions(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return points on the unit sphere, shape (n, 3); chords between them order as distances do."""
+    east, north = np.radians(lon), np.radians(lat)
+    return np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
+
+
+def nearest(places: "Places", count: int) -> NDArray[np.intp]:
+    """Return the nearest series of other stations and the same kind, -1 where there are fewer, shape (series, count).
+
+    A series without a position has others of its kind, with those first that have none either: all where there are few,
+    else some spread over the network. Nearest first; of the equally near the first by their station's number.
+    """
+    size = len(places.lon)
+    found = np.full((size, max(0, min(count, size - 1))), -1, np.intp)
+    known = np.isfinite(places.lon) & np.isfinite(places.lat)
+    for kind in np.unique(places.kind):
+        mine = np.flatnonzero(places.kind == kind)
+        placed = mine[known[mine]]
+        if len(placed) > 1:
+            _by_tree(places, placed, found)
+        for one in mine[~known[mine]]:
+            others = mine[places.station[mine] != places.station[one]]
+            others = others[np.lexsort((places.station[others], known[others]))]
+            if len(others) > found.shape[1]:
+                others = others[np.linspace(0, len(others) - 1, found.shape[1]).astype(np.intp)]
+            found[one, : len(others)] = others
+    return found
+
+
+def _by_tree(places: "Places", placed: NDArray[np.intp], found: NDArray[np.intp]) -> None:
+    tree = cKDTree(directions(places.lon[placed], places.lat[placed]))
+    asked = min(found.shape[1] + _SPARE + 1, len(placed))
+    chord, at = tree.query(tree.data, k=asked)
+    chord, at = chord.reshape(len(placed), asked), at.reshape(len(placed), asked)
+    station = places.station[placed]
+    for row, one in enumerate(placed.tolist()):
+        order = np.lexsort((station[at[row]], np.round(chord[row], 9)))
+        others = at[row][order]
+        others = others[station[others] != station[row]][: found.shape[1]]
+        found[one, : len(others)] = placed[others]
+
+
+def network_spacing_m(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> float:
+    """Return the median distance of stations from the nearest other place [m]; NaN where there is none."""
+    known = np.isfinite(lon) & np.isfinite(lat)
+    places = np.unique(np.stack([lon[known], lat[known]], axis=1), axis=0)
+    if len(places) < 2:
+        return float("nan")
+    points = directions(places[:, 0], places[:, 1])
+    chord, _ = cKDTree(points).query(points, k=2)
+    return float(np.median(2.0 * EARTH_RADIUS_M * np.arcsin(np.minimum(chord[:, 1] / 2.0, 1.0))))

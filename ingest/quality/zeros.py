@@ -1,0 +1,92 @@
+"""The test of faulty zeros: rain gauges that are blocked, and report no rain while their neighbours do. Pure.
+
+In blocks of three hours a gauge is wet, dry or silent. Where nearly all of its neighbours are wet and it is dry, it
+missed rain, which happens to sound gauges too: how often is known from all of them together. A gauge that misses it
+time and again without a drop in between has less and less of a chance to be sound; once that is below a threshold, what
+it said from the first rain that it missed to its next drop is suspect. (The spatial part of the check of faulty zeros
+of de Vos and others 2019, Quality control for crowdsourced personal weather stations, Geophys. Res. Lett. 46,
+8820-8829; and of Blenkinsop and others 2017, Quality-control of an hourly rainfall dataset and climatology of extremes
+for the UK, Int. J. Climatol. 37, 722-740.)
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.quality.blocks import A_DAY, Blocks, term_blocks
+from ingest.quality.neighbours import nearest
+from ingest.quality.settings import FaultyZeros
+from ingest.quality.spatial import Places
+
+_ASKED: Final = 8
+"""Neighbours of a gauge."""
+_DOUBT: Final = (2.0, 20.0)
+"""Before any experience two of twenty rains that all neighbours have are missed by a sound gauge."""
+
+Bools = NDArray[np.bool_]
+
+
+def faulty_zeros(blocks: Blocks, settings: FaultyZeros, places: Places, first: int, stop: int) -> Bools:
+    """Return which blocks of a gauge are zeros that cannot be true, shape (series, stop - first).
+
+    Parameters
+    ----------
+    blocks
+        Sums of amounts, or medians of counters, from the beginning of the term before `first` to the end of the term of
+        `stop`, as far as there are any.
+    first, stop
+        Numbers of blocks.
+    """
+    term = term_blocks(settings.memory_days)
+    found = np.zeros((len(blocks.value), stop - first), np.bool_)
+    beside = nearest(places, _ASKED)
+    for number in range(first // term, -(-stop // term)):
+        low, high = max(first, number * term), min(stop, (number + 1) * term)
+        begin, end = (number - 1) * term, min((number + 1) * term, blocks.stop)
+        if end > max(begin, blocks.first):
+            said = _term(blocks, settings, beside, begin, end)[:, low - begin : high - begin]
+            found[:, low - first : low - first + said.shape[1]] = said
+    return found
+
+
+def _term(blocks: Blocks, settings: FaultyZeros, beside: NDArray[np.intp], begin: int, end: int) -> Bools:
+    fallen = blocks.part(begin, end)
+    if settings.of == "counter":
+        fallen = _increments(fallen)
+    silent, dry = ~np.isfinite(fallen), fallen == 0.0
+    report, wet = np.zeros(fallen.shape), np.zeros(fallen.shape)
+    soaked = fallen > settings.wet
+    for place in range(beside.shape[1]):
+        other = beside[:, place]
+        there = (other >= 0)[:, None]
+        report += there & ~silent[other]
+        wet += there & soaked[other]
+    rained = (report >= settings.neighbours) & (wet >= settings.share * report)
+    missed = rained & dry
+    # Of the gauges that have a drop now and then: a blocked one does not teach what is usual.
+    lively = missed.sum(axis=1) < 0.5 * np.maximum((rained & ~silent).sum(axis=1), 1)
+    chance = (_DOUBT[0] + (missed & lively[:, None]).sum()) / (_DOUBT[1] + (rained & ~silent & lively[:, None]).sum())
+    worth = -np.log10(min(chance, 0.5))
+    # A run of zeros ends with the next drop; pauses do not end it.
+    run = np.cumsum(fallen > 0.0, axis=1)
+    found = np.zeros(fallen.shape, np.bool_)
+    for one in np.flatnonzero(missed.sum(axis=1) * worth >= settings.evidence).tolist():
+        at = np.flatnonzero(missed[one])
+        number, start = np.unique(run[one, at], return_index=True)
+        for each, begun, ended in zip(number.tolist(), start.tolist(), [*start[1:].tolist(), len(at)], strict=True):
+            days = len(np.unique((at[begun:ended] + begin) // A_DAY))
+            if (ended - begun) * worth >= settings.evidence and days >= settings.days:
+                inside = run[one] == each
+                inside[: at[begun]] = False
+                found[one] |= inside & (dry[one])
+    return found
+
+
+def _increments(content: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what counters grew by since the block before that reported; a counter that falls was not still."""
+    seen = np.isfinite(content)
+    last = np.maximum.accumulate(np.where(seen, np.arange(content.shape[1]), -1), axis=1)
+    before = np.concatenate([np.full((len(content), 1), -1), last[:, :-1]], axis=1)
+    earlier = np.where(before >= 0, np.take_along_axis(content, np.maximum(before, 0), 1), np.nan)
+    return np.where(seen, np.abs(content - earlier), np.nan)
