@@ -50,17 +50,6 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
         "queries/web/test_operations.py": ("test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known",),
     },
     "slow": {
-        "bench/test_archive_year_bench.py": ("test_a_very_short_year_is_measured",),
-        "bench/test_hypergrid_bench.py": (
-            "test_both_sides_of_each_figure_agree",
-            "test_every_figure_says_what_it_is_and_whether_its_goal_is_met",
-        ),
-        "bench/test_hypergrid_strategies.py": ("test_every_strategy_gives_the_same_surface",),
-        "bench/test_ingest_bench.py": ("test_few_values_are_measured",),
-        "bench/test_memory.py": (
-            "test_a_query_takes_what_its_plan_projects",
-            "test_what_is_kept_for_the_next_query_is_projected",
-        ),
         "end_to_end/test_archive_care.py": ("test_what_ingest_made_is_whole",),
         "end_to_end/test_compare_methods.py": ("test_kriging_is_honest_on_a_real_day",),
         "end_to_end/test_elevation.py": (
@@ -91,8 +80,8 @@ QUICK_EXAMPLES: Final = 20
 """Examples of a property in a quick run; a fifth of what is asked for where that is more."""
 LEAST_SHARE: Final = 0.7
 """Least share of the test functions of a room that `pytest --quick` must run."""
-LEFT_TO_THE_WHOLE: Final = ("browser",)
-"""Folders that no room is: what drives the pages of `viz` in Chromium takes as long as all else of a quick run."""
+FOLDERS_LEFT_OUT: Final = ("bench", "browser")
+"""Folders of no room, which a quick run does not even import: benchmarks in small, and pages driven in Chromium."""
 SHARES: Final = pytest.StashKey[list[list[Any]]]()
 
 
@@ -106,7 +95,7 @@ class Share(NamedTuple):
     @property
     def is_enough(self) -> bool:
         """Whether the share is large enough for a quick run."""
-        return self.room in LEFT_TO_THE_WHOLE or self.run >= LEAST_SHARE * self.of
+        return self.run >= LEAST_SHARE * self.of
 
     def describe(self) -> str:
         """Return it in a line."""
@@ -136,6 +125,12 @@ def pytest_configure(config: pytest.Config) -> None:
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile("hypergrid", database=kept, deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("hypergrid")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over the folders that no quick run needs."""
+    is_left_out = collection_path.parent == TESTS and collection_path.name in FOLDERS_LEFT_OUT
+    return True if is_left_out and config.getoption("--quick") else None
 
 
 @pytest.hookimpl(tryfirst=True)
