@@ -11,7 +11,8 @@ from hypergrid.execution.stations import possible_readings
 from hypergrid.flags import NOT_EVALUATED
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings
-from hypergrid.topology import Instants, SeriesAxis, TimeCells
+from hypergrid.times import SECOND_NS
+from hypergrid.topology import Instants, Regular, SeriesAxis, TimeCells
 
 
 def stands_for_intervals(axis: SeriesAxis) -> bool:
@@ -54,5 +55,9 @@ def judged_by_interval(
         return fold(operator)
     cells = fold(replace(operator, min_coverage=0.0))
     possible = possible_readings(target, axis)
+    if isinstance(target, Regular):
+        # A cell over all instants ends a nanosecond after the last, which it holds.
+        intervals = np.array([round(item.interval_s * SECOND_NS) for item in axis.series], dtype=np.int64)
+        possible = possible + ((intervals > 0) & (target.length % np.maximum(intervals, 2) == 1) & (possible > 0))
     possible = possible if times is None or len(possible) == 1 else possible[times]
     return replace(cells, value=covered(cells.value, cells.count, possible, operator.min_coverage), possible=possible)

@@ -402,7 +402,9 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
         return np.asarray(counts[: 1 if same else None, None], dtype=np.int64)
     if isinstance(source, Instants) and source.interval_ns:
         starts, ends = blocks_of(target)
-        counts = per_cell(target, (ends - starts) // source.interval_ns)
+        # A cell over all instants ends a nanosecond after the last, which it holds.
+        lengths = ends - starts
+        counts = per_cell(target, lengths // source.interval_ns + (lengths % source.interval_ns == 1))
         return np.maximum(counts, per_cell(target, np.ones_like(starts)) > 0)[:, None]
     if isinstance(source, Bins) and source.calendar is not None:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.

@@ -309,15 +309,18 @@ def test_bounds_may_be_datetimes_and_are_written_as_text(make: Make) -> None:
     assert clipped.compute().sizes["time"] == 2
 
 
-def test_an_array_has_no_intervals_so_no_coverage_is_asked() -> None:
+def test_an_array_has_the_intervals_of_its_instants() -> None:
     times = np.arange(4) * 60 * SECOND_NS
     array = xr.DataArray(
         [[1.0, np.nan], [np.nan, np.nan], [3.0, np.nan], [4.0, 8.0]], dims=("time", "station"),
         coords={"time": times.view("datetime64[ns]"), "x": ("station", [0.0, 9.0]), "y": ("station", [0.0, 0.0])},
     )  # fmt: skip
     found = hg.base(array).aggregate("mean", time="2min").compute()
-    np.testing.assert_array_equal(found["value"], [[1.0, np.nan], [3.5, 8.0]])
+    # Half of two minutes is too little for the 80 % that a mean needs.
+    np.testing.assert_array_equal(found["value"], [[np.nan, np.nan], [3.5, np.nan]])
     np.testing.assert_array_equal(found["count"], [[1, 0], [2, 1]])
+    every = hg.base(array).aggregate("mean", time="2min", min_coverage=0).compute()
+    np.testing.assert_array_equal(every["value"], [[1.0, np.nan], [3.5, 8.0]])
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_over_time_is_what_a_loop_finds(function: str, seed: int, count: int, st
     minutes = 10.0 * np.arange(count)
     sliding = {"length": f"{step + 20}min", "step": f"{step}min"}
     for spec, length in ((f"{step}min", step), (sliding, step + 20)):
-        query = hg.base(array(values, unit=unit_of(function))).aggregate(function, time=spec, **given_)
+        query = hg.base(array(values, unit=unit_of(function))).aggregate(function, time=spec, min_coverage=0, **given_)
         found = query.compute()
         expected, counts = [], []
         for start in range(0, int(minutes[-1]) + 1, step):
@@ -142,7 +142,7 @@ def test_over_the_cells_of_a_grid_all_source_cells_are_taken_together(function: 
     slices = hg.base(array(values)).interpolate("ordinary_kriging", grid=GRID, **MODEL)
     below = slices.compute()["value"].to_numpy()
     time = {"time": "30min"} if over == "both" else {}
-    found = slices.aggregate(function, lat="4arcsec", lon="6arcsec", **time, **given_).compute()
+    found = slices.aggregate(function, lat="4arcsec", lon="6arcsec", min_coverage=0, **time, **given_).compute()
     length = 3 if over == "both" else 1
     expected = np.empty((12 // length, 2, 2))
     for k, i, j in np.ndindex(expected.shape):
@@ -177,7 +177,7 @@ def test_an_archive_gives_what_a_loop_finds(function: str, tmp_path: Path) -> No
 def test_cells_that_are_listed_in_parts_hold_the_same(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given_, _ = ORACLES[function]
     slices = hg.base(array(random_values(8, (12, 5)))).interpolate("ordinary_kriging", grid=GRID, **MODEL)
-    query = slices.aggregate(function, time="30min", lat="4arcsec", lon="all", **given_)
+    query = slices.aggregate(function, time="30min", lat="4arcsec", lon="all", min_coverage=0, **given_)
     whole = query.compute()["value"].to_numpy()
     monkeypatch.setattr(listing, "LISTED_AT_ONCE", 5)
     np.testing.assert_array_equal(query.compute()["value"].to_numpy(), whole)
@@ -292,7 +292,7 @@ def test_units_of_results() -> None:
 
 def test_the_mean_of_350_and_10_degree_is_north() -> None:
     query = hg.base(array([[350.0, 0.0, 90.0], [10.0, 180.0, 270.0], [np.nan, np.nan, 90.0]], unit="degree"))
-    north, none, east = values_of(query.aggregate("circular_mean", time="all"))
+    north, none, east = values_of(query.aggregate("circular_mean", time="all", min_coverage=0))
     assert north == pytest.approx(0.0, abs=1e-9) or north == pytest.approx(360.0, abs=1e-9)
     assert 0 <= north < 360
     assert math.isnan(none)
@@ -345,11 +345,11 @@ def test_degree_days_of_a_day_and_of_readings(tmp_path: Path) -> None:
 def test_a_counter_that_resets() -> None:
     counter = array([100.0, 103.0, 105.0, 1.0, 2.0, 2.0, np.nan, np.nan, 4.0], unit="mm")
     query = hg.base(counter)
-    assert values_of(query.aggregate("rain_accumulation", time="30min")) == [5.0, 2.0, 2.0]
-    assert values_of(query.aggregate("rain_accumulation", time="30min"), "count") == [2, 3, 1]
-    assert values_of(query.aggregate("rain_accumulation", time="all")) == [9.0]
+    assert values_of(query.aggregate("rain_accumulation", time="30min", min_coverage=0)) == [5.0, 2.0, 2.0]
+    assert values_of(query.aggregate("rain_accumulation", time="30min", min_coverage=0), "count") == [2, 3, 1]
+    assert values_of(query.aggregate("rain_accumulation", time="all", min_coverage=0)) == [9.0]
     # What grew over a gap longer than may be bridged is not known.
-    short = query.aggregate("rain_accumulation", time="30min", max_gap="20min")
+    short = query.aggregate("rain_accumulation", time="30min", min_coverage=0, max_gap="20min")
     assert values_of(short)[:2] == [5.0, 2.0]
     assert math.isnan(values_of(short)[2])
     assert values_of(short, "count") == [2, 3, 0]
@@ -358,7 +358,7 @@ def test_a_counter_that_resets() -> None:
 def test_a_counter_that_falls_by_rounding_was_not_reset() -> None:
     # What interpolation between two equal readings makes of them.
     still = hg.base(array([5.3, np.nextafter(5.3, 0.0), 5.3, 5.8], unit="mm"))
-    assert values_of(still.aggregate("rain_accumulation", time="all")) == pytest.approx([0.5])
+    assert values_of(still.aggregate("rain_accumulation", time="all", min_coverage=0)) == pytest.approx([0.5])
 
 
 def slow_counter(rows: list[tuple[float, float]], start: float, stop: float, gap: float) -> tuple[float, int]:
@@ -549,7 +549,7 @@ def test_parameters_are_in_the_json_and_in_the_token() -> None:
 
 def test_a_function_without_parameters_has_the_content_that_it_had() -> None:
     operator = hg.base(array(np.arange(12.0))).aggregate("mean", time="1h").surface().perspective.operator
-    assert operator.content() == ("aggregate", "mean", ("time",), 0.0)
+    assert operator.content() == ("aggregate", "mean", ("time",), 0.8)
 
 
 def directions() -> Query:
