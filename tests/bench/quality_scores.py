@@ -17,6 +17,7 @@ from hypergrid.units import KNOWN_VARIABLES, Variable
 from ingest.judging import places_of
 from ingest.quality.declared import default_tests
 from ingest.quality.judge import judge
+from ingest.quality.settings import FaultyZeros
 from tests.bench.quality_networks import (
     DAILY,
     DAY_H,
@@ -48,7 +49,11 @@ def judged(network: Network) -> tuple[Readings, NDArray[np.bool_], NDArray[np.ui
     readings = network.readings()
     variable = KNOWN_VARIABLES.get(network.variable, Variable(network.variable, "mm"))
     places = places_of(readings.series, {one.id: one for one in network.stations})
-    found = judge(readings, default_tests(variable), places, {})
+    tests = default_tests(variable)
+    if network.variable == "precipitation" and tests.faulty_zeros is None:
+        # As a deployment declares it for totals, which have no default of their own.
+        tests = replace(tests, faulty_zeros=FaultyZeros())
+    found = judge(readings, tests, places, {})
     return readings, found.flag >= SUSPECT, found.tests
 
 
