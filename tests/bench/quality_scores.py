@@ -144,7 +144,7 @@ def false_shifts(
             "network": shape.name, "station_years": years, "false_alarms": alarms, "readings_suspect": readings_flagged,
             "false_alarms_a_station_year": alarms / years,
         })  # fmt: skip
-    total = {key: sum(row[key] for row in rows) for key in ("station_years", "false_alarms", "readings_suspect")}
+    total = {key: sum(row[key] for row in rows) for key in ("station_years", "false_alarms", "readings_suspect")}  # type: ignore[misc]
     rate = {"false_alarms_a_station_year": total["false_alarms"] / total["station_years"]}
     return [*rows, {"network": "all", **total, **rate}]
 
