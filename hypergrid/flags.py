@@ -30,10 +30,11 @@ TESTS: Final = (
     "spatial_consistency",
     "given_suspect",
     "given_fail",
+    "counter_fall",
 )
 """Tests that can make a flag suspect or fail; the place of each is its bit in `flag_tests`, for ever: append only.
 
-The last two are no tests: the value came with such a flag."""
+The two that begin with "given" are no tests: the value came with such a flag."""
 
 ACCEPTED_BY_DEFAULT: Final = (GOOD, NOT_EVALUATED)
 """What a query reads unless it says otherwise."""

@@ -6,6 +6,7 @@ from typing import Final
 from ingest.quality.settings import (
     SUN,
     BuddyCheck,
+    CounterFall,
     Exempt,
     FlatLine,
     Gap,
@@ -64,7 +65,12 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         gap=_GAP,
     ),
     # A dry gauge stands still for weeks: no flat line.
-    "rain_meter": VariableTests(gross_range=GrossRange(fail=(0.0, 20_000.0)), gap=_GAP),
+    # Falls near zero are resets; smaller ones the noise of weighing gauges, which queries balance.
+    "rain_meter": VariableTests(
+        gross_range=GrossRange(fail=(0.0, 20_000.0)),
+        gap=_GAP,
+        counter_fall=CounterFall(least=0.5, near_zero=2.0),
+    ),
     "wind_speed": VariableTests(
         gross_range=GrossRange(fail=(0.0, 115.0), suspect=(0.0, 75.0)),
         spike=Spike(suspect=9.0, fail=20.0, per_hour=10.0),

@@ -16,7 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import FAIL, GOOD, NOT_EVALUATED, SUSPECT
-from ingest.quality.settings import AttenuatedSignal, Climatology, FlatLine, Gap, GrossRange, RateOfChange, Span, Spike
+from ingest.quality.settings import (
+    AttenuatedSignal,
+    Climatology,
+    CounterFall,
+    FlatLine,
+    Gap,
+    GrossRange,
+    RateOfChange,
+    Span,
+    Spike,
+)
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.uint8]
@@ -133,6 +143,16 @@ def gap(line: Line, settings: Gap) -> Flags:
     if settings.flag != "none":
         late = same & (np.diff(line.time_ns) > settings.hours * HOUR_NS)
         flag[1:][late] = FAIL if settings.flag == "fail" else SUSPECT
+    return flag
+
+
+def counter_fall(line: Line, settings: CounterFall) -> Flags:
+    """Flag the readings of a counter that lie below the one before, but not near zero, where it was reset."""
+    flag = np.full(len(line), NOT_EVALUATED, np.uint8)
+    near = (line.index[1:] == line.index[:-1]) & (np.diff(line.time_ns) <= settings.within_hours * HOUR_NS)
+    fell = (np.diff(line.value) <= -settings.least) & (line.value[1:] > settings.near_zero)
+    flag[1:][near] = GOOD
+    flag[1:][near & fell] = FAIL if settings.flag == "fail" else SUSPECT
     return flag
 
 
