@@ -32,6 +32,7 @@ TESTS: Final = (
     "given_fail",
     "level_shift",
     "faulty_zeros",
+    "counter_fall",
 )
 """Tests that can make a flag suspect or fail; the place of each is its bit in `flag_tests`, for ever: append only.
 

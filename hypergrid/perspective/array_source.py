@@ -204,7 +204,7 @@ def _variable(array: xr.DataArray) -> Variable:
     if fault:
         message = f"hg.base: {fault}; set array.attrs['resolution'] and ['rollover'] in {unit!r}"
         raise InvalidQuery(message)
-    return Variable(name, unit, **text, **declared)
+    return Variable(name, unit, **text, resolution=declared["resolution"], rollover=declared["rollover"])
 
 
 def _declared(array: xr.DataArray, key: str) -> float | None:

@@ -7,6 +7,7 @@ from ingest.quality.settings import (
     SUN,
     BuddyCheck,
     Climatology,
+    CounterFall,
     Exempt,
     FaultyZeros,
     FlatLine,
@@ -113,8 +114,12 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         gap=GAP,
     ),
     # A dry gauge stands still for weeks: no flat line.
+    # Falls near zero are resets; smaller ones the noise of weighing gauges, which queries balance.
     "rain_meter": VariableTests(
-        gross_range=GrossRange(fail=(0.0, 20_000.0)), gap=GAP, faulty_zeros=FaultyZeros(of="counter")
+        gross_range=GrossRange(fail=(0.0, 20_000.0)),
+        gap=GAP,
+        faulty_zeros=FaultyZeros(of="counter"),
+        counter_fall=CounterFall(least=0.5, near_zero=2.0),
     ),
     "wind_speed": VariableTests(
         gross_range=GrossRange(fail=(0.0, 115.0), suspect=(0.0, 75.0)),

@@ -83,6 +83,8 @@ def judge(readings: Readings, tests: VariableTests, places: Places, companions: 
         docket.hear("rate_of_change", temporal.rate_of_change(docket.line, tests.rate_of_change))
     if tests.attenuated_signal:
         docket.hear("attenuated_signal", temporal.attenuated_signal(docket.line, tests.attenuated_signal))
+    if tests.counter_fall:
+        docket.hear("counter_fall", temporal.counter_fall(docket.line, tests.counter_fall))
     _hear_neighbours(docket, tests, places)
     if tests.gap:
         docket.remark("gap", temporal.gap(line if whole else line.take(rows), tests.gap))

@@ -298,6 +298,16 @@ class Gap(Parameters):
 
 
 @dataclass(frozen=True)
+class CounterFall(Parameters):
+    """A counter that falls by `least` or more, to more than `near_zero`, since a reading at most `within_hours` ago."""
+
+    least: float = _number(NEEDED, "difference", least=0.0)
+    near_zero: float = _number(NEEDED, "level")
+    within_hours: float = _number(3.0, least=0.0)
+    flag: str = _choice("suspect", "suspect", "fail")
+
+
+@dataclass(frozen=True)
 class BuddyCheck(Parameters):
     """A reading far from the mean of its neighbours, reduced to its elevation (titanlib's definition).
 
@@ -380,6 +390,7 @@ class VariableTests:
     rate_of_change: RateOfChange | None = None
     attenuated_signal: AttenuatedSignal | None = None
     gap: Gap | None = None
+    counter_fall: CounterFall | None = None
     buddy_check: BuddyCheck | None = None
     spatial_consistency: SpatialConsistency | None = None
     level_shift: LevelShift | None = None
@@ -393,6 +404,7 @@ class VariableTests:
         "rate_of_change": RateOfChange,
         "attenuated_signal": AttenuatedSignal,
         "gap": Gap,
+        "counter_fall": CounterFall,
         "buddy_check": BuddyCheck,
         "spatial_consistency": SpatialConsistency,
         "level_shift": LevelShift,
@@ -446,6 +458,8 @@ class VariableTests:
             hours.append(max(flat.hours, flat.fail_hours or 0.0, flat.readings * interval_s / 3600.0))
         if self.attenuated_signal:
             hours.append(self.attenuated_signal.hours)
+        if self.counter_fall:
+            hours.append(self.counter_fall.within_hours)
         if self.gap:
             hours.append(max(self.gap.hours, joined))
         return 3600.0 * (max(hours) * 1.01) + interval_s

@@ -22,6 +22,7 @@ from ingest.quality.settings import (
     JOINED_INTERVALS,
     MINUTE_NS,
     AttenuatedSignal,
+    CounterFall,
     FlatLine,
     Gap,
     GrossRange,
@@ -189,6 +190,16 @@ def gap(line: Line, settings: Gap) -> Flags:
     if settings.flag != "none":
         late = same & ~line.joined(settings.hours)
         flag[1:][late] = FAIL if settings.flag == "fail" else SUSPECT
+    return flag
+
+
+def counter_fall(line: Line, settings: CounterFall) -> Flags:
+    """Flag the readings of a counter that lie below the one before, but not near zero, where it was reset."""
+    flag = np.full(len(line), NOT_EVALUATED, np.uint8)
+    near = (line.index[1:] == line.index[:-1]) & (np.diff(line.time_ns) <= settings.within_hours * HOUR_NS)
+    fell = (np.diff(line.value) <= -settings.least) & (line.value[1:] > settings.near_zero)
+    flag[1:][near] = GOOD
+    flag[1:][near & fell] = FAIL if settings.flag == "fail" else SUSPECT
     return flag
 
 
