@@ -29,7 +29,7 @@ from hypergrid.execution.interpolations import (
     reached_by,
     stations_used,
 )
-from hypergrid.execution.intervals import say_intervals
+from hypergrid.execution.intervals import IntervalNotes, say_intervals
 from hypergrid.execution.left_out import LeftOut
 from hypergrid.execution.mean_errors import MeanErrors
 from hypergrid.execution.measured import Meter
@@ -253,7 +253,7 @@ class Evaluator:
         if here.holds_readings and isinstance(axis, SeriesAxis) and isinstance(time, Regular):
             # Asked for as cells, the base holds the first reading of each series in each slice.
             if self.reads_in_pieces and in_pieces(here, FIRST):
-                return self._in_pieces(here, FIRST, time, axis, times)
+                return self._in_pieces(here, FIRST, time, axis, times, IntervalNotes(time, FIRST, axis.count))
             return aggregate_slices(self._read(here), time, axis, times)
         if isinstance(operator, Base):
             values, note = without_infinite(np.asarray(operator.source.read(operator.window, operator.unread)))
@@ -264,7 +264,11 @@ class Evaluator:
             return at_instants(self._known(here, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
             if self.reads_in_pieces and in_pieces(here.source, operator):
-                return self._in_pieces(here.source, operator, time, axis, times)
+                intervals = IntervalNotes(time, operator, axis.count)
+                cells = self._in_pieces(here.source, operator, time, axis, times, intervals)
+                if not self.remarks.has_said(f"{here.token} overlap"):
+                    intervals.say(self.remarks, here.token)
+                return cells
             if here.source.holds_readings:
                 readings = self._prepared(here, operator)
                 say_intervals(self.remarks, here.token, readings, time, operator)
@@ -357,9 +361,15 @@ class Evaluator:
         return finite(replace(readings, value=value))
 
     def _in_pieces(
-        self, here: Perspective, operator: Aggregate, time: TimeCells, axis: SeriesAxis, times: Times | None
+        self,
+        here: Perspective,
+        operator: Aggregate,
+        time: TimeCells,
+        axis: SeriesAxis,
+        times: Times | None,
+        intervals: IntervalNotes,
     ) -> Cells:
-        """Return an aggregate of readings that are too many to be read at once."""
+        """Return an aggregate of readings that are too many to be read at once; `intervals` takes their notes."""
         base = here.bases()[0].operator
         if not isinstance(base, Base):
             message = "readings begin with a base"
@@ -373,7 +383,7 @@ class Evaluator:
                 return self._accepted(item.operator, found, known_once=known_once)
             return self._converted(item, use(found, item.source), known_once=known_once)
 
-        return Pieces(base, use, operator, time, axis).cells(times)
+        return Pieces(base, use, operator, time, axis, intervals).cells(times)
 
     def _elementwise(
         self, here: Perspective, sources: list[Cells], places: NDArray[np.intp], times: Times | None

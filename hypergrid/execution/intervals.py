@@ -1,33 +1,70 @@
 """What the intervals that readings stand for have to do with the cells that they are assigned to."""
 
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.execution.overlapping import (
     MOST_TOLERANCE_NS,
     TOLERANCE,
+    Overlaps,
     assigned_ns,
     blocks_under,
     crowded_series,
     intervals_ns,
-    overlap_note,
+    slides,
 )
 from hypergrid.execution.remarks import Remarks
 from hypergrid.perspective.operators import Aggregate
-from hypergrid.streams.elements import Readings
+from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import Regular, TimeCells, blocks_of
-
-Integers = NDArray[np.int64]
+from hypergrid.topology import TimeCells, blocks_of
 
 _HALF: Final = 0.5
 """Intervals are compared with the edges of cells where they are at least this share of them."""
 
 
+class IntervalNotes:
+    """What a reader should know of the intervals of the readings that an aggregate takes, as pieces of them come."""
+
+    def __init__(self, time: TimeCells, operator: Aggregate, of_series: int) -> None:
+        """Begin with no readings.
+
+        Parameters
+        ----------
+        time
+            The aggregate's cells.
+        operator
+            The aggregate.
+        of_series
+            Series whose readings it takes.
+        """
+        self._time, self._operator, self._of_series = time, operator, of_series
+        self._overlaps, self._edges, self._negative = Overlaps(), _Edges(), _Negative()
+
+    def add(self, readings: Readings) -> None:
+        """Take some readings, ordered by series and time, none missing; of each series those of a cell together."""
+        row = self._operator.row
+        if not row.tiles or not intervals_ns(readings).any():
+            return
+        self._overlaps.add(readings, self._time, repeatable=row.repeatable)
+        if not slides(self._time):
+            self._edges.add(readings, self._time)
+        if row.weigh == "share":
+            self._negative.add(readings)
+
+    def say(self, remarks: Remarks, about: str) -> None:
+        """Say it; `about` is the aggregate's token."""
+        repeatable = self._operator.row.repeatable
+        overlap = self._overlaps.note(self._time, repeatable=repeatable, of_series=self._of_series)
+        remarks.say(f"{about} overlap", overlap)
+        remarks.say(f"{about} edges", self._edges.note())
+        remarks.say(f"{about} negative", self._negative.note())
+
+
 def say_intervals(remarks: Remarks, about: str, readings: Readings, time: TimeCells, operator: Aggregate) -> None:
-    """Say what a reader should know of the intervals of the readings that an aggregate takes, once.
+    """Say what a reader should know of the intervals of all readings that an aggregate takes, once.
 
     Parameters
     ----------
@@ -42,53 +79,80 @@ def say_intervals(remarks: Remarks, about: str, readings: Readings, time: TimeCe
     """
     if remarks.has_said(f"{about} overlap") or not operator.row.tiles or not intervals_ns(readings).any():
         return
-    remarks.say(f"{about} overlap", overlap_note(readings, time, repeatable=operator.row.repeatable))
-    if not isinstance(time, Regular) or time.length <= time.step:
-        remarks.say(f"{about} edges", _edges_note(readings, time))
-    if operator.row.weigh == "share":
-        remarks.say(f"{about} negative", _negative_note(readings))
+    notes = IntervalNotes(time, operator, len(readings.series))
+    notes.add(readings)
+    notes.say(remarks, about)
 
 
-def _negative_note(readings: Readings) -> str:
-    """Say how many totals that are summed lie below zero; of an amount such as rain none should."""
-    totals = np.array([item.statistic == "total" for item in readings.series] or [False])
-    below = totals[readings.index] & (readings.value < 0)
-    if not below.any():
-        return ""
-    stations = sorted({readings.series[number].station for number in np.unique(readings.index[below]).tolist()})
-    return (
-        f"{int(below.sum()):,} totals below zero are in the sums, the least {readings.value[below].min():g} "
-        f"({', '.join(stations[:5])}{', …' if len(stations) > 5 else ''}); convert('valid_range', low=0, high=…) "
-        "leaves them out"
-    )
+@dataclass
+class _Negative:
+    """Totals below zero in sums; of an amount such as rain none should be."""
+
+    count: int = 0
+    least: float = np.inf
+    stations: set[str] = field(default_factory=set)
+
+    def add(self, readings: Readings) -> None:
+        totals = np.array([item.statistic == "total" for item in readings.series] or [False])
+        below = totals[readings.index] & (readings.value < 0)
+        if not below.any():
+            return
+        self.count += int(np.count_nonzero(below))
+        self.least = min(self.least, float(readings.value[below].min()))
+        self.stations.update(readings.series[number].station for number in np.unique(readings.index[below]).tolist())
+
+    def note(self) -> str:
+        if not self.count:
+            return ""
+        stations = sorted(self.stations)
+        return (
+            f"{self.count:,} totals below zero are in the sums, the least {self.least:g} "
+            f"({', '.join(stations[:5])}{', …' if len(stations) > 5 else ''}); convert('valid_range', low=0, high=…) "
+            "leaves them out"
+        )
 
 
-def _edges_note(readings: Readings, time: TimeCells) -> str:
-    """Say how many long intervals reach over the edges of their cells, such as totals of local days over UTC days."""
-    lengths = intervals_ns(readings)
-    starts, ends = blocks_of(time)
-    longest = int((ends - starts).max(initial=1))
-    long_series = (lengths >= _HALF * longest) & ~crowded_series(readings)
-    rows = np.flatnonzero(long_series[readings.index])
-    if not len(rows):
-        return ""
-    own = readings.take(rows)
-    block = blocks_under(assigned_ns(own, time), time)
-    held = block >= 0
-    begin, length = own.starts_ns()[held], lengths[own.index[held]]
-    start, end = starts[block[held]], ends[block[held]]
-    # A day of 23 hours is a whole day: what a total of 24 hours is longer than it is no part of another day.
-    longer = np.maximum(length - (end - start), 0)
-    over = np.maximum(start - begin, begin + length - end) - longer
-    tolerance = np.minimum(TOLERANCE * length, MOST_TOLERANCE_NS)
-    beyond = over > tolerance
-    if not beyond.any():
-        return ""
-    series = len(np.unique(own.index[held][beyond]))
-    most = format_duration(int(over[beyond].max()) // SECOND_NS * SECOND_NS)
-    kind = format_duration(int(length[beyond].max()))
-    return (
-        f"{int(beyond.sum()):,} of {int(held.sum()):,} readings over {kind} reach beyond their cells, by up to {most} "
-        f"({series} series): each is wholly in the cell in which it begins; cells with the edges of the intervals, by "
-        "an offset or a zone, hold them exactly"
-    )
+@dataclass
+class _Edges:
+    """Long intervals that reach over the edges of their cells, such as totals of local days over UTC days."""
+
+    held: int = 0
+    beyond: int = 0
+    series: set[Series] = field(default_factory=set)
+    most_ns: int = 0
+    longest_ns: int = 0
+
+    def add(self, readings: Readings, time: TimeCells) -> None:
+        lengths = intervals_ns(readings)
+        starts, ends = blocks_of(time)
+        longest = int((ends - starts).max(initial=1))
+        long_series = (lengths >= _HALF * longest) & ~crowded_series(readings)
+        rows = np.flatnonzero(long_series[readings.index])
+        if not len(rows):
+            return
+        own = readings.take(rows)
+        block = blocks_under(assigned_ns(own, time), time)
+        held = block >= 0
+        begin, length = own.starts_ns()[held], lengths[own.index[held]]
+        start, end = starts[block[held]], ends[block[held]]
+        # A day of 23 hours is a whole day: what a total of 24 hours is longer than it is no part of another day.
+        longer = np.maximum(length - (end - start), 0)
+        over = np.maximum(start - begin, begin + length - end) - longer
+        beyond = over > np.minimum(TOLERANCE * length, MOST_TOLERANCE_NS)
+        self.held += int(np.count_nonzero(held))
+        if not beyond.any():
+            return
+        self.beyond += int(np.count_nonzero(beyond))
+        self.series.update(own.series[number] for number in np.unique(own.index[held][beyond]).tolist())
+        self.most_ns = max(self.most_ns, int(over[beyond].max()))
+        self.longest_ns = max(self.longest_ns, int(length[beyond].max()))
+
+    def note(self) -> str:
+        if not self.beyond:
+            return ""
+        most, kind = format_duration(self.most_ns // SECOND_NS * SECOND_NS), format_duration(self.longest_ns)
+        return (
+            f"{self.beyond:,} of {self.held:,} readings over {kind} reach beyond their cells, by up to {most} "
+            f"({len(self.series)} series): each is wholly in the cell in which it begins; cells with the edges of the "
+            "intervals, by an offset or a zone, hold them exactly"
+        )

@@ -9,13 +9,13 @@ Whether intervals overlap is decided from the readings of each block of time alo
 update decides alike.
 """
 
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.streams.elements import Readings
+from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS, format_duration
 from hypergrid.topology import TimeCells, blocks_of
 from hypergrid.topology.axes import Regular
@@ -201,48 +201,72 @@ def _first_from(instants: Integers, low: Integers, high: Integers, wanted: Integ
     return low
 
 
-def overlap_note(readings: Readings, target: TimeCells, *, repeatable: bool) -> str:
-    """Return what a reader should know of readings whose intervals overlap; empty if nothing.
+@dataclass
+class Overlaps:
+    """Readings whose intervals overlap, counted as pieces of them come."""
 
-    Parameters
-    ----------
-    readings
-        As `tiles_of` takes them.
-    target
-        Time cells; of windows that overlap those are looked at that do not.
-    repeatable
-        Whether the function takes every interval within a cell, as a maximum may.
-    """
-    if not crowded_series(readings).any():
-        return ""
-    if isinstance(target, Regular) and target.length > target.step:
-        turns = -(-target.length // target.step)
-        target = replace(target, step=turns * target.step, count=-(-target.count // turns))
-    tiles = tiles_of(readings, target)
-    if not tiles.overlapping.any():
-        return ""
-    numbers = np.unique(readings.index[tiles.overlapping])
-    held = [readings.series[number] for number in numbers.tolist()]
-    lengths = sorted({item.interval_s for item in held})
-    steps = _usual_steps_ns(readings, numbers)
-    kinds = ", ".join(sorted({item.statistic for item in held}))
-    used = tiles.overlapping & (tiles.inside if repeatable else tiles.taken)
-    count, left = int(used.sum()), int(tiles.overlapping.sum() - used.sum())
-    how = "those that lie within it" if repeatable else "those that follow one another from its start"
-    note = (
-        f"intervals overlap in {len(held)} of {len(readings.series)} series ({kinds} over {_list_s(lengths)}, reported "
-        f"every {_list_s([step / SECOND_NS for step in steps])}): each cell takes {how}, {count:,} of "
-        f"{count + left:,} readings; {left:,} are left out"
-    )
-    odd = sorted(
-        {
-            f"{format_duration(step)} do not divide {format_duration(round(length * SECOND_NS))}"
-            for step in steps
-            for length in lengths
-            if step and min(remainder := round(length * SECOND_NS) % step, step - remainder) > AGREEMENT * step
-        }
-    )
-    return f"{note}; {', '.join(odd)}, so that what lies between two of them is in no cell" if odd else note
+    series: set[Series] = field(default_factory=set)
+    """Those that have some."""
+    steps_ns: set[int] = field(default_factory=set)
+    """Their usual spacings, whole seconds."""
+    used: int = 0
+    left_out: int = 0
+
+    def add(self, readings: Readings, target: TimeCells, *, repeatable: bool) -> None:
+        """Count some readings; of each series those of a cell together.
+
+        Parameters
+        ----------
+        readings
+            As `tiles_of` takes them.
+        target
+            Time cells; of windows that overlap those are looked at that do not.
+        repeatable
+            Whether the function takes every interval within a cell, as a maximum may.
+        """
+        if not crowded_series(readings).any():
+            return
+        if slides(target):
+            turns = -(-target.length // target.step)
+            target = replace(target, step=turns * target.step, count=-(-target.count // turns))
+        tiles = tiles_of(readings, target)
+        if not tiles.overlapping.any():
+            return
+        numbers = np.unique(readings.index[tiles.overlapping])
+        self.series.update(readings.series[number] for number in numbers.tolist())
+        self.steps_ns.update(_usual_steps_ns(readings, numbers))
+        used = int(np.count_nonzero(tiles.overlapping & (tiles.inside if repeatable else tiles.taken)))
+        self.used += used
+        self.left_out += int(np.count_nonzero(tiles.overlapping)) - used
+
+    def note(self, target: TimeCells, *, repeatable: bool, of_series: int) -> str:
+        """Return what a reader should know, of so many series; empty if nothing."""
+        if not self.series:
+            return ""
+        lengths, steps = sorted({item.interval_s for item in self.series}), sorted(self.steps_ns)
+        kinds = ", ".join(sorted({item.statistic for item in self.series}))
+        how = "those that lie within it" if repeatable else "those that follow one another from its start"
+        note = (
+            f"intervals overlap in {len(self.series)} of {of_series} series ({kinds} over {_list_s(lengths)}, reported "
+            f"every {_list_s([step / SECOND_NS for step in steps])}): each cell takes {how}"
+        )
+        if not slides(target):
+            # A reading may be in one window, and left out of another that overlaps it.
+            note += f", {self.used:,} of {self.used + self.left_out:,} readings; {self.left_out:,} are left out"
+        odd = sorted(
+            {
+                f"{format_duration(step)} do not divide {format_duration(round(length * SECOND_NS))}"
+                for step in steps
+                for length in lengths
+                if step and min(remainder := round(length * SECOND_NS) % step, step - remainder) > AGREEMENT * step
+            }
+        )
+        return f"{note}; {', '.join(odd)}, so that what lies between two of them is in no cell" if odd else note
+
+
+def slides(target: TimeCells) -> TypeGuard[Regular]:
+    """Return whether time cells are windows that overlap."""
+    return isinstance(target, Regular) and target.length > target.step
 
 
 def _usual_steps_ns(readings: Readings, numbers: NDArray[np.int32]) -> list[int]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.execution.cells import Cells
+from hypergrid.execution.intervals import IntervalNotes
 from hypergrid.execution.stations import FIRST, aggregate_readings, aggregate_slices
 from hypergrid.perspective import Aggregate, Base, InterpolateInTime, Perspective
 from hypergrid.perspective.archive_source import ArchiveSource
@@ -127,6 +128,8 @@ class Pieces:
     target: TimeCells
     axis: SeriesAxis
     """All series of the base."""
+    intervals: IntervalNotes
+    """What is to be said of the intervals of the readings."""
 
     def cells(self, times: NDArray[np.intp] | None = None) -> Cells:
         """Return what `aggregate_readings` returns of all readings; `times` as there."""
@@ -199,7 +202,14 @@ class Pieces:
             some = series[first:stop]
             readings = _of(waiting, some, self.axis)
             axis = _part(self.axis, some)
+            self.intervals.add(self._ending(readings, chosen, rows.stop))
             yield rows, some, self._aggregated(readings, axis, chosen[rows])
+
+    def _ending(self, readings: Readings, chosen: NDArray[np.intp], stop: int) -> Readings:
+        """Return the readings that no later cell needs: each is among these once."""
+        if stop == len(chosen):
+            return readings
+        return readings.take(readings.starts_ns() < self._corner(int(chosen[stop])))
 
     def _aggregated(self, readings: Readings, axis: SeriesAxis, chosen: NDArray[np.intp]) -> Cells:
         if self.operator is FIRST and isinstance(self.target, Regular):

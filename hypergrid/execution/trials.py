@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from scipy.linalg import lapack
 
+from hypergrid.execution.intervals import IntervalNotes
 from hypergrid.execution.pieces import CHUNKS_AT_ONCE, Pieces, in_pieces, readers
 from hypergrid.execution.stations import finite
 from hypergrid.perspective import Aggregate, Base, Perspective
@@ -90,6 +91,6 @@ def _trial(base: Base, here: Perspective) -> float | None:
 
     for _ in range(2):
         read, begun = 0, time.perf_counter()
-        Pieces(part, use, MEAN, cell, axis).cells()
+        Pieces(part, use, MEAN, cell, axis, IntervalNotes(cell, MEAN, axis.count)).cells()
         passed = time.perf_counter() - begun
     return passed / read * 1e9 if read else None

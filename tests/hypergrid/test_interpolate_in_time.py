@@ -278,7 +278,8 @@ def test_values_on_a_grid_follow_from_instants(tmp_path: Path) -> None:
 
 # What is refused, and how.
 
-BASE = hg.base(readings([0, 10, 20], [0.0, 1.0, 2.0]))
+BASE = hg.base(readings([0, 10, 50], [0.0, 1.0, 2.0]))
+"""Instants that tell no interval."""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypergrid.store import Archive
 from hypergrid.store.cells import Cells, Tile
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.times import SECOND_NS, parse_instant
-from hypergrid.units import KNOWN_VARIABLES
+from hypergrid.units import KNOWN_VARIABLES, Variable
 
 STEP_S, STEPS, STATIONS = 600, 3 * 2048 + 300, 36
 START_NS = parse_instant("2021-03-20T05:00Z")
@@ -126,6 +126,47 @@ def test_readings_are_kriged_without_an_aggregate(archive: Archive, monkeypatch:
         .clip(time=("2021-04-03", "2021-04-05"))
     )
     whole = query.compute()
+    in_small_pieces(monkeypatch)
+    same(query.compute(), whole)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """Make totals of the last hour, told every ten minutes, one in a hundred below zero."""
+    random = np.random.default_rng(6)
+    made = Archive.create(
+        tmp_path_factory.mktemp("pieces") / "running", name="pieces", slice_s=STEP_S,
+        variables=[Variable("precipitation", "mm")], now_ns=START_NS,
+    )  # fmt: skip
+    series = tuple(
+        Series("precipitation", name, statistic="total", interval_s=3600.0, stamp="end", source="test")
+        for name in ("s0", "s1")
+    )
+    index = np.repeat(np.arange(2, dtype=np.int32), STEPS)
+    time_ns = np.tile(START_NS + np.arange(STEPS) * STEP_S * SECOND_NS, 2)
+    value = np.where(random.random(len(index)) < 0.01, -0.1, random.exponential(0.3, len(index))).round(2)
+    flag = np.full(len(index), 1, np.uint8)
+    readings = Readings(series, index, time_ns, value, flag, time_ns + SECOND_NS)
+    known = [Station(name, name, (Position(None, lon, 46.0, 500.0),)) for name, lon in (("s0", 7.0), ("s1", 7.1))]
+    with made.commit(batch="one", message="all", now_ns=START_NS) as writer:
+        writer.stations(known)
+        writer.readings(readings.take(random.random(len(index)) > 0.01))
+    return made.latest()
+
+
+# What is said of them is said of all, too.
+@pytest.mark.parametrize(
+    "time", ["1day", "month", "all", {"length": "1day", "step": "6h"}, {"step": "1day", "zone": "Europe/Zurich"}]
+)
+@pytest.mark.parametrize("function", ["sum", "max", "first"])
+def test_intervals_that_overlap_are_taken_alike(
+    running: Archive, time: str | dict[str, str], function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = (
+        hg.open(running.path)["precipitation"].select(statistic="total").aggregate(function, time=time, min_coverage=0)
+    )
+    whole = query.compute()
+    assert "intervals overlap in 2 of 2 series" in whole.attrs["comment"]
     in_small_pieces(monkeypatch)
     same(query.compute(), whole)
 

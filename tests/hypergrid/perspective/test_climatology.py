@@ -68,14 +68,14 @@ def values(query: Query, **how: Any) -> Any:  # noqa: ANN401 - an array
 def test_each_cell_takes_the_one_that_it_lies_in(spec: str) -> None:
     array = network()
     base = hg.base(array)
-    normal = base.aggregate("mean", time=SPECS[spec][0])
+    normal = base.aggregate("mean", time=SPECS[spec][0], min_coverage=0)
     for hourly in (base, base.aggregate("mean", time="1h")):
         expected = array.to_numpy() - by_pandas(array, spec)
         np.testing.assert_allclose(values(hourly.merge("anomaly", normal)), expected, atol=1e-12)
         np.testing.assert_allclose(values(hourly.merge("difference", normal)), expected, atol=1e-12)
     # Of temperatures in degC there is no ratio.
     amount = hg.base(array.assign_attrs(units="mm").rename("water"))
-    ratio = amount.merge("ratio", amount.aggregate("mean", time=SPECS[spec][0]))
+    ratio = amount.merge("ratio", amount.aggregate("mean", time=SPECS[spec][0], min_coverage=0))
     np.testing.assert_allclose(values(ratio), array.to_numpy() / by_pandas(array, spec), rtol=1e-9)
 
 
@@ -100,13 +100,13 @@ def test_a_standardised_anomaly_is_in_standard_deviations(merged_with: str) -> N
     group = np.asarray(array["time"].dt.hour)
     frame = pd.DataFrame(array.to_numpy())
     mean, spread = (frame.groupby(group).agg(name).reindex(group).to_numpy() for name in ("mean", "std"))
-    normal = [base.aggregate(name, time="hour_of_day") for name in ("mean", "standard_deviation")]
+    normal = [base.aggregate(name, time="hour_of_day", min_coverage=0) for name in ("mean", "standard_deviation")]
     result = base.merge(merged_with, *normal).compute()["value"]
     np.testing.assert_allclose(result.to_numpy(), (array.to_numpy() - mean) / spread, atol=1e-9)
     assert result.attrs["units"] == "1"
     assert result.attrs["long_name"] == "standardised anomaly of Air temperature"
     fahrenheit = hg.base(array.copy(data=array.to_numpy() * 1.8 + 32).assign_attrs(units="degF"))
-    other = [fahrenheit.aggregate(name, time="hour_of_day") for name in ("mean", "standard_deviation")]
+    other = [fahrenheit.aggregate(name, time="hour_of_day", min_coverage=0) for name in ("mean", "standard_deviation")]
     np.testing.assert_allclose(values(base.merge(merged_with, *other)), result.to_numpy(), atol=1e-9)
     with pytest.raises(InvalidUnit, match="a difference of temperatures is not a temperature"):
         base.merge(merged_with, normal[0], normal[0]).plan()
@@ -173,7 +173,7 @@ class TestClip:
     def test_of_the_climatology_is_the_time_that_it_is_of(self) -> None:
         array = network()
         base = hg.base(array)
-        normal = base.aggregate("mean", time="hour_of_day").clip(time=("2007-10-20", "2007-10-25"))
+        normal = base.aggregate("mean", time="hour_of_day", min_coverage=0).clip(time=("2007-10-20", "2007-10-25"))
         query = base.aggregate("mean", time="1h").merge("anomaly", normal)
         expected = array.to_numpy() - by_pandas(array[:120], "hour", array)
         np.testing.assert_allclose(values(query), expected, atol=1e-12)
@@ -297,7 +297,8 @@ def test_any_part_of_any_surface_is_what_pandas_makes_of_it(
 ) -> None:
     array = network(start, 8, seed=seed)
     base = hg.base(array)
-    query = base.aggregate("mean", time=length).merge("anomaly", base.aggregate("mean", time=SPECS[spec][0]))
+    normal = base.aggregate("mean", time=SPECS[spec][0], min_coverage=0)
+    query = base.aggregate("mean", time=length, min_coverage=0).merge("anomaly", normal)
     begin = pd.Timestamp(start) + pd.Timedelta(hours=at)
     clipped = query.clip(time=(str(begin), str(begin + pd.Timedelta(hours=7)))).compute()["value"]
     expected = (array.to_numpy() - by_pandas(array, spec))[at : at + 7]
