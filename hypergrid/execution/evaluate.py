@@ -96,6 +96,8 @@ class Evaluator:
         self._readings: dict[str, Readings] = {}
         self._increments: dict[str, Readings] = {}
         """By token, what counters grew by: judging their falls takes longer than reading them."""
+        self._interval_notes: dict[str, IntervalNotes] = {}
+        """By token of an aggregate of pieces."""
         self._known_readings: dict[str, Known] = {}
         self._whole: dict[str, Cells | SparseCells] = {}
         self._carried: dict[str, tuple[Cells, NDArray[np.float64]]] = {}
@@ -264,14 +266,14 @@ class Evaluator:
             return at_instants(self._known(here, operator, times), operator, time, axis, times)
         if isinstance(operator, Aggregate) and isinstance(axis, SeriesAxis) and not isinstance(time, Instants):
             if self.reads_in_pieces and in_pieces(here.source, operator):
-                intervals = IntervalNotes(time, operator, axis.count)
-                cells = self._in_pieces(here.source, operator, time, axis, times, intervals)
-                if not self.remarks.has_said(f"{here.token} overlap"):
-                    intervals.say(self.remarks, here.token)
+                notes = self._interval_notes.setdefault(here.token, IntervalNotes(time, operator, axis.count))
+                cells = self._in_pieces(here.source, operator, time, axis, times, notes)
+                notes.say(self.remarks, here.token)
                 return cells
             if here.source.holds_readings:
+                if operator.row.tiles and not self.remarks.has_said(f"{here.token} overlap"):
+                    say_intervals(self.remarks, here.token, self._all_readings(here.source), time, operator)
                 readings = self._prepared(here, operator)
-                say_intervals(self.remarks, here.token, readings, time, operator)
                 return aggregate_readings(readings, time, axis, operator=operator, times=times)
             return self._aggregate_cells_of_stations(here, operator, axis, time, times)
         if isinstance(operator, Recur):
@@ -284,8 +286,10 @@ class Evaluator:
         if operator.row.prepare is None:
             return self._read(here.source)
         if here.token not in self._increments:
-            self._increments[here.token], note = prepared_readings(self._read(here.source), operator)
+            readings, everything = self._read(here.source), self._all_readings(here.source)
+            self._increments[here.token], note = prepared_readings(readings, operator)
             if not self.remarks.has_said(here.token):
+                note = note if everything is readings else prepared_readings(everything, operator)[1]
                 self.remarks.say(here.token, note)
         return self._increments[here.token]
 
@@ -299,14 +303,15 @@ class Evaluator:
             if operator.row.prepare is not None:
                 readings, note = prepared_readings(readings, operator)
                 self.remarks.say(here.token, note)
-            say_intervals(self.remarks, here.token, readings, time, operator)
+            if operator.row.tiles and not self.remarks.has_said(f"{here.token} overlap"):
+                say_intervals(self.remarks, here.token, readings, time, operator)
             return aggregate_readings(readings, time, axis, operator=operator, times=times)
         keys = space_keys(axis, np.arange(axis.count))
         axes = (source, time)
         needed, part = time_part(axes, operator, times)
         block = self._at_stations(here.source, needed)
-        if operator.row.prepare is not None and times is None:
-            self.remarks.say(here.token, note_of_cells(block.value, source, operator))
+        if operator.row.prepare is not None and not self.remarks.has_said(here.token):
+            self.remarks.say(here.token, note_of_cells(self._all_cells(here.source).value, source, operator))
 
         def fold(by: Aggregate) -> Cells:
             return aggregate_cells(block, by, times=axes, space=None, full_space=1, keys=keys, part=part)
@@ -325,6 +330,14 @@ class Evaluator:
         needed = reached(here, operator, times)
         span = source.topology.time.part(int(needed[0]), int(needed[-1]) + 1)
         return known_cells(self._at_stations(source, needed), span)
+
+    def _all_cells(self, here: Perspective) -> Cells:
+        """Return the cells of a run at the stations, whichever of them are worked on now."""
+        return self._at_stations(here, None)
+
+    def _all_readings(self, here: Perspective) -> Readings:
+        """Return the readings of a run, whichever of them are worked on now."""
+        return self._read(here)
 
     def _read(self, here: Perspective) -> Readings:
         if here.token not in self._readings:
@@ -383,7 +396,7 @@ class Evaluator:
                 return self._accepted(item.operator, found, known_once=known_once)
             return self._converted(item, use(found, item.source), known_once=known_once)
 
-        return Pieces(base, use, operator, time, axis, intervals).cells(times)
+        return Pieces(base, use, operator, time, axis, intervals, intervals.fresh(times)).cells(times)
 
     def _elementwise(
         self, here: Perspective, sources: list[Cells], places: NDArray[np.intp], times: Times | None

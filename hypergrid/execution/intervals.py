@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypergrid.execution.overlapping import (
     MOST_TOLERANCE_NS,
@@ -19,7 +20,7 @@ from hypergrid.execution.remarks import Remarks
 from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS, format_duration
-from hypergrid.topology import TimeCells, blocks_of
+from hypergrid.topology import Periodic, TimeCells, blocks_of
 
 _HALF: Final = 0.5
 """Intervals are compared with the edges of cells where they are at least this share of them."""
@@ -42,12 +43,29 @@ class IntervalNotes:
         """
         self._time, self._operator, self._of_series = time, operator, of_series
         self._overlaps, self._edges, self._negative = Overlaps(), _Edges(), _Negative()
+        self._counted = np.zeros(time.count, dtype=bool)
 
-    def add(self, readings: Readings) -> None:
-        """Take some readings, ordered by series and time, none missing; of each series those of a cell together."""
+    def fresh(self, times: NDArray[np.intp] | None) -> NDArray[np.intp]:
+        """Return those of some time cells (None: all) that were not asked for before; the next call has others."""
+        cells = np.arange(self._time.count) if times is None else np.unique(times)
+        cells = cells[~self._counted[cells]]
+        self._counted[cells] = True
+        return cells
+
+    def add(self, readings: Readings, cells: NDArray[np.intp]) -> None:
+        """Count the readings of some cells, and no others.
+
+        Parameters
+        ----------
+        readings
+            Ordered by series and time, none missing; of each series all of these cells.
+        cells
+            Numbers of time cells, ascending.
+        """
         row = self._operator.row
-        if not row.tiles or not intervals_ns(readings).any():
+        if not len(cells) or not row.tiles or not intervals_ns(readings).any():
             return
+        readings = readings.take(np.isin(_cell_of(readings, self._time), cells))
         self._overlaps.add(readings, self._time, repeatable=row.repeatable)
         if not slides(self._time):
             self._edges.add(readings, self._time)
@@ -64,7 +82,7 @@ class IntervalNotes:
 
 
 def say_intervals(remarks: Remarks, about: str, readings: Readings, time: TimeCells, operator: Aggregate) -> None:
-    """Say what a reader should know of the intervals of all readings that an aggregate takes, once.
+    """Say what a reader should know of the intervals of all readings that an aggregate takes.
 
     Parameters
     ----------
@@ -77,11 +95,22 @@ def say_intervals(remarks: Remarks, about: str, readings: Readings, time: TimeCe
     time
         The aggregate's cells.
     """
-    if remarks.has_said(f"{about} overlap") or not operator.row.tiles or not intervals_ns(readings).any():
-        return
     notes = IntervalNotes(time, operator, len(readings.series))
-    notes.add(readings)
+    notes.add(readings, notes.fresh(None))
     notes.say(remarks, about)
+
+
+def _cell_of(readings: Readings, time: TimeCells) -> NDArray[np.intp]:
+    """Return the cell of each reading, -1 where it is in none; of windows that overlap the last that it is in."""
+    instants = assigned_ns(readings, time)
+    if slides(time):
+        number = np.minimum((instants - time.origin) // time.step, time.count - 1)
+        inside = (number >= 0) & (instants - time.origin - number * time.step < time.length)
+        return np.asarray(np.where(inside, number, -1), dtype=np.intp)
+    block = blocks_under(instants, time)
+    if not isinstance(time, Periodic):
+        return block
+    return np.asarray(np.where(block >= 0, time.owners[block], -1), dtype=np.intp)
 
 
 @dataclass

@@ -129,7 +129,9 @@ class Pieces:
     axis: SeriesAxis
     """All series of the base."""
     intervals: IntervalNotes
-    """What is to be said of the intervals of the readings."""
+    """What is to be said of the intervals of the readings …"""
+    fresh: NDArray[np.intp]
+    """… of these cells, which were not computed before."""
 
     def cells(self, times: NDArray[np.intp] | None = None) -> Cells:
         """Return what `aggregate_readings` returns of all readings; `times` as there."""
@@ -202,14 +204,8 @@ class Pieces:
             some = series[first:stop]
             readings = _of(waiting, some, self.axis)
             axis = _part(self.axis, some)
-            self.intervals.add(self._ending(readings, chosen, rows.stop))
+            self.intervals.add(readings, np.intersect1d(chosen[rows], self.fresh))
             yield rows, some, self._aggregated(readings, axis, chosen[rows])
-
-    def _ending(self, readings: Readings, chosen: NDArray[np.intp], stop: int) -> Readings:
-        """Return the readings that no later cell needs: each is among these once."""
-        if stop == len(chosen):
-            return readings
-        return readings.take(readings.starts_ns() < self._corner(int(chosen[stop])))
 
     def _aggregated(self, readings: Readings, axis: SeriesAxis, chosen: NDArray[np.intp]) -> Cells:
         if self.operator is FIRST and isinstance(self.target, Regular):

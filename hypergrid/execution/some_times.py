@@ -44,11 +44,22 @@ class SomeTimes(Evaluator):
         count, possible = (np.broadcast_to(array, shape)[cells] for array in (block.count, block.possible))
         return Cells(block.value[cells], count, possible)
 
-    def _read(self, here: Perspective) -> Readings:
+    def _all_cells(self, here: Perspective) -> Cells:
+        windows, self._windows = self._windows, None
+        of_windows, self._whole = self._whole, {}
+        cells = super()._all_cells(here)
+        self._windows, self._whole = windows, of_windows
+        return cells
+
+    def _all_readings(self, here: Perspective) -> Readings:
         windows, self._windows = self._windows, None
         readings = super()._read(here)
         self._windows = windows
-        return readings if windows is None else readings.take(_within(readings.starts_ns(), windows))
+        return readings
+
+    def _read(self, here: Perspective) -> Readings:
+        readings = self._all_readings(here)
+        return readings if self._windows is None else readings.take(_within(readings.starts_ns(), self._windows))
 
     def _compute_stations(self, here: Perspective, times: Times | None) -> Cells:
         cells = super()._compute_stations(here, times)

@@ -91,6 +91,6 @@ def _trial(base: Base, here: Perspective) -> float | None:
 
     for _ in range(2):
         read, begun = 0, time.perf_counter()
-        Pieces(part, use, MEAN, cell, axis, IntervalNotes(cell, MEAN, axis.count)).cells()
+        Pieces(part, use, MEAN, cell, axis, IntervalNotes(cell, MEAN, axis.count), np.empty(0, np.intp)).cells()
         passed = time.perf_counter() - begun
     return passed / read * 1e9 if read else None
