@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 from hypergrid.errors import NotAnArchive
+from hypergrid.flags import TESTS
 from hypergrid.store import Archive, FileEntry, Reject
 from hypergrid.store.checks import Defect
 from hypergrid.store.lock import exclusive
@@ -175,7 +176,7 @@ def test_tests_that_do_not_exist_are_named(archive: Archive) -> None:
     with archive.commit(batch="j", message="", now_ns=1) as writer:
         writer.flags(replace(judged, flag=np.array([3], np.uint8), tests=np.array([4], np.uint16)))
     assert _defects(archive) == []
-    _edit(archive, _array("flag_tests", 7, 0, 1 << 13))
+    _edit(archive, _array("flag_tests", 7, 0, 1 << len(TESTS)))
     (found,) = _defects(archive)
     assert (found.kind, "name a test that does not exist" in found.what) == ("flags", True)
 
