@@ -60,4 +60,7 @@ def judged_by_interval(
         intervals = np.array([round(item.interval_s * SECOND_NS) for item in axis.series], dtype=np.int64)
         possible = possible + ((intervals > 0) & (target.length % np.maximum(intervals, 2) == 1) & (possible > 0))
     possible = possible if times is None or len(possible) == 1 else possible[times]
+    if np.any((cells.count > possible) & (possible > 0)):
+        # How many intervals fit is a floor: a day of 23 hours holds seven or eight values that are three hours apart.
+        possible = np.where(possible > 0, np.maximum(possible, cells.count), 0)
     return replace(cells, value=covered(cells.value, cells.count, possible, operator.min_coverage), possible=possible)

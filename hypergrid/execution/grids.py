@@ -404,8 +404,10 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
         starts, ends = blocks_of(target)
         # A cell over all instants ends a nanosecond after the last, which it holds.
         lengths = ends - starts
-        counts = per_cell(target, lengths // source.interval_ns + (lengths % source.interval_ns == 1))
-        return np.maximum(counts, per_cell(target, np.ones_like(starts)) > 0)[:, None]
+        fitting = lengths // source.interval_ns + (lengths % source.interval_ns == 1)
+        # Of a day of 23 hours the floor may leave out an instant that is there.
+        counts = np.maximum(per_cell(target, np.maximum(fitting, 1)), cells_inside(source, target).sizes)
+        return np.asarray(counts[:, None], dtype=np.int64)
     if isinstance(source, Bins) and source.calendar is not None:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.
         start, stop = min(source.origin, target.origin), max(source.stop, target.stop)

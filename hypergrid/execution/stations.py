@@ -181,8 +181,7 @@ def _ranges_of_steps(
 def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
     """Return how many readings each series could have in each cell, shape (time cells or 1, series).
 
-    As many as its interval fits into each block of the cell, at least 1 in a cell that has any; 0 where the interval is
-    not known.
+    As many as its interval fits into each block of the cell, at least 1 in each; 0 where the interval is not known.
     """
     intervals = np.array([round(series.interval_s * SECOND_NS) for series in axis.series], dtype=np.int64)
     if isinstance(target, Regular):
@@ -190,10 +189,10 @@ def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
         return np.where(intervals > 0, known, 0)[None, :]
     starts, ends = blocks_of(target)
     lengths = ends - starts
-    some = per_cell(target, np.ones_like(lengths)) > 0
     distinct, which = np.unique(intervals, return_inverse=True)
+    # Blocks are shorter than the interval where the hours of the day are of readings every three hours.
     columns = [
-        np.where(some, np.maximum(per_cell(target, lengths // interval), 1), 0) if interval > 0 else np.zeros_like(some)
+        per_cell(target, np.maximum(lengths // interval, 1) if interval > 0 else np.zeros_like(lengths))
         for interval in distinct.tolist()
     ]
     return np.stack(columns, axis=1).astype(np.int64)[:, which]

@@ -1,6 +1,7 @@
 """Months, seasons, civil days, given edges and cells that come again, as a query gives them."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 GRID = {"lon": 7.17, "lat": 45.86, "step": "20arcsec", "shape": [2, 3]}
 MODEL = {"model": "exponential", "psill": 1.0, "range_m": 500.0, "nugget": 0.1}
 ZURICH = "Europe/Zurich"
+EVERY = np.timedelta64(3, "h")
+"""How far apart the values lie that the calendar is tried with."""
 
 
 def array(start: str, hours: int, *, every: str = "1h", lon: float = 7.17, stations: int = 4, seed: int = 0) -> Any:  # noqa: ANN401 - a DataArray
@@ -81,7 +84,7 @@ AGAIN = {
 def test_cells_hold_what_the_calendar_says(which: str, start: int, hours: int, function: str, seed: int) -> None:
     data = array(str(np.datetime64("2003-01-01T00") + start), hours, every="3h", stations=2, seed=seed)
     key, spec = KEYS[which]
-    found = hg.base(data).aggregate(function, time=spec).compute()
+    found = hg.base(data).aggregate(function, time=spec, min_coverage=0).compute()
     groups: dict[Any, list[int]] = defaultdict(list)
     for number, time in enumerate(data["time"].to_numpy()):
         groups[key(time)].append(number)
@@ -91,9 +94,12 @@ def test_cells_hold_what_the_calendar_says(which: str, start: int, hours: int, f
         inside = data["time"].to_numpy()[rows]
         assert low <= inside[0]
         assert inside[-1] < high
-        assert found["count_possible"].to_numpy()[cell].tolist() == [len(rows)] * 2
+        # Two instants do not tell how often a series reports: what is possible is those that are there.
+        fitting = max(int((high - low) / EVERY), 1) if hours > 2 else len(rows)
         for station in range(2):
-            check(function, data.to_numpy()[rows, station], found.isel(time=cell, series=station))
+            of_station = found.isel(time=cell, series=station)
+            check(function, data.to_numpy()[rows, station], of_station)
+            assert int(of_station["count_possible"]) == max(fitting, int(of_station["count"]))
 
 
 def check(function: str, values: np.ndarray[Any, Any], cell: xr.Dataset) -> None:
@@ -118,19 +124,47 @@ def test_cells_that_come_again_hold_what_the_wall_clock_says(
     lon = {"east": 172.5, "west": -67.5}.get(clock, 7.0)
     data = array(str(np.datetime64("2003-01-01T00") + start), hours, every="3h", stations=2, seed=seed, lon=lon - 0.002)
     options: dict[str, Any] = {"utc": {}, "zone": {"zone": ZURICH}}.get(clock, {"solar": True})
-    found = hg.base(data).aggregate(function, time={"periodic": name, **options}).compute()
+    found = hg.base(data).aggregate(function, time={"periodic": name, **options}, min_coverage=0).compute()
     shown = ZoneInfo(ZURICH) if clock == "zone" else timezone(timedelta(seconds=240 * lon if clock != "utc" else 0))
     groups: dict[int, list[int]] = defaultdict(list)
     for number, time in enumerate(data["time"].to_numpy()):
         groups[AGAIN[name](wall(time, shown))].append(number)
     assert found["value"].dims == (name, "series")
     assert set(groups) <= set(found[name].to_numpy().tolist())
+    fitting = fitting_in_cycle(data["time"].to_numpy(), lambda time: AGAIN[name](wall(time, shown)))
     for label in found[name].to_numpy().tolist():
         rows = groups[label]
         for station in range(2):
             cell = found.sel({name: label}).isel(series=station)
             check(function, data.to_numpy()[rows, station], cell)
-            assert int(cell["count_possible"]) == len(rows)
+            possible = fitting.get(label, 0) if hours > 2 else len(rows)
+            assert int(cell["count_possible"]) == max(possible, int(cell["count"]))
+
+
+def fitting_in_cycle(times: np.ndarray[Any, Any], label: Callable[[np.datetime64], int]) -> dict[int, int]:
+    """Return how many values, three hours apart, fit into the stretches of time with each label, at least 1 in each."""
+    # Stretches begin at half and whole hours by every clock.
+    steps = np.arange(times[0], times[-1] + np.timedelta64(1, "ns"), np.timedelta64(30, "m"))
+    labels = np.array([label(step) for step in steps])
+    first = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
+    ends = np.r_[steps[first[1:]], times[-1] + np.timedelta64(1, "ns")]
+    fitting: dict[int, int] = defaultdict(int)
+    for begin, end in zip(first, ends, strict=True):
+        fitting[int(labels[begin])] += max(int((end - steps[begin]) / EVERY), 1)
+    return fitting
+
+
+@pytest.mark.parametrize("kriged", [False, True])
+def test_blocks_shorter_than_the_interval_may_hold_a_value_each(kriged: bool) -> None:  # noqa: FBT001 - a case
+    data = array("2007-04-01", 10 * 8, every="3h").fillna(2.0)
+    data[:24] = np.nan
+    base = hg.base(data)
+    slices = base.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL) if kriged else base
+    found = slices.aggregate("mean", time="hour_of_day").compute()
+    counts = [found[name].to_numpy().reshape(24, -1)[::3, 0].tolist() for name in ("count", "count_possible")]
+    assert counts == [[7] * 8, [10] * 8]
+    # Seven days of ten are less than the 80 % that a mean needs.
+    assert found["value"].isnull().all()
 
 
 def test_climatology_as_cf_writes_it(tmp_path: Path) -> None:
@@ -162,8 +196,8 @@ def test_solar_time_is_stated_and_taken_across_the_date_line() -> None:
 
 def test_clip_bounds_the_readings_of_cells_that_come_again() -> None:
     data = array("2007-04-01", 30 * 24)
-    query = hg.base(data).aggregate("mean", time="hour_of_day").clip(time=("2007-04-03T06:00", "2007-04-05T12:00"))
-    found = query.compute()
+    hours = hg.base(data).aggregate("mean", time="hour_of_day", min_coverage=0)
+    found = hours.clip(time=("2007-04-03T06:00", "2007-04-05T12:00")).compute()
     part = data.sel(time=slice("2007-04-03T06:00", "2007-04-05T11:59"))
     expected = part.groupby("time.hour").mean(skipna=True).to_numpy()
     np.testing.assert_allclose(found["value"].to_numpy(), expected)
@@ -218,11 +252,18 @@ def test_a_mean_of_kriged_slices_is_the_kriged_mean(spec: object) -> None:
     # Every station reports, so that each slice is the same linear map of its readings.
     data = array("2007-04-01", 4 * 24).fillna(2.0)
     base = hg.base(data)
-    above = base.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate("mean", time=spec)
-    below = base.aggregate("mean", time=spec).interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
+    # The month and the first and last day by the local clock are not whole.
+    above = base.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate(
+        "mean", time=spec, min_coverage=0
+    )
+    below = base.aggregate("mean", time=spec, min_coverage=0).interpolate(
+        "ordinary_kriging", grid=GRID, variogram=MODEL
+    )
     one, other = above.compute(), below.compute()
+    assert np.isfinite(one["value"]).all()
     np.testing.assert_allclose(one["value"].to_numpy(), other["value"].to_numpy(), rtol=1e-9)
-    maximum = base.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL).aggregate("max", time=spec).compute()
+    slices = base.interpolate("ordinary_kriging", grid=GRID, variogram=MODEL)
+    maximum = slices.aggregate("max", time=spec, min_coverage=0).compute()
     assert (maximum["value"] >= one["value"]).all()
     # Errors of independent slices: the variance of a mean of n is that of one slice over n.
     varied = above.with_variance(correlation_time="0s").compute()
@@ -261,8 +302,11 @@ def test_months_of_days_and_years_of_months_say_what_is_possible() -> None:
     months = days.aggregate("count", time="month").compute()
     assert months["value"].to_numpy()[:, 0].tolist() == [22, 30, 31, 30, 31, 31, 25]
     assert months["count_possible"].to_numpy()[:, 0].tolist() == [31, 30, 31, 30, 31, 31, 30]
-    year = days.aggregate("mean", time="month").aggregate("mean", time="year").compute()
+    year = days.aggregate("mean", time="month", min_coverage=0).aggregate("mean", time="year").compute()
     assert (year["count"].to_numpy()[0, 0], year["count_possible"].to_numpy()[0, 0]) == (7, 12)
+    # Of March there are 22 days of 31, less than the 80 % that a mean needs unless it is told otherwise.
+    covered = days.aggregate("mean", time="month").aggregate("mean", time="year").compute()
+    assert (covered["count"].to_numpy()[0, 0], covered["count_possible"].to_numpy()[0, 0]) == (6, 12)
     weeks = days.aggregate("count", time="day_of_week").compute()
     assert weeks["value"].to_numpy()[:, 0].sum() == 200
     everything = days.aggregate("mean", time="month").aggregate("mean", time="all").compute()
@@ -489,7 +533,8 @@ def test_what_cannot_follow_is_refused() -> None:
     radiation = array("2007-04-01", 48).rename("global_radiation").assign_attrs(units="W m-2")
     with pytest.raises(InvalidQuery, match="needs time cells that lie somewhere in time"):
         hg.base(radiation).aggregate("mean", time="hour_of_day").convert("clear_sky_index").compute()
-    monthly = hg.base(radiation).aggregate("mean", time="month").convert("clear_sky_index").compute()
+    months = hg.base(radiation).aggregate("mean", time="month", min_coverage=0)
+    monthly = months.convert("clear_sky_index").compute()
     assert np.isfinite(monthly["value"].to_numpy()).all()
 
 
