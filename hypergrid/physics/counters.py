@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -186,7 +186,7 @@ class _Segment:
             self.kind[1:][(step < -self._least) & (self.kind[1:] == GROWN)] = FELL
             curve = np.concatenate([[0.0], np.cumsum(step)])
             lost = self._evaporation(curve) if self.is_noisy else 0.0
-            pooled = np.asarray(isotonic_regression(curve + lost * self._seconds).x)
+            pooled = np.asarray(scipy.optimize.isotonic_regression(curve + lost * self._seconds).x)
             found = np.maximum(np.diff(pooled) - lost * np.diff(self._seconds), 0.0)
         found[unknown] = np.nan
         return np.concatenate([[np.nan], found])

@@ -36,7 +36,8 @@ def _column(kind: Kind, format_name: str) -> str:
     series, unit = kind.sample, kind.variable.unit
     label = kind.label if format_name == "csv" or not unit else f"{kind.label} [{unit}]"
     told = {"variable": kind.variable.name, "unit": unit, "height_m": series.height_m, "replicate": series.replicate}
-    told |= {"statistic": series.statistic, "interval_s": series.interval_s, "stamp": series.stamp}
+    # An interval of 0 is one that is not known: a deployment leaves its key out.
+    told |= {"statistic": series.statistic, "interval_s": series.interval_s or None, "stamp": series.stamp}
     inner = ", ".join(f"{name} = {_text(value)}" for name, value in told.items() if value is not None)
     return f"{_text(label)} = {{{inner}}}"
 
