@@ -2,7 +2,9 @@
 
 import os
 import socket
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +47,16 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture
+def give_time(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give a module functions of `time` that are its own: a server in another thread keeps the clock of the machine."""
+
+    def give(module: ModuleType, **functions: object) -> None:
+        monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), **functions}))
+
+    return give
 
 
 @pytest.fixture(scope="session")

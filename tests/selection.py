@@ -18,6 +18,7 @@ TESTS: Final = Path(__file__).resolve().parent
 
 OF_PATHS: Final = {
     "bench/": "bench",
+    "bench/test_wo_join_bench.py": "spark",
     "browser/": "browser",
     "hypergrid/store/test_s3.py": "s3",
     "ingest/sources/test_receiver.py": "process",
@@ -56,15 +57,71 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_three_levels_are_three_maps_over_plains_of_their_heights",
             "test_bands_are_the_means_of_their_stations",
         ),
+        "end_to_end/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
+        "end_to_end/test_sample_network.py": ("test_q1_halves_the_error_of_the_plain_mean",),
         "hypergrid/execution/test_mean_errors.py": ("test_simulated_fields_scatter_as_the_variance_says",),
         "hypergrid/execution/test_orders.py": ("test_estimates_are_exact_where_computed_and_finite_elsewhere",),
         "hypergrid/execution/test_walk.py": ("test_equal_seeds_walk_alike",),
+        "hypergrid/kriging/test_coverage.py": (
+            "test_intervals_of_means_over_time_hold_the_truth",
+            "test_intervals_hold_the_truth_with_the_correlation_estimated",
+        ),
+        "hypergrid/kriging/test_local.py": ("test_many_masks_chunks_and_sets_do_not_change_an_estimate",),
+        "hypergrid/kriging/test_simulate.py": ("test_realisations_scatter_around_the_estimate_as_its_variance_says",),
+        "hypergrid/kriging/test_validate.py": ("test_methods_are_compared_on_the_values_that_all_of_them_estimate",),
         "hypergrid/perspective/test_climatology.py": ("test_every_strategy_box_and_order_gives_the_same",),
+        "hypergrid/store/test_as_of.py": ("test_as_of_is_the_archive_that_got_only_what_had_arrived",),
+        "hypergrid/store/test_care.py": ("test_files_stay_bounded_and_readings_stay",),
+        "hypergrid/store/test_flags.py": ("test_flags_are_those_of_a_dictionary",),
+        "hypergrid/store/test_properties.py": ("test_the_archive_holds_what_a_dictionary_holds",),
+        "hypergrid/store/test_side_table.py": ("test_a_window_reads_what_lies_in_it",),
+        "hypergrid/store/test_threads.py": ("test_threads_store_what_one_after_the_other_does",),
+        "hypergrid/streams/test_join.py": (
+            "test_cutting_into_pushes_changes_nothing",
+            "test_whole_slices_are_closed_with_their_last_tuple",
+            "test_keys_that_all_have_brought_are_dropped_at_once",
+        ),
         "hypergrid/streams/test_optimum.py": ("test_millions_of_tuples_take_seconds",),
+        "hypergrid/streams/test_spilling.py": (
+            "test_a_full_disk_is_told_and_nothing_is_lost",
+            "test_a_killed_process_loses_nothing",
+            "test_results_wait_for_the_sort_and_not_for_the_disk",
+        ),
+        "hypergrid/test_again.py": ("test_what_is_computed_again_is_identical",),
+        "ingest/sources/test_spool.py": (
+            "test_a_killed_writer_loses_nothing_that_it_acknowledged",
+            "test_a_torn_end_is_cut_at_every_byte",
+        ),
+        "ingest/test_job.py": (
+            "test_an_interruption_leaves_the_archive_as_it_was",
+            "test_lines_of_rejects_count_from_the_start_of_the_file",
+            "test_small_pieces_make_the_same_archive",
+        ),
+        "ingest/test_judging.py": ("test_pieces_have_the_flags_of_the_whole",),
+        "ingest/test_nearby.py": (
+            "test_minutes_have_the_flags_of_the_whole",
+            "test_old_stamps_beside_new_ones_have_the_flags_of_the_whole",
+        ),
+        "ingest/test_real_data.py": ("test_every_reading_of_every_column_is_in_the_archive",),
         "queries/standing/test_following.py": (
             "test_what_is_found_bit_by_bit_is_what_one_look_finds",
             "test_a_stamp_far_ahead_silences_nobody",
         ),
+        "queries/standing/test_runner.py": (
+            "test_episodes_are_those_of_the_surface_whatever_the_order",
+            "test_results_in_the_archive_outlive_stations_that_come",
+        ),
+        "queries/standing/test_silence.py": (
+            "test_a_standing_query_tells_the_sample_networks_deaths",
+            "test_the_sample_networks_deaths_and_nothing_else",
+        ),
+        "queries/standing/test_turns.py": (
+            "test_a_query_that_failed_once_gets_its_share_all_the_same",
+            "test_the_longest_waiting_query_gets_its_share_within_the_bound",
+            "test_what_takes_longer_than_a_slice_ends_all_the_same",
+            "test_who_asks_for_figures_disturbs_no_strategy",
+        ),
+        "queries/test_extents.py": ("test_random_commits_with_flags_that_are_judged_anew",),
         "station_data/test_arrivals.py": ("test_each_reading_has_one_arrival_in_order",),
         "test_setup.py": ("test_a_forbidden_skip_is_a_failure",),
     },
@@ -73,7 +130,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
 LEFT_OUT: Final = ("spark", "browser", "broker", "s3", "process", "slow")
 """What `pytest --quick` leaves out."""
 TOGETHER: Final = ("spark",)
-"""Marks whose tests run on one worker, one after the other: a session of Spark is needed once, and its memory too."""
+"""Marks whose files run on one worker, one after the other: a session of Spark is needed once, and its memory too."""
 MOST_CASES: Final = 3
 """Cases of one function that `pytest --quick` runs: the first, the last, and those spread evenly between."""
 QUICK_EXAMPLES: Final = 20
@@ -140,7 +197,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark in _marks(item):
             item.add_marker(mark)
     if hasattr(config, "workerinput"):
-        _group(items)
+        _begin_with_the_longest(items)
     if config.getoption("--quick"):
         _leave_out(config, items)
 
@@ -162,13 +219,29 @@ def _marks(item: pytest.Item) -> Iterable[str]:
     return sorted(of_path | of_fixtures | of_function)
 
 
-def _group(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker, for their fixtures; and begin with what takes longest."""
-    for item in items:
-        shared = next((mark for mark in TOGETHER if item.get_closest_marker(mark)), None)
-        item.add_marker(pytest.mark.xdist_group(shared or _place(item)))
+def _begin_with_the_longest(items: list[pytest.Item]) -> None:
+    """Put first what takes longest, so that no worker begins with it when the others have ended."""
     longest = ("spark", "browser", "process", "slow", "bench", "s3", "broker")
     items.sort(key=lambda item: next((n for n, mark in enumerate(longest) if item.get_closest_marker(mark)), 99))
+
+
+def group(nodeid: str) -> str:
+    """Return what a test is kept together with: its file, for the fixtures, or all files of a mark of `TOGETHER`."""
+    file = nodeid.partition("::")[0]
+    place = file.removeprefix("tests/")
+    return next((mark for start, mark in OF_PATHS.items() if mark in TOGETHER and place.startswith(start)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:  # noqa: ANN401 - of xdist
+    """Give whole groups to the workers: xdist's own way to name them, in the ids of tests, pytest 9.2 ignores."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - asked for where xdist runs only
+
+    class Grouped(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    return Grouped(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def shares(all_of: Iterable[tuple[str, str]], run: Iterable[tuple[str, str]]) -> list[Share]:

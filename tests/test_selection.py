@@ -1,5 +1,6 @@
 """What a quick run leaves out, and that too small a share of a room's functions is a failure."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,29 @@ def test_a_share_is_that_of_functions_and_enough_from_seven_tenths_on() -> None:
     assert Share("ingest", 7, 10).is_enough
     assert not Share("ingest", 6, 10).is_enough
     assert Share("ingest", 7, 10).describe() == "ingest: 7 of 10 test functions (70%)"
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "expected"),
+    [
+        ("tests/ingest/spark/test_s3.py::test_a[x::y]", "spark"),
+        ("tests/bench/test_wo_join_bench.py::test_a", "spark"),
+        ("tests/ingest/test_job.py::TestA::test_a", "tests/ingest/test_job.py"),
+    ],
+)
+def test_files_stay_together_and_those_of_spark_too(nodeid: str, expected: str) -> None:
+    assert selection.group(nodeid) == expected
+
+
+def test_whoever_uses_the_session_of_spark_stands_among_those_of_spark() -> None:
+    users = [
+        path
+        for path in selection.TESTS.rglob("test_*.py")
+        if re.search(r'spark: "?SparkSession', path.read_text("utf-8"))
+    ]
+    assert len(users) > 2
+    places = [path.relative_to(selection.TESTS.parent).as_posix() for path in users]
+    assert [place for place in places if selection.group(f"{place}::test_a") != "spark"] == []
 
 
 def test_each_function_that_is_marked_exists() -> None:

@@ -21,6 +21,7 @@ from hypergrid.__main__ import app, main
 from hypergrid.errors import ArchiveConflict, CannotListen, InvalidDeployment, NotFound, StoreUnavailable
 from hypergrid.store import Archive, StoreError, stream_log
 from hypergrid.store.lock import exclusive
+from ingest import stream as stream_module
 from ingest.arrived import Arrived, Clock
 from ingest.assembler import Assembler
 from ingest.deployed import deploy, deployments, parted, reading
@@ -292,7 +293,7 @@ def test_what_the_store_cannot_do_is_no_traceback(
 
 
 def test_a_receiver_that_ends_again_and_again_is_told_once_and_started_less_and_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, give_time: Callable[..., None]
 ) -> None:
     told, started, clock = list[str](), list[float](), [0.0]
 
@@ -304,7 +305,7 @@ def test_a_receiver_that_ends_again_and_again_is_told_once_and_started_less_and_
             return 1
 
     monkeypatch.setattr("ingest.stream.subprocess.Popen", Ended)
-    monkeypatch.setattr("ingest.stream.time.monotonic", lambda: clock[0])
+    give_time(stream_module, monotonic=lambda: clock[0])
     deployment = write_deployment(tmp_path, arrivals=False)
     deploy(tmp_path / "stream" / "deployments", deployment, first=1)
     how = Following(watch=tmp_path)

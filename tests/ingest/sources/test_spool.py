@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -281,9 +282,9 @@ def test_each_further_segment_begins_with_the_state(tmp_path: Path) -> None:
     assert [row[6] for row in rows_of(tmp_path) if row[5] != STATE] == [record.payload for record in some(40)]
 
 
-def test_segments_end_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_end_by_age(tmp_path: Path, give_time: Callable[..., None]) -> None:
     now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    give_time(module, monotonic=lambda: now[0])
     with Spool.open(tmp_path, segment_s=60.0) as spool:
         for step in range(10):
             now[0] = step * 20.0

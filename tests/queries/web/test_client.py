@@ -14,6 +14,7 @@ import hypergrid as hg
 from hypergrid.errors import Cancelled, InvalidQuery, InvalidTime, NotFound
 from hypergrid.perspective.fluent import Fluent
 from queries.scheduling.runner import Runner
+from viz import client as client_module
 from viz.client import Client, RemoteQuery, ServerProblem
 
 MODEL = hg.variogram("exponential", psill=1.2, range_m=250.0, nugget=0.05)
@@ -145,9 +146,9 @@ def test_what_is_no_problem_document_is_told_all_the_same(content: bytes) -> Non
         _ = client.stations
 
 
-def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_is_told(give_time: Callable[..., None]) -> None:
     paused: list[float] = []
-    monkeypatch.setattr("viz.client.time.sleep", paused.append)
+    give_time(client_module, sleep=paused.append)
 
     def fail(request: httpx.Request) -> httpx.Response:
         message = "refused"
@@ -162,9 +163,9 @@ def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(paused) == 2, "what may have been done is not done again"
 
 
-def test_a_server_that_says_later_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_says_later_is_asked_again(give_time: Callable[..., None]) -> None:
     paused: list[float] = []
-    monkeypatch.setattr("viz.client.time.sleep", paused.append)
+    give_time(client_module, sleep=paused.append)
     answers = iter([(429, {"Retry-After": "3"}), (503, {"Retry-After": "3600"}), (200, {})])
 
     def answer(_: httpx.Request) -> httpx.Response:
