@@ -302,7 +302,7 @@ def judged_part(
             archive, variable.name, tests, partial(read, variable.name), partial(places_of, stations=archive.stations)
         )
         first, stop = part.start_ns // BLOCK_NS, -(-part.stop_ns // BLOCK_NS)
-        found = with_memory(found, past.said(first, stop).as_of(past.series, context.series))
+        found = with_memory(found, past.evaluate(first, stop).as_of(past.series, context.series))
     return context, found, _within(context, part)
 
 

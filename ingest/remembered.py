@@ -136,7 +136,7 @@ class Past:
         """Return the blocks of which something else may be said where some change."""
         return affected(self._tests, first, stop)
 
-    def said(self, first: int, stop: int) -> Said:
+    def evaluate(self, first: int, stop: int) -> Said:
         """Return what is said of some blocks."""
         self.need(first, stop)
         found = np.zeros((len(self.series), stop - first), np.uint16)
@@ -158,7 +158,7 @@ class Past:
             settings = replace(tests.level_shift, memory_days=tests.memory_days)
             term = self._terms.setdefault(number, Term(number, settings))
             changed = self._changed.get(number, term.begin) if number in self._said else term.begin
-            found[term.said(self._middle, places, changed)] |= LEVEL_BIT
+            found[term.shifted(self._middle, places, changed)] |= LEVEL_BIT
         if tests.faulty_zeros:
             zeros = replace(tests.faulty_zeros, memory_days=tests.memory_days)
             looked = self._middle if zeros.of == "counter" else self._total
@@ -318,7 +318,7 @@ def said_before(memory: Memory, new: Readings) -> Said:
     """Return what is said of all blocks of which something else may be said once readings came."""
     first, stop = _span(new)
     memory.past.grow(memory.writer.series(memory.variable))
-    return memory.past.said(*memory.past.affected(first, stop))
+    return memory.past.evaluate(*memory.past.affected(first, stop))
 
 
 def remember(writer: Writer, memory: Memory, before: Said, new: Readings) -> tuple[int, Readings]:
@@ -330,7 +330,7 @@ def remember(writer: Writer, memory: Memory, before: Said, new: Readings) -> tup
     memory.changed = True
     past = memory.past
     past.change(first, stop)
-    after = past.said(before.first, before.first + before.tests.shape[1])
+    after = past.evaluate(before.first, before.first + before.tests.shape[1])
     touched = np.zeros(after.tests.shape, np.bool_)
     number = {one: place for place, one in enumerate(past.series)}
     table = np.array([number[one] for one in new.series], np.intp)

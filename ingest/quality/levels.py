@@ -65,7 +65,7 @@ class Term:
         self._beside: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
         self._usual: dict[int, _Usual] = {}
 
-    def said(self, blocks: Blocks, places: Places, changed: int) -> Bools:
+    def shifted(self, blocks: Blocks, places: Places, changed: int) -> Bools:
         """Return which blocks of the term lie in a shift, shape (series, blocks of the term).
 
         Parameters
@@ -124,7 +124,7 @@ def shifted(blocks: Blocks, settings: LevelShift, places: Places, first: int, st
     for number in range(first // length, -(-stop // length)):
         low, high = max(first, number * length), min(stop, (number + 1) * length)
         term = Term(number, settings)
-        part = term.said(blocks, places, term.begin)
+        part = term.shifted(blocks, places, term.begin)
         found[:, low - first : high - first] = part[:, low - number * length : high - number * length]
     return found
 

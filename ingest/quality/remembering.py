@@ -83,7 +83,7 @@ def _none(readings: Readings) -> NDArray[np.float64]:
     return np.empty((len(readings.series), 0))
 
 
-def said(middle: Blocks, total: Blocks, tests: VariableTests, places: Places, first: int, stop: int) -> Said:
+def evaluate(middle: Blocks, total: Blocks, tests: VariableTests, places: Places, first: int, stop: int) -> Said:
     """Return what the tests say of some blocks, with what lies around these."""
     found = np.zeros((len(middle.value), stop - first), np.uint16)
     if tests.level_shift:
@@ -99,7 +99,7 @@ def said(middle: Blocks, total: Blocks, tests: VariableTests, places: Places, fi
 def said_of(readings: Readings, tests: VariableTests, places: Places) -> Said:
     """Return what the tests say of readings with nothing around them."""
     first, stop = int(readings.time_ns.min() // BLOCK_NS), int(readings.time_ns.max() // BLOCK_NS) + 1
-    return said(*blocks_of(readings, tests, first, stop), tests, places, first, stop)
+    return evaluate(*blocks_of(readings, tests, first, stop), tests, places, first, stop)
 
 
 def mark(judged: Flagged, readings: Readings, found: Said) -> None:
