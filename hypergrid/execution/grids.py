@@ -44,6 +44,7 @@ from hypergrid.topology import (
     cells_inside,
     cover,
     per_cell,
+    per_cell_at_least_one,
 )
 from hypergrid.topology.areas import cell_areas
 from hypergrid.topology.zone_cells import WHOLE
@@ -406,7 +407,7 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
         lengths = ends - starts
         fitting = lengths // source.interval_ns + (lengths % source.interval_ns == 1)
         # Of a day of 23 hours the floor may leave out an instant that is there.
-        counts = np.maximum(per_cell(target, np.maximum(fitting, 1)), cells_inside(source, target).sizes)
+        counts = np.maximum(per_cell_at_least_one(target, fitting), cells_inside(source, target).sizes)
         return np.asarray(counts[:, None], dtype=np.int64)
     if isinstance(source, Bins) and source.calendar is not None:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.

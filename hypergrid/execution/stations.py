@@ -15,7 +15,7 @@ from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS
 from hypergrid.tokens import token
-from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, blocks_of, per_cell
+from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, blocks_of, per_cell_at_least_one
 
 FIRST: Final = Aggregate("first", ("time",), 0.0)
 """What the base holds where it is asked for as cells: the first reading of each series in each slice."""
@@ -181,7 +181,8 @@ def _ranges_of_steps(
 def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
     """Return how many readings each series could have in each cell, shape (time cells or 1, series).
 
-    As many as its interval fits into each block of the cell, at least 1 in each; 0 where the interval is not known.
+    As many as its interval fits into the blocks of the cell, one a block where it fits into none of them; 0 where the
+    interval is not known.
     """
     intervals = np.array([round(series.interval_s * SECOND_NS) for series in axis.series], dtype=np.int64)
     if isinstance(target, Regular):
@@ -190,9 +191,8 @@ def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
     starts, ends = blocks_of(target)
     lengths = ends - starts
     distinct, which = np.unique(intervals, return_inverse=True)
-    # Blocks are shorter than the interval where the hours of the day are of readings every three hours.
     columns = [
-        per_cell(target, np.maximum(lengths // interval, 1) if interval > 0 else np.zeros_like(lengths))
+        per_cell_at_least_one(target, lengths // interval) if interval > 0 else np.zeros(target.count, dtype=np.int64)
         for interval in distinct.tolist()
     ]
     return np.stack(columns, axis=1).astype(np.int64)[:, which]

@@ -34,6 +34,16 @@ def per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
     return found
 
 
+def per_cell_at_least_one(axis: TimeCells, of_blocks: Integers) -> Integers:
+    """Return for each cell the sum over its blocks, or where that is 0, one a block, shape (count,).
+
+    A block that the edge of the axis cuts short counts as what fits into it; blocks that are all shorter than the
+    interval of what is counted, as the hours of the day of readings every three hours, may hold one each.
+    """
+    counts = per_cell(axis, of_blocks)
+    return np.where(counts > 0, counts, per_cell(axis, np.ones_like(of_blocks)))
+
+
 def shortest_ns(axis: TimeCells) -> int:
     """Return the length of the shortest cell [ns]; of a periodic axis, of a block that nothing cuts."""
     if isinstance(axis, Regular):

@@ -50,7 +50,7 @@ def measure(sizes: Engine, pairs: int, tell: Tell) -> dict[str, Any]:
     chains: dict[str, tuple[Work, Work]] = {
         "convert, align, krige": (lambda: values_of(query), lambda: bare.kriged(readings.to_numpy())),
         "convert, align, krige, hourly maximum": (
-            lambda: values_of(query.aggregate("max", time="1h")),
+            lambda: values_of(query.aggregate("max", time="1h", min_coverage=0)),
             lambda: bare.hourly(readings.to_numpy()),
         ),
     }
@@ -79,8 +79,10 @@ def every_two_minutes(case: Case) -> xr.DataArray:
 
 
 def aligned(case: Case, readings: xr.DataArray) -> hg.Query:
-    """Return the query: what is out of range is missing, means of slices, kriged from all stations."""
-    slices = hg.base(readings).convert("valid_range", low=LOW, high=HIGH).aggregate("mean", time="10min")
+    """Return the query: what is out of range is missing, means of what is left, kriged from all stations."""
+    slices = (
+        hg.base(readings).convert("valid_range", low=LOW, high=HIGH).aggregate("mean", time="10min", min_coverage=0)
+    )
     return slices.interpolate(
         METHOD, grid=hg.grid(x=0.0, y=0.0, step=case.cell_m, shape=(case.side, case.side)), variogram=variogram(case)
     )

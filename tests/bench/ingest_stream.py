@@ -137,7 +137,11 @@ def _arrived(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: P
 
 
 def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Path) -> dict[str, Any]:
-    """Assemble messages as they came; tell which slices were whole when they closed, how soon, and what was held."""
+    """Assemble messages as they came; tell which slices were whole when they closed, how soon, and what was held.
+
+    A station that has never sent is waited for briefly, so slices that begin before each has been heard are also
+    counted apart.
+    """
     rows = _arrived(sent, folder, deployment)
     described = load(deployment)
     assembler = Assembler(SLICE_S, IDLE_S, expected=expected(described, described.name))
@@ -147,8 +151,11 @@ def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Pa
         peak = max(peak, len(assembler))
         steps.append(len(assembler))
     closed, whole, of = closed_slices(rows, parts, assembler.slice_ns)
+    keys, which = np.unique(rows.time_ns // assembler.slice_ns, return_inverse=True)
+    heard_ns = max(int(rows.came_ns[rows.origin == origin].min()) for origin in np.unique(rows.origin))
+    after = closed & (keys * assembler.slice_ns >= heard_ns)
     last_ns = np.zeros(len(closed), np.int64)
-    np.maximum.at(last_ns, np.unique(rows.time_ns // assembler.slice_ns, return_inverse=True)[1], rows.came_ns)
+    np.maximum.at(last_ns, which, rows.came_ns)
     closed_ns = np.concatenate([part.closed_ns for part in parts])
     on_time = ~np.concatenate([part.late for part in parts])
     wait_s = np.full(len(closed), np.nan)
@@ -156,6 +163,8 @@ def closing(sent: Sequence[tuple[int, str, bytes]], folder: Path, deployment: Pa
     return {
         "slices_closed": int(closed.sum()),
         "whole_at_first_closing": float(whole.sum() / closed.sum()),
+        "slices_closed_after_all_were_heard": int(after.sum()),
+        "whole_at_first_closing_after_all_were_heard": float(whole[after].sum() / after.sum()),
         "wait_s_median": float(np.nanmedian(wait_s[whole])),
         "wait_s_p99": float(np.nanquantile(wait_s[whole], 0.99)),
         "state_rows_peak": peak,

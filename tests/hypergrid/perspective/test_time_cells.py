@@ -142,16 +142,16 @@ def test_cells_that_come_again_hold_what_the_wall_clock_says(
 
 
 def fitting_in_cycle(times: np.ndarray[Any, Any], label: Callable[[np.datetime64], int]) -> dict[int, int]:
-    """Return how many values, three hours apart, fit into the stretches of time with each label, at least 1 in each."""
+    """Return how many values, three hours apart, fit into the stretches with each label; one each where none does."""
     # Stretches begin at half and whole hours by every clock.
     steps = np.arange(times[0], times[-1] + np.timedelta64(1, "ns"), np.timedelta64(30, "m"))
     labels = np.array([label(step) for step in steps])
     first = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
     ends = np.r_[steps[first[1:]], times[-1] + np.timedelta64(1, "ns")]
-    fitting: dict[int, int] = defaultdict(int)
+    fitting: dict[int, list[int]] = defaultdict(list)
     for begin, end in zip(first, ends, strict=True):
-        fitting[int(labels[begin])] += max(int((end - steps[begin]) / EVERY), 1)
-    return fitting
+        fitting[int(labels[begin])].append(int((end - steps[begin]) / EVERY))
+    return {each: sum(stretches) or len(stretches) for each, stretches in fitting.items()}
 
 
 @pytest.mark.parametrize("kriged", [False, True])
