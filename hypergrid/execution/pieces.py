@@ -32,7 +32,7 @@ HELD_BYTES: Final = 29
 """What a reading takes while its cell is not complete: series, stamp, value, flag and arrival."""
 WHOLE_BYTES: Final = 100
 """What a reading takes where all are read at once: read, ordered, filtered, up to three copies of 33 bytes."""
-WORKED_BYTES: Final = 125
+WORKED_BYTES: Final = 110
 """What a reading takes while its chunks are read, or while it is aggregated: masks, numbers, copies."""
 
 Use = Callable[[Readings], Readings]

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hypergrid.execution.trials import operations_a_second
+from hypergrid.execution.trials import operations_a_second, touching_s_a_byte
 from hypergrid.kriging.empirical import PAIRS_AT_ONCE
 from hypergrid.kriging.factored import ROWS_PAIRS, SIDES_AT_ONCE
 from hypergrid.kriging.field import is_factored
@@ -14,9 +14,9 @@ TABLED_RATE: Final = 2e10
 """Operations of linear algebra in a second where nobody waits for them."""
 WORTH_TRYING: Final = 2e10
 """Operations from which the machine is asked how fast it does them: about a second of them."""
-FACTOR_RATE: Final = 1.1
+FACTOR_RATE: Final = 1.25
 """How fast a large system is factored and inverted beside that of a trial."""
-FIT_NS: Final = 60.0
+FIT_NS: Final = 80.0
 """Tabled cost of a pair of stations of which a variogram is fitted [ns]."""
 PAIR_NS: Final = 4.0
 """Tabled cost of the covariance of a pair of stations, made and put where it is kept [ns]."""
@@ -38,9 +38,9 @@ def system_bytes(here: Perspective) -> int:
     near = not operator.uses_all(stations) and not by_slice and given.get("trend") is None
     if operator.row.has_variance and near and stations > 2 * TOGETHER:
         # A chunk has the stations around its targets, and those that are candidates beyond.
-        square = 4 * (3 * TOGETHER) ** 2 * 8 * THREADS
+        square = 2 * (3 * TOGETHER) ** 2 * 8 * THREADS
     elif is_factored(stations + 1) and operator.row.has_variance:
-        # The matrix; bands of covariances that are made, summed and moved; right-hand sides.
+        # The matrix; bands of covariances that are summed and moved; right-hand sides.
         square = 8 * (stations + 1) ** 2 * (here.topology.time.count if by_slice else 1)
         square += 8 * (4 * ROWS_PAIRS + (2 * SIDES_AT_ONCE if operator.variance else 0))
     else:
@@ -62,7 +62,8 @@ def solving_s(here: Perspective) -> tuple[float, bool]:
     operations = solving_operations(stations, slices=slices, sides=cells if operator.variance else 0)
     if operations < WORTH_TRYING:
         return (0.0, False) if pairs <= PAIRS_AT_ONCE else (seconds + operations / TABLED_RATE, False)
-    return seconds + PAIR_NS * pairs * 1e-9 + operations / (FACTOR_RATE * operations_a_second()), True
+    seconds += PAIR_NS * pairs * 1e-9 + touching_s_a_byte() * system_bytes(here)
+    return seconds + operations / (FACTOR_RATE * operations_a_second()), True
 
 
 def solving_operations(stations: int, *, slices: int, sides: int) -> float:

@@ -1,12 +1,12 @@
-"""What large steps cost on this machine: each is tried out in small, once in a process, where a table would not do.
+"""What large steps cost on this machine: each is tried out in small, where a table is not enough.
 
 A table says what a cell costs on the machine that it was made on. That is enough to compare the ways to compute a small
-surface; of one that takes seconds, somebody asks how many.
+surface; for one that takes seconds, the projection itself matters.
 """
 
 import time
 from collections import OrderedDict
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -23,16 +23,37 @@ from hypergrid.topology import Regular, SeriesAxis
 TRIED_ROWS: Final = 2048
 """Rows of the matrix that is factored for a trial: less than a tenth of a second."""
 TRIED_S: Final = 0.2
-"""Seconds of a trial: a few factors, whoever else is busy."""
+"""Time of a trial [s]: a few factors, whatever else runs on the machine."""
+TOUCHED: Final = 2**26
+"""Bytes of new memory that are written for a trial."""
+REPEATED_S: Final = 600.0
+"""Age at which a trial is repeated [s]: one beside other work is no measure of the machine an hour later."""
 
 
-@cache
 def operations_a_second() -> float:
-    """Return how many multiplications and additions a second a large matrix is factored with on this machine now.
+    """Return how many multiplications and additions a second a large matrix is factored with on this machine.
 
     A factor is what large networks take, and not a product of matrices: that is up to twice as fast, and keeps its
     speed where another process has one of the processors.
     """
+    return _operations_a_second(_trial_number())
+
+
+def touching_s_a_byte() -> float:
+    """Return what the first use of a byte of new memory takes on this machine [s].
+
+    The system provides each page of memory when it is first written; on a virtual machine that can take longer than
+    computing what is written there.
+    """
+    return _touching_s_a_byte(_trial_number())
+
+
+def _trial_number() -> int:
+    return int(time.monotonic() // REPEATED_S)
+
+
+@lru_cache(maxsize=1)
+def _operations_a_second(_number: int) -> float:
     room = np.empty((TRIED_ROWS, TRIED_ROWS))
     done, passed = -1, 0.0
     while passed < TRIED_S:
@@ -44,6 +65,13 @@ def operations_a_second() -> float:
         passed += time.perf_counter() - begun if done >= 0 else 0.0
         done += 1
     return TRIED_ROWS**3 / 3.0 * done / passed
+
+
+@lru_cache(maxsize=1)
+def _touching_s_a_byte(_number: int) -> float:
+    begun = time.perf_counter()
+    np.empty(TOUCHED // 8).fill(0.0)
+    return (time.perf_counter() - begun) / TOUCHED
 
 
 MEAN: Final = Aggregate("mean", ("time",), 0.0)

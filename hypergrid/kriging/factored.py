@@ -26,8 +26,8 @@ from hypergrid.kriging.system import UNIQUE_TO, System
 
 Floats = NDArray[np.float64]
 
-ROWS_PAIRS: Final = 2**21
-"""Numbers of a band of rows that is made, or moved, at once (16 MiB)."""
+ROWS_PAIRS: Final = 2**19
+"""Numbers of a band of rows that is made, or moved, at once (4 MiB)."""
 NEAREST_LOOKED_AT: Final = 32
 """Stations whose own share of the variance is looked at: those that are nearest to another one."""
 SIDES_AT_ONCE: Final = 2**22
@@ -166,23 +166,25 @@ class FactoredSystem:
         system, count = self._system, len(self._factor)
         sums = np.zeros(count)
         step = max(1, ROWS_PAIRS // count)
+        room = np.empty((min(step, count), count))
         for start in range(0, count, step):
             rows = slice(start, min(start + step, count))
+            # In place: new memory costs more than the arithmetic.
             band = negative_semivariance(
                 system.isotropic_m[rows],
                 system.isotropic_m[: rows.stop],
                 system.model,
                 origin=self._unit,
                 job_pairs=count * count // 2,
+                out=self._factor[rows, : rows.stop],
             )
             band /= self._unit
             within = np.arange(rows.stop - rows.start)
             band[within, start + within] = 1.0
-            self._factor[rows, : rows.stop] = band
-            np.abs(band, out=band)
-            sums[rows] += band.sum(axis=1)
+            size = np.abs(band, out=room[: len(band), : rows.stop])
+            sums[rows] += size.sum(axis=1)
             # What lies right of the diagonal is what lies below it.
-            sums[:start] += band[:, :start].sum(axis=0)
+            sums[:start] += size[:, :start].sum(axis=0)
         return float(sums.max(initial=0.0))
 
     def _solve(self, right: Floats) -> Floats:
