@@ -73,6 +73,10 @@ def in_pieces(here: Perspective, operator: Aggregate) -> bool:
 def projected_bytes(surface: Perspective, here: Perspective) -> int:
     """Return what the readings of a base, or of converts of it, take in a run [bytes]."""
     whole = WHOLE_BYTES * possible_readings(here)
+    base = here.operator
+    if isinstance(base, Base) and isinstance(base.source, ArchiveSource):
+        # Chunks are dense, however few readings they hold.
+        whole += HELD_BYTES * base.source.chunk_readings * min(CHUNKS_AT_ONCE, base.source.chunks(base.window))
     users = list(readers(surface, here))
     if not all(operator is not None and in_pieces(source, operator) for source, operator, _ in users):
         return whole

@@ -107,10 +107,16 @@ class ArchiveSource:
         """How many readings a chunk of the archive holds at most."""
         return CHUNK_SLICES * CHUNK_SERIES
 
+    def chunks(self, window: Window) -> int:
+        """Return how many chunks a window of the selected series touches at most."""
+        return self._chunks_along(window) * len(np.unique(self.chosen // CHUNK_SERIES))
+
+    def _chunks_along(self, window: Window) -> int:
+        return -(-(window.stop_ns - window.start_ns) // (self._slice_ns * CHUNK_SLICES)) + 1
+
     def columns_at_once(self, chunks: int, window: Window) -> int:
         """Return how many series make as many chunks as are to be read at once, where time alone has fewer."""
-        along = -(-(window.stop_ns - window.start_ns) // (self._slice_ns * CHUNK_SLICES)) + 1
-        return CHUNK_SERIES * max(1, chunks // along)
+        return CHUNK_SERIES * max(1, chunks // self._chunks_along(window))
 
     def side_by_side(self, columns: int) -> Iterator[np.ndarray[Any, np.dtype[np.intp]]]:
         """Yield the numbers of selected series that lie in the same so many columns of the archive."""

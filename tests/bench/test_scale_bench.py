@@ -15,9 +15,8 @@ def test_queries_take_what_is_projected(tmp_path: Path) -> None:
     assert list(rows) == ["kriging", "monthly mean"]
     for row in rows.values():
         assert row["projected_s"] > 0
-    # Of few readings the chunks that they lie in take most, which a plan does not count.
-    if rows["kriging"]["peak_bytes"] is not None:
-        assert rows["kriging"]["peak_bytes"] <= rows["kriging"]["projected_bytes"]
+        if row["peak_bytes"] is not None:
+            assert row["projected_bytes"] / 3 < row["peak_bytes"] < 1.5 * row["projected_bytes"]
     (memory, times) = tables(measured)
     assert [line[0] for line in memory[2]] == [line[0] for line in times[2]] == list(rows)
 
