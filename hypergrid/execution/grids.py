@@ -43,8 +43,8 @@ from hypergrid.topology import (
     blocks_of,
     cells_inside,
     cover,
+    fitting,
     per_cell,
-    per_cell_at_least_one,
 )
 from hypergrid.topology.areas import cell_areas
 from hypergrid.topology.zone_cells import WHOLE
@@ -402,12 +402,8 @@ def possible_slices(source: TimeAxis, target: TimeCells) -> NDArray[np.int64]:
         same = bool(np.all(counts == counts[0]))
         return np.asarray(counts[: 1 if same else None, None], dtype=np.int64)
     if isinstance(source, Instants) and source.interval_ns:
-        starts, ends = blocks_of(target)
-        # A cell over all instants ends a nanosecond after the last, which it holds.
-        lengths = ends - starts
-        fitting = lengths // source.interval_ns + (lengths % source.interval_ns == 1)
         # Of a day of 23 hours the floor may leave out an instant that is there.
-        counts = np.maximum(per_cell_at_least_one(target, fitting), cells_inside(source, target).sizes)
+        counts = np.maximum(fitting(target, source.interval_ns), cells_inside(source, target).sizes)
         return np.asarray(counts[:, None], dtype=np.int64)
     if isinstance(source, Bins) and source.calendar is not None:
         # Units of the calendar that lie outside the source are possible too: it has only those that hold something.

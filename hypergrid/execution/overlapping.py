@@ -5,8 +5,8 @@ before ends, and the last ends within the cell. Otherwise what fell in an hour w
 by the earliest end gives the most disjoint intervals that a cell can hold (Kleinberg and Tardos, Algorithm Design,
 section 4.1), so a count never exceeds what is possible.
 
-Whether intervals overlap is decided from the readings of each block of time alone, so that every executor, piece and
-update decides alike.
+Whether intervals overlap is decided from the readings of each block of time alone, and whether a reading is of a civil
+day from its neighbours, so that every executor, piece and update decides alike.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 
 CERTAIN: Final = 0.55
 """Intervals overlap where the median spacing is at most this share of them, however irregular the readings are."""
-LIKELY: Final = 0.8
+LIKELY: Final = 0.95
 """They overlap where it is at most this share, if the spacings agree."""
 TOLERANCE: Final = 0.01
 """An interval may begin before the one before it ends by this share of its length, as clocks jitter, …"""
@@ -84,8 +84,20 @@ def assigned_ns(readings: Readings, target: TimeCells) -> Integers:
         ]
         or [False]
     )
-    by_day &= ~crowded_series(readings)
-    return np.where(by_day[readings.index], readings.time_ns - day_ns // 2, starts) if by_day.any() else starts
+    if not by_day.any():
+        return starts
+    # Of totals of the last day that are reported every hour each is assigned by its start.
+    alone = by_day[readings.index] & ~_crowded(readings, day_ns)
+    return np.where(alone, readings.time_ns - day_ns // 2, starts)
+
+
+def _crowded(readings: Readings, length_ns: int) -> Flags:
+    """Return which readings lie closer to another of their series than a length [ns], shape (readings,)."""
+    found = np.zeros(len(readings), dtype=bool)
+    close = (np.diff(readings.index) == 0) & (np.diff(readings.time_ns) <= LIKELY * length_ns)
+    found[1:] |= close
+    found[:-1] |= close
+    return found
 
 
 def blocks_under(instants_ns: Integers, target: TimeCells) -> NDArray[np.intp]:
@@ -177,6 +189,8 @@ def _tiled(groups: _Groups, crowds: Flags, lengths: Integers, latest: Integers, 
     """Return the rows whose intervals follow one another in each group, one more of every group at a time."""
     live = np.flatnonzero(crowds)
     at, free = groups.first[live], groups.instants[groups.first[live]]
+    # Where nothing is missing, the next interval is as many rows on.
+    stride = np.maximum(np.rint(lengths / np.maximum(groups.step, 1)), 1).astype(np.int64)
     found = []
     while len(live):
         # Jitter does not add up: the next interval begins where this one should end, not earlier.
@@ -184,15 +198,19 @@ def _tiled(groups: _Groups, crowds: Flags, lengths: Integers, latest: Integers, 
         fits = end <= latest[live]
         live, at, free = live[fits], at[fits], end[fits]
         found.append(at)
-        at = _first_from(groups.instants, at + 1, groups.stop[live], free - tolerance[live])
+        at = _first_from(groups.instants, at + 1, groups.stop[live], free - tolerance[live], at + stride[live])
         more = at < groups.stop[live]
         live, at, free = live[more], at[more], free[more]
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
-def _first_from(instants: Integers, low: Integers, high: Integers, wanted: Integers) -> Integers:
-    """Return the first row of each range that is not before an instant, by bisection of all ranges at once."""
-    low, high = low.copy(), high.copy()
+def _first_from(instants: Integers, low: Integers, high: Integers, wanted: Integers, guess: Integers) -> Integers:
+    """Return the first row of each range that is not before an instant, by bisection where a guess is wrong."""
+    guessed = np.clip(guess, low, np.maximum(high - 1, low))
+    right = (guessed < high) & (guessed < len(instants))
+    guessed = np.where(right, guessed, 0)
+    right &= (instants[guessed] >= wanted) & ((guessed == low) | (instants[guessed - 1] < wanted))
+    low, high = np.where(right, guessed, low), np.where(right, guessed, high)
     while (open_ := low < high).any():
         middle = (low + high) // 2
         before = open_ & (instants[np.where(open_, middle, 0)] < wanted)
@@ -258,7 +276,9 @@ class Overlaps:
                 f"{format_duration(step)} do not divide {format_duration(round(length * SECOND_NS))}"
                 for step in steps
                 for length in lengths
-                if step and min(remainder := round(length * SECOND_NS) % step, step - remainder) > AGREEMENT * step
+                if step
+                and min(remainder := round(length * SECOND_NS) % step, step - remainder)
+                > TOLERANCE * length * SECOND_NS
             }
         )
         return f"{note}; {', '.join(odd)}, so that what lies between two of them is in no cell" if odd else note
@@ -271,10 +291,13 @@ def slides(target: TimeCells) -> TypeGuard[Regular]:
 
 def _usual_steps_ns(readings: Readings, numbers: NDArray[np.int32]) -> list[int]:
     """Return the median spacings of some series [ns], whole seconds, each once."""
-    same = readings.index[1:] == readings.index[:-1]
+    same = (readings.index[1:] == readings.index[:-1]) & np.isin(readings.index[1:], numbers)
     spacing, index = np.diff(readings.time_ns)[same], readings.index[1:][same]
-    medians = {round(float(np.median(spacing[index == number])) / SECOND_NS) * SECOND_NS for number in numbers}
-    return sorted(medians)
+    spacing = spacing[np.lexsort((spacing, index))]
+    first = np.flatnonzero(np.append(True, np.diff(index) != 0))  # noqa: FBT003 - a value
+    several = np.diff(np.append(first, len(index)))
+    medians = (spacing[first + (several - 1) // 2] + spacing[first + several // 2]) / 2
+    return sorted({round(median / SECOND_NS) * SECOND_NS for median in medians.tolist()})
 
 
 def _list_s(lengths_s: list[float]) -> str:

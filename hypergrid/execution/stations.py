@@ -15,7 +15,7 @@ from hypergrid.perspective.operators import Aggregate
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS
 from hypergrid.tokens import token
-from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, blocks_of, per_cell_at_least_one
+from hypergrid.topology import Bins, Periodic, Regular, SeriesAxis, TimeCells, fitting
 
 FIRST: Final = Aggregate("first", ("time",), 0.0)
 """What the base holds where it is asked for as cells: the first reading of each series in each slice."""
@@ -188,11 +188,9 @@ def possible_readings(target: TimeCells, axis: SeriesAxis) -> NDArray[np.int64]:
     if isinstance(target, Regular):
         known = np.maximum(target.length // np.maximum(intervals, 1), 1)
         return np.where(intervals > 0, known, 0)[None, :]
-    starts, ends = blocks_of(target)
-    lengths = ends - starts
     distinct, which = np.unique(intervals, return_inverse=True)
     columns = [
-        per_cell_at_least_one(target, lengths // interval) if interval > 0 else np.zeros(target.count, dtype=np.int64)
+        fitting(target, interval) if interval > 0 else np.zeros(target.count, dtype=np.int64)
         for interval in distinct.tolist()
     ]
     return np.stack(columns, axis=1).astype(np.int64)[:, which]

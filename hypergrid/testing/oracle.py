@@ -338,7 +338,7 @@ def _aggregate_readings(
             interval = round(series.interval_s * 1e9)
             possible = 0
             if interval and cell.blocks:
-                possible = sum((stop - start) // interval for start, stop in cell.blocks) or len(cell.blocks)
+                possible = times.fitting_in(cell, interval)
             value = aggregated(name, members, given, cell_hash(cell.corner, _place_key(here, number)))
             value = value if is_enough(tiling, possible, share) else math.nan
             line.append((value, tiling, possible))

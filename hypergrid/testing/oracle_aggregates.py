@@ -158,7 +158,7 @@ def tiled(intervals: Sequence[tuple[int, int]], start: int, stop: int) -> tuple[
         return every, every
     length, step = intervals[0][1] - intervals[0][0], statistics.median_low(steps)
     alike = [abs(one - step) <= step * 0.1 for one in steps]
-    regular = len(steps) > 1 and step <= 0.8 * length and sum(alike) / len(alike) >= 0.9
+    regular = len(steps) > 1 and step <= 0.95 * length and sum(alike) / len(alike) >= 0.9
     if not (step <= 0.55 * length or regular):
         return every, every
     tolerance = min(int(length * 0.01), 60 * 10**9)

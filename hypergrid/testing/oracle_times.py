@@ -54,6 +54,8 @@ class Times:
     """From cell to cell [ns], where they are evenly spaced."""
     units: Units | None = None
     """Where a calendar makes them."""
+    zone: tzinfo = UTC
+    """By whose clock the calendar, or what comes again, goes."""
     number_of: Callable[[int], int] | None = None
     """Where they come again, the number of the cell that an instant lies in, also outside the time that they are of."""
 
@@ -80,6 +82,13 @@ class Times:
     def only(self, keep: Sequence[TimeCell]) -> "Times":
         """Return some of the cells."""
         return replace(self, cells=list(keep))
+
+    def fitting_in(self, cell: TimeCell, interval_ns: int) -> int:
+        """Return how many intervals fit into a cell; whole days are those by the clock on the wall."""
+        lengths = [stop - start for start, stop in cell.blocks]
+        if interval_ns % DAY == 0:
+            lengths = [_wall(stop, self.zone) - _wall(start, self.zone) for start, stop in cell.blocks]
+        return sum(length // interval_ns for length in lengths) or len(lengths)
 
     def possible_in(self, cell: TimeCell) -> int:
         """Return how many of these would lie in another cell if they went on for ever."""
@@ -135,7 +144,8 @@ def time_cells(spec: Any, source: Times, whole: Block, *, exact: bool, longitude
         return Times([TimeCell(a, ((a, b),)) for a, b in zip(edges, edges[1:], strict=False)])
     units = _units(spec, given)
     if units is not None:
-        return Times([TimeCell(block[0], (block,)) for block in units(source.start, source.stop)], units=units)
+        return Times([TimeCell(block[0], (block,)) for block in units(source.start, source.stop)], units=units,
+                     zone=_zone(given))  # fmt: skip
     step = parse_duration(given["step"] if given else spec)
     offset = parse_duration(given["offset"]) if "offset" in given else 0
     first = (source.start - offset) // step * step + offset
@@ -179,7 +189,7 @@ def _units(spec: Any, given: Mapping[str, Any]) -> Units | None:  # noqa: ANN401
     """Return the calendar that a specification means; None where its cells are evenly spaced."""
     name = given.get("step", spec if isinstance(spec, str) else None)
     offset = timedelta(microseconds=(parse_duration(given["offset"]) if "offset" in given else 0) // 1000)
-    zone: tzinfo = ZoneInfo(given["zone"]) if "zone" in given else UTC
+    zone = _zone(given)
     if "hydrological_year" in given:
         return lambda start, stop: _over(_months(12, given["hydrological_year"], zone, offset, start), start, stop)
     if name in MONTHS:
@@ -188,6 +198,16 @@ def _units(spec: Any, given: Mapping[str, Any]) -> Units | None:  # noqa: ANN401
         return None
     days = parse_duration(name) // DAY
     return lambda start, stop: _over(_days(days, zone, offset, start), start, stop)
+
+
+def _zone(given: Mapping[str, Any]) -> tzinfo:
+    return ZoneInfo(given["zone"]) if "zone" in given else UTC
+
+
+def _wall(instant: int, zone: tzinfo) -> int:
+    """Return the time on the wall at an instant [ns since 1970]."""
+    shift = (EPOCH + timedelta(seconds=instant // SECOND)).astimezone(zone).utcoffset()
+    return instant + round((shift or timedelta()).total_seconds()) * SECOND
 
 
 def _over(edges: Iterator[int], start: int, stop: int) -> list[Block]:
@@ -227,7 +247,7 @@ def _midnight(day: date, zone: tzinfo, offset: timedelta) -> int:
 
 def _coming_again(given: Mapping[str, Any], whole: Block, longitudes: Sequence[float]) -> Times:
     """Return cells that come again: the time is walked through from one change on the wall clock to the next."""
-    zone: tzinfo = ZoneInfo(given["zone"]) if "zone" in given else UTC
+    zone = _zone(given)
     if given.get("solar"):
         mean = sum(cmath.rect(1, math.radians(lon)) for lon in longitudes if math.isfinite(lon))
         zone = fixed(timedelta(seconds=round(240 * math.degrees(cmath.phase(mean)))))
@@ -248,7 +268,7 @@ def _coming_again(given: Mapping[str, Any], whole: Block, longitudes: Sequence[f
             own.append((at, after))
         at = after
     return Times([TimeCell(b[0][0] if b else whole[0], tuple(b)) for b in blocks],
-                 number_of=lambda at: label(local(at)))  # fmt: skip
+                 zone=_zone(given), number_of=lambda at: label(local(at)))  # fmt: skip
 
 
 def _labels(given: Mapping[str, Any]) -> tuple[int, Callable[[int], int], int]:

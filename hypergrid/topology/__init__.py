@@ -13,7 +13,7 @@ from hypergrid.topology.periodic import CYCLES, HOUR_OF_DAY, Cycle, Periodic, pe
 from hypergrid.topology.recurring import recurring
 from hypergrid.topology.space import Grid, SeriesAxis, grid, grid_json
 from hypergrid.topology.spacing import usual_spacing_ns
-from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, per_cell, per_cell_at_least_one, shortest_ns
+from hypergrid.topology.time_axes import TimeAxis, TimeCells, blocks_of, fitting, per_cell, shortest_ns
 from hypergrid.topology.topology import Space, Topology, along, axes_of, changes_cells
 from hypergrid.topology.zone_cells import ZoneCells
 from hypergrid.topology.zones import Zones, zones
@@ -22,8 +22,7 @@ __all__ = [
     "CYCLES", "DISTANCES", "HOUR_OF_DAY", "PER_UNIT", "Bands", "Bins", "Calendar", "Clock", "Cover", "Cycle",
     "Distance", "Grid", "Instants", "Layer", "Levels", "Metres", "Periodic", "Regular", "SeriesAxis", "Space",
     "TimeAxis", "TimeCells", "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over",
-    "blocks_of", "cells_inside", "changes_cells", "check_zone", "cover", "grid", "grid_json", "is_location_consistent",
-    "levels", "levels_json", "levels_words", "make_layer", "per_cell",
-    "per_cell_at_least_one", "periodic", "quanta", "recurring",
-    "shortest_ns", "usual_spacing_ns", "zones",
+    "blocks_of", "cells_inside", "changes_cells", "check_zone", "cover", "fitting", "grid", "grid_json",
+    "is_location_consistent", "levels", "levels_json", "levels_words", "make_layer", "per_cell", "periodic", "quanta",
+    "recurring", "shortest_ns", "usual_spacing_ns", "zones",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.times import DAY_NS
 from hypergrid.topology.axes import Instants, Regular
 from hypergrid.topology.bins import Bins
 from hypergrid.topology.periodic import Periodic
@@ -34,14 +35,32 @@ def per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
     return found
 
 
-def per_cell_at_least_one(axis: TimeCells, of_blocks: Integers) -> Integers:
-    """Return for each cell the sum over its blocks, or where that is 0, one a block, shape (count,).
+def civil_lengths_ns(axis: TimeCells) -> Integers:
+    """Return how long each block is by the clock of its zone [ns], shape (blocks,): a day of 23 hours is a day."""
+    starts, ends = blocks_of(axis)
+    calendar = axis.calendar if isinstance(axis, Bins) else axis.cycle.calendar if isinstance(axis, Periodic) else None
+    if calendar is None or calendar.clock.zone is None or not len(starts):
+        return ends - starts
+    stretches = np.array(calendar.clock.stretches(int(starts.min()), int(ends.max()) + 1), dtype=np.int64)
+
+    def local_ns(instants: Integers) -> Integers:
+        return instants + stretches[np.searchsorted(stretches[:, 0], instants, side="right") - 1, 2]
+
+    return local_ns(ends) - local_ns(starts)
+
+
+def fitting(axis: TimeCells, interval_ns: int) -> Integers:
+    """Return how many intervals fit into each cell, shape (count,); days are those of the axis's clock.
 
     A block that the edge of the axis cuts short counts as what fits into it; blocks that are all shorter than the
-    interval of what is counted, as the hours of the day of readings every three hours, may hold one each.
+    interval, as the hours of the day are for readings every three hours, may hold one each.
     """
-    counts = per_cell(axis, of_blocks)
-    return np.where(counts > 0, counts, per_cell(axis, np.ones_like(of_blocks)))
+    starts, ends = blocks_of(axis)
+    lengths = ends - starts if interval_ns % DAY_NS else civil_lengths_ns(axis)
+    counts = per_cell(axis, lengths // interval_ns)
+    # What is over all instants ends a nanosecond after the last, which it holds.
+    closing = per_cell(axis, (lengths % interval_ns == 1).astype(np.int64))
+    return np.where(counts > 0, counts + closing, per_cell(axis, np.ones_like(lengths)))
 
 
 def shortest_ns(axis: TimeCells) -> int:

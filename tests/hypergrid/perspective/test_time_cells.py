@@ -148,10 +148,16 @@ def fitting_in_cycle(times: np.ndarray[Any, Any], label: Callable[[np.datetime64
     labels = np.array([label(step) for step in steps])
     first = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
     ends = np.r_[steps[first[1:]], times[-1] + np.timedelta64(1, "ns")]
-    fitting: dict[int, list[int]] = defaultdict(list)
+    fitting: dict[int, list[np.timedelta64]] = defaultdict(list)
     for begin, end in zip(first, ends, strict=True):
-        fitting[int(labels[begin])].append(int((end - steps[begin]) / EVERY))
-    return {each: sum(stretches) or len(stretches) for each, stretches in fitting.items()}
+        fitting[int(labels[begin])].append(end - steps[begin])
+    found = {}
+    for each, lengths in fitting.items():
+        floors = [length // EVERY for length in lengths]
+        # The last instant ends a stretch, and belongs to it.
+        closing = sum(length % EVERY == np.timedelta64(1, "ns") for length in lengths)
+        found[each] = int(sum(floors) + closing if any(floors) else len(lengths))
+    return found
 
 
 @pytest.mark.parametrize("kriged", [False, True])
