@@ -433,6 +433,7 @@ def quality(
         shown = importlib.import_module("ingest.shown")
         shown.show_quality("Before", report.before)
         shown.show_quality("After", report.after)
+        shown.show_skipped(report.skipped)
         for warning in report.warnings:
             say(f"warning: {warning}")
         say(f"{report.changed:,} of {report.readings:,} readings changed their flags, by {report.parameters}")

@@ -360,6 +360,7 @@ def _report(
         seconds=dict(run.stages.seconds),
         snapshot=snapshot,
         quality=totals.quality,
+        skipped=totals.skipped,
         revised=totals.revised,
         far_off=tuple(far),
         warnings=tuple(run.warnings),

@@ -213,14 +213,18 @@ def skipped_series(tests: VariableTests, places: Places) -> dict[str, NDArray[np
 
     No position, no elevation where every test needs one, or too few neighbours.
     """
-    checks = [one for one in (tests.buddy_check, tests.spatial_consistency) if one]
+    buddies, consistency = tests.buddy_check, tests.spatial_consistency
+    checks = [(one, most_m) for one, most_m in (
+        (buddies, buddies.most_elevation_m if buddies else 0.0), (consistency, np.inf),
+    ) if one]  # fmt: skip
     if not checks:
         return {}
     nowhere = ~(np.isfinite(places.lon) & np.isfinite(places.lat))
     flat = ~nowhere & ~np.isfinite(places.elevation_m)
     alone = np.logical_and.reduce(
-        [isolated(places, radius_m=places.radius_m(one.radius_km, one.neighbours), neighbours=one.neighbours)
-         for one in checks]
+        [isolated(places, radius_m=places.radius_m(one.radius_km, one.neighbours), neighbours=one.neighbours,
+                  most_elevation_m=most_m)
+         for one, most_m in checks]
     )  # fmt: skip
     return {NO_POSITION: nowhere, NO_ELEVATION: flat, ISOLATED: alone & ~nowhere & ~flat}
 

@@ -51,6 +51,8 @@ class IngestReport:
     """Snapshot that was committed; None where nothing changed."""
     quality: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By station, the readings of each flag, by its word; those that each test found something against; and gaps."""
+    skipped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By variable, how many stations no test by neighbours could evaluate, by the reason."""
     revised: int = 0
     """Readings that the archive had before, and that have another flag now."""
     far_off: tuple[str, ...] = ()

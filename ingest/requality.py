@@ -38,6 +38,8 @@ class QualityReport:
     before: Mapping[str, Mapping[str, int]]
     """By station, counts of flags, tests and gaps."""
     after: Mapping[str, Mapping[str, int]]
+    skipped: Mapping[str, Mapping[str, int]]
+    """By variable, how many stations no test by neighbours could evaluate, by the reason."""
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,7 +108,15 @@ def run_quality(
     found = guard.suspicions({key: (p.lon, p.lat, p.elevation_m) for key, p in places.items()})
     warnings = tuple(one.describe() for one in found) if quality.zone_guard else ()
     return QualityReport(
-        str(archive.path), writer.snapshot, source, readings, changed, before.by_station(), after.by_station(), warnings
+        str(archive.path),
+        writer.snapshot,
+        source,
+        readings,
+        changed,
+        before.by_station(),
+        after.by_station(),
+        after.skipped(),
+        warnings,
     )
 
 

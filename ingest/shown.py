@@ -10,7 +10,7 @@ from hypergrid.times import format_instant
 from ingest.dry_run import DryRun, Source
 from ingest.parsers import FORMATS
 from ingest.proposed import proposed
-from ingest.quality.summary import COLUMNS, table_of
+from ingest.quality.summary import COLUMNS, ISOLATED, NO_ELEVATION, NO_POSITION, table_of
 
 _COUNTS = (
     ("stations", "stations"),
@@ -27,6 +27,11 @@ _COUNTS = (
     ("slices", "slices"),
     ("revised", "readings of before with another flag"),
 )
+_REASONS = {
+    ISOLATED: "with too few neighbours",
+    NO_POSITION: "without a known position",
+    NO_ELEVATION: "without a known elevation",
+}
 
 
 def show_report(report: dict[str, Any]) -> None:
@@ -40,6 +45,7 @@ def show_report(report: dict[str, Any]) -> None:
     show_table(f"Ingested into {report['archive']} ({report['engine']})", ("what", "count"), rows)
     show_line(ledger(report))
     show_quality("Quality", report["quality"])
+    show_skipped(report["skipped"])
     rejected = sum(report["rejects"].values())
     if rejected:
         say(f"warning: {rejected} rows or files could not be read; `hypergrid rejects` lists them with their reasons")
@@ -61,6 +67,21 @@ def show_quality(title: str, by_station: Mapping[str, Mapping[str, int]]) -> Non
     """Print how many readings each test left with which flag, by station."""
     if rows := table_of(by_station):
         show_table(f"{title}: {len(rows)} of {len(by_station)} stations, the most doubtful first", COLUMNS, rows)
+
+
+def skipped_text(skipped: Mapping[str, Mapping[str, int]]) -> str:
+    """Return in a line which variables have stations that no test by neighbours could evaluate, and why."""
+    parts = []
+    for variable, reasons in skipped.items():
+        why = ", ".join(f"{reasons[reason]} {text}" for reason, text in _REASONS.items() if reasons.get(reason))
+        parts.append(f"{variable} at {sum(reasons.values())} stations ({why})")
+    return f"not tested by neighbours: {'; '.join(parts)}" if parts else ""
+
+
+def show_skipped(skipped: Mapping[str, Mapping[str, int]]) -> None:
+    """Print which stations no test by neighbours could evaluate, where there are any."""
+    if line := skipped_text(skipped):
+        show_line(line)
 
 
 def show_dry_run(run: DryRun) -> None:

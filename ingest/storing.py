@@ -133,6 +133,8 @@ class Totals:
     """Numbers of the slices that the rows fall into."""
     quality: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Counts of flags, tests and gaps by station."""
+    skipped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By variable, stations that no test by neighbours could evaluate, by the reason."""
     revised: int = 0
     """Readings that were in the archive, and have another flag now."""
     suspicions: Sequence[ZoneSuspicion] = ()
@@ -199,6 +201,7 @@ def store(
                 progress((place + (count + 1) / len(series)) / len(cuts))
     summary = Summary.of([one.summary for one in inspectors.values()])
     totals.quality, totals.revised = summary.by_station(), sum(one.revised for one in inspectors.values())
+    totals.skipped = summary.skipped()
     totals.suspicions = [found for one in inspectors.values() for found in one.suspicions()]
     return totals
 

@@ -1,7 +1,7 @@
 """Blocks of hours that the tests of levels and of faulty zeros look at, and the terms within which they look. Pure.
 
-A block has one number a series: the median, or the sum, of its values that pass the gross range and came with no bad
-flag; no other test is asked, so that a block is a function of stored values alone. Time is cut into terms of
+A block has one number a series: the median, the sum or the mean of its values that pass the gross range and came with
+no bad flag; no other test is asked, so that a block is a function of stored values alone. Time is cut into terms of
 `memory_days` since 1970. What is said of a block depends on the blocks of its term, of the term before, and of the
 first week of the term after, whatever comes in one piece or another: memory is bounded, and the flags are the same.
 """
@@ -78,6 +78,13 @@ def sums(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> F
     total = np.bincount(place, value, minlength=size).astype(np.float64)
     total[np.bincount(place, minlength=size) == 0] = np.nan
     return total.reshape(len(readings.series), stop - first)
+
+
+def means(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
+    """Return the mean of each series and block, shape (series, stop - first)."""
+    place, _ = _places(readings, rows, first, stop)
+    count = np.bincount(place, minlength=len(readings.series) * (stop - first)).reshape(-1, stop - first)
+    return sums(readings, rows, first, stop) / np.maximum(count, 1)
 
 
 def _places(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> tuple[NDArray[np.int64], Floats]:

@@ -12,7 +12,16 @@ from typing import Final
 from hypergrid.errors import InvalidUnit
 from hypergrid.units import DIMENSIONLESS_TEXT, KNOWN_VARIABLES, Variable
 from ingest.quality.defaults import DEFAULTS, GAP
-from ingest.quality.settings import Exempt, FaultyZeros, FlatLine, GrossRange, Spike, SunLimit, VariableTests
+from ingest.quality.settings import (
+    Exempt,
+    FaultyZeros,
+    FlatLine,
+    GrossRange,
+    LevelShift,
+    Spike,
+    SunLimit,
+    VariableTests,
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             flat_line=DEFAULTS["air_pressure"].flat_line,
             rate_of_change=DEFAULTS["air_pressure"].rate_of_change,
             gap=GAP,
+            level_shift=DEFAULTS["air_pressure"].level_shift,
         ),
         ("air_pressure_at_sea_level", "air_pressure_at_mean_sea_level"),
     ),
@@ -101,7 +111,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "precipitation_rate": Kind(
         ("mm/h", "kg m-2 h-1"),
-        VariableTests(gross_range=_INTENSITY, gap=GAP),
+        # Half a millimetre in three hours, as of amounts.
+        VariableTests(gross_range=_INTENSITY, gap=GAP, faulty_zeros=FaultyZeros(of="rate", wet=0.5 / 3.0)),
         (
             "precipitation_flux",
             "rainfall_flux",
@@ -182,12 +193,14 @@ KINDS: Final[Mapping[str, Kind]] = {
             spike=Spike(suspect=6.0, fail=15.0, per_hour=8.0),
             flat_line=FlatLine(hours=6.0, fail_hours=24.0, readings=24),
             gap=GAP,
+            level_shift=LevelShift(least_shift=0.5),
         ),
         ("dew_point_temperature",),
     ),
     "soil_temperature": Kind(
         ("degC",),
-        # Soil stays the same for weeks, at depth and where it freezes: no flat line.
+        # Soil stays the same for weeks, at depth and where it freezes: no flat line. Snow on one site and none on
+        # another, and soil that freezes later, make true shifts of several kelvins for weeks: no shifts of level.
         VariableTests(
             gross_range=GrossRange((-70.0, 85.0), (-50.0, 75.0)), spike=Spike(suspect=3.0, fail=10.0, per_hour=4.0),
             gap=GAP,

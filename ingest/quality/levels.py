@@ -4,8 +4,8 @@ What a series differs by from the median of its references (`deviation`) has a u
 median of the `days` before that were not flagged, and a usual spread (from the median absolute deviation, or the tail
 where that is heavier: nights of inversion are usual, not noise). A block is off where it lies more than `threshold`
 spreads beside its level; a shift is where at least six of seven blocks that follow each other are off to one side, and
-far on average: most of a day, so that one night's inversion is none. What more of the stations around show at the same
-time is weather. What is flagged does not become usual before the memory ends (`blocks`).
+far on average, or steadily off: most of a day, so that one night's inversion is none. What more of the stations around
+show at the same time is weather. What is flagged does not become usual before the memory ends (`blocks`).
 
 References are the other stations that correlate best with a series: of the nearest where positions are known, of all
 where they are not; no level or elevation is needed, as each has a usual difference from the others. Where several are
@@ -42,6 +42,8 @@ _LEAST_ALONE_DAYS: Final = 20
 _LEAST_OF_HOUR: Final = 14
 _CONFIRMED: Final = 1.4
 """The blocks of a run that are off must be so many thresholds off on average."""
+_STEADY: Final = (1.1, 0.15)
+"""Or so many, where their standard deviation is below so great a part of it: what weather does comes and goes."""
 _HELD: Final = 0.5
 """A shift that is confirmed goes on where blocks are so many thresholds off."""
 _UNUSUAL: Final = 0.6
@@ -303,7 +305,8 @@ def _runs(relative: Floats, doubtful: Bools, known: Bools, present: Bools) -> Bo
         total = np.cumsum(np.pad(off, ((0, 0), (1, 0))), axis=1)
         far = np.cumsum(np.pad(np.where(off, np.abs(size), 0.0), ((0, 0), (1, 0))), axis=1)
         run = whole & (total[:, RUN:] - total[:, :-RUN] >= RUN_OFF)
-        run &= far[:, RUN:] - far[:, :-RUN] >= _CONFIRMED * (total[:, RUN:] - total[:, :-RUN])
+        remote = far[:, RUN:] - far[:, :-RUN] >= _CONFIRMED * (total[:, RUN:] - total[:, :-RUN])
+        run &= remote | _steady(np.where(there, sign * size, 0.0))
         edges = np.zeros((count, length + 1), np.int64)
         edges[:, :windows] += run
         edges[:, RUN:] -= run
@@ -315,6 +318,14 @@ def _runs(relative: Floats, doubtful: Bools, known: Bools, present: Bools) -> Bo
     back = np.zeros((count, length), np.bool_)
     np.put_along_axis(back, order, found, 1)
     return back
+
+
+def _steady(size: Floats) -> Bools:
+    """Return where a run of blocks begins that are off by nearly the same, shape (series, blocks - RUN + 1)."""
+    total, square = (np.cumsum(np.pad(part, ((0, 0), (1, 0))), axis=1) for part in (size, size * size))
+    mean = (total[:, RUN:] - total[:, :-RUN]) / RUN
+    variance = (square[:, RUN:] - square[:, :-RUN]) / RUN - mean * mean
+    return np.asarray((mean >= _STEADY[0]) & (variance <= (_STEADY[1] * mean) ** 2))
 
 
 def _references(values: Floats, settings: LevelShift, candidates: NDArray[np.intp]) -> NDArray[np.intp]:

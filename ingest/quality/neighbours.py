@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from ingest.quality.spatial import Places
 
 EARTH_RADIUS_M: Final = 6_371_000.0
+_RANK: Final = 6
+"""The spacing of a network goes by the distance to the place of this rank, the fifth to eighth on a grid of squares."""
 _SPARE: Final = 8
 """More are asked of the tree, as other series of a station stand at the same place."""
 
@@ -57,11 +59,16 @@ def _by_tree(places: "Places", placed: NDArray[np.intp], found: NDArray[np.intp]
 
 
 def network_spacing_m(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> float:
-    """Return the median distance of stations from the nearest other place [m]; NaN where there is none."""
+    """Return the spacing of a grid of squares that is as dense as the network at its median station [m].
+
+    By the distance to the sixth of the other places, within which a network of that spacing has 2 pi of them; NaN where
+    there are no two places. The nearest alone would say half of it where stations stand at random.
+    """
     known = np.isfinite(lon) & np.isfinite(lat)
     places = np.unique(np.stack([lon[known], lat[known]], axis=1), axis=0)
     if len(places) < 2:
         return float("nan")
-    points = directions(places[:, 0], places[:, 1])
-    chord, _ = cKDTree(points).query(points, k=2)
-    return float(np.median(2.0 * EARTH_RADIUS_M * np.arcsin(np.minimum(chord[:, 1] / 2.0, 1.0))))
+    points, rank = directions(places[:, 0], places[:, 1]), min(_RANK, len(places) - 1)
+    chord, _ = cKDTree(points).query(points, k=[rank + 1])
+    reach_m = float(np.median(2.0 * EARTH_RADIUS_M * np.arcsin(np.minimum(chord[:, 0] / 2.0, 1.0))))
+    return reach_m / np.sqrt(2.0) * np.sqrt(_RANK / rank)

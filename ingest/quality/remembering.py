@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING, SUSPECT, TESTS
 from hypergrid.streams.elements import Readings, Series
-from ingest.quality.blocks import BLOCK_NS, Blocks, medians, sums, usable
+from ingest.quality.blocks import BLOCK_NS, Blocks, means, medians, sums, usable
 from ingest.quality.levels import shifted
 from ingest.quality.settings import VariableTests
 from ingest.quality.spatial import Places
@@ -65,7 +65,8 @@ def blocks_of(readings: Readings, tests: VariableTests, first: int, stop: int) -
     """Return the blocks that the test of levels and that of zeros look at, of the same readings."""
     rows = usable(readings, tests.gross_range)
     middle = medians(readings, rows, first, stop) if needs_medians(tests) else _none(readings)
-    total = sums(readings, rows, first, stop) if needs_sums(tests) else _none(readings)
+    fallen = means if tests.faulty_zeros is not None and tests.faulty_zeros.of == "rate" else sums
+    total = fallen(readings, rows, first, stop) if needs_sums(tests) else _none(readings)
     return Blocks(first, middle), Blocks(first, total)
 
 
@@ -75,8 +76,8 @@ def needs_medians(tests: VariableTests) -> bool:
 
 
 def needs_sums(tests: VariableTests) -> bool:
-    """Return whether any test looks at sums."""
-    return tests.faulty_zeros is not None and tests.faulty_zeros.of == "amount"
+    """Return whether any test looks at sums, or means of rates."""
+    return tests.faulty_zeros is not None and tests.faulty_zeros.of != "counter"
 
 
 def _none(readings: Readings) -> NDArray[np.float64]:

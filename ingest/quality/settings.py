@@ -365,12 +365,13 @@ class LevelShift(Parameters):
 class FaultyZeros(Parameters):
     """A rain gauge that reports no rain while its neighbours do, time and again (a blocked gauge).
 
-    `of` says what readings are: "amount", of an interval, or "counter", one that grows. Three hours are wet where at
-    least `share` of `neighbours` or more have more than `wet`; a gauge that is dry in more of them, one after another,
-    than chance makes likely (1 in 10 to the power of `evidence`) on at least `days` days is blocked.
+    `of` says what readings are: "amount", of an interval, "rate", or "counter", one that grows. Three hours are wet
+    where at least `share` of `neighbours` or more have more than `wet` (of rates: on average); a gauge that is dry in
+    more of them, one after another, than chance makes likely (1 in 10 to the power of `evidence`) on at least `days`
+    days is blocked.
     """
 
-    of: str = _choice("amount", "amount", "counter")
+    of: str = _choice("amount", "amount", "rate", "counter")
     wet: float = _number(0.5, "difference", least=1e-9)
     share: float = _number(0.75, least=0.5, most=1.0)
     neighbours: float = _number(3, least=2)

@@ -90,9 +90,17 @@ class Places:
         return float(min(_LEAST_RADIUS_M * 2.0**steps, _MOST_RADIUS_M))
 
 
-def isolated(places: Places, *, radius_m: float, neighbours: float) -> NDArray[np.bool_]:
-    """Return which series have fewer neighbours than asked for, or no position (titanlib: `isolation_check`)."""
-    alone: NDArray[np.bool_] = _counts(places.neighbours(radius_m)) < neighbours
+def isolated(
+    places: Places, *, radius_m: float, neighbours: float, most_elevation_m: float | None = None
+) -> NDArray[np.bool_]:
+    """Return which series have fewer neighbours than asked for, or no position (titanlib: `isolation_check`).
+
+    Parameters
+    ----------
+    most_elevation_m
+        Neighbours are so much higher or lower at most [m]; None: at any elevation, known or not.
+    """
+    alone: NDArray[np.bool_] = _counts(places.neighbours(radius_m, most_elevation_m)) < neighbours
     return alone
 
 

@@ -33,8 +33,8 @@ def faulty_zeros(blocks: Blocks, settings: FaultyZeros, places: Places, first: i
     Parameters
     ----------
     blocks
-        Sums of amounts, or medians of counters, from the beginning of the term before `first` to the end of the term of
-        `stop`, as far as there are any.
+        Sums of amounts, means of rates, or medians of counters, from the beginning of the term before `first` to the
+        end of the term of `stop`, as far as there are any.
     first, stop
         Numbers of blocks.
     """

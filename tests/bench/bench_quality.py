@@ -13,9 +13,11 @@ some are sensors that broke.
 import csv
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +35,12 @@ from ingest.quality.declared import default_tests
 from ingest.quality.judge import Judged, judge
 from station_data.generate import generate
 from tests.bench import quality_scores
+from tests.bench.quality_networks import DAILY, SHAPES
 
 Tell = Callable[[str, float], None]
 
 CASES = ("all", "truth", "false-alarms", "speed", "shifts", "zeros", "events")
-"""What can be asked for; "all": the first three, as the others take some minutes each."""
+"""What can be asked for; "all": the first three, as the others take minutes each."""
 
 SIMULATED = ("shifts", "zeros", "events")
 """Cases on simulated networks: shifts of level, blocked gauges, cloudbursts and fronts (`quality_scores`)."""
@@ -91,15 +94,44 @@ def measure(
     if case in ("all", "speed"):
         measured["speed"] = _speed(days, pairs, tell)
     if case in SIMULATED:
-        measured = {"case": f"simulated networks, default tests; seeds {quality_scores.HELD_OUT}"}
-    if case == "shifts":
-        measured["shifts"] = quality_scores.shifts(quality_scores.HELD_OUT, tell=tell, each=20)
-        measured["false_shifts"] = quality_scores.false_shifts(quality_scores.HELD_OUT, tell=tell)
-    if case == "zeros":
-        measured["zeros"] = quality_scores.zeros(quality_scores.HELD_OUT, tell=tell)
-    if case == "events":
-        measured["events"] = quality_scores.events(range(301, 401), tell=tell)
+        measured = _simulated(case, tell)
     return measured
+
+
+def _simulated(case: str, tell: Tell) -> dict[str, Any]:
+    """Measure a case on simulated networks, in parts by all processors."""
+    held_out, years = quality_scores.HELD_OUT, quality_scores.HELD_OUT_YEARS
+    if case == "shifts":
+        networks = [*SHAPES, DAILY]
+        found = _in_parts([partial(quality_scores.shifts, held_out, each=40, shapes=[one]) for one in networks], tell)
+        parts = _in_parts([partial(quality_scores.false_shifts, years, shapes=[one]) for one in networks], tell)
+        false = [part[0] for part in parts]
+        return {
+            "case": f"simulated networks; shifts of seeds {held_out}, false ones of {years}",
+            "shifts": [row for part in found for row in part],
+            "false_shifts": [*false, quality_scores.all_networks(false)],
+        }
+    if case == "zeros":
+        rows = _in_parts([partial(quality_scores.zeros, held_out, kinds=[one]) for one in quality_scores.GAUGES], tell)
+        return {"case": f"simulated gauges; seeds {held_out}", "zeros": [row for part in rows for row in part]}
+    seeds = quality_scores.HELD_OUT_EVENTS
+    halves = _in_parts([partial(quality_scores.events, seeds, kinds=[kind]) for kind in ("cloudburst", "front")], tell)
+    return {
+        "case": f"simulated events, default tests; seeds {seeds[0]} to {seeds[-1]}",
+        "events": [row for part in halves for row in part],
+    }
+
+
+def _in_parts(parts: Sequence[Callable[[], list[dict[str, Any]]]], tell: Tell) -> list[list[dict[str, Any]]]:
+    """Return what each part measured, by two processes."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(part) for part in parts]
+        found = []
+        for done, one in enumerate(waiting):
+            tell("networks", done / len(waiting))
+            found.append(one.result())
+    tell("networks", 1.0)
+    return found
 
 
 def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[Any, ...]]]]:
@@ -283,7 +315,9 @@ def _alarm(variable: str, test: str, readings: int, count: int, months: float) -
     }  # fmt: skip
 
 
-def read_smet(path: Path) -> tuple[Station, NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+def read_smet(
+    path: Path, known: Mapping[str, tuple[str, float, float]] = SMET_COLUMNS
+) -> tuple[Station, NDArray[np.int64], dict[str, NDArray[np.float64]]]:
     """Return station, stamps [ns since 1970 UTC] and values by variable of a file of SMET 1.1 in ASCII."""
     head, _, body = path.read_text().partition("[DATA]")
     told = {
@@ -296,10 +330,10 @@ def read_smet(path: Path) -> tuple[Station, NDArray[np.int64], dict[str, NDArray
     factors = [float(text) for text in told.get("units_multiplier", "1 " * len(names)).split()]
     columns = {}
     for place, name in enumerate(names):
-        if name in SMET_COLUMNS:
+        if name in known:
             values = np.array([float(row[place]) for row in rows])
             values[values == float(told["nodata"])] = np.nan
-            variable, factor, offset = SMET_COLUMNS[name]
+            variable, factor, offset = known[name]
             columns[variable] = values * factors[place] * factor + offset
     position = Position(None, *(float(told[key]) for key in ("longitude", "latitude", "altitude")))
     return Station(told["station_id"], told["station_name"], (position,)), stamps, columns

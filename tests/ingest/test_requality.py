@@ -51,6 +51,9 @@ def test_the_same_tests_once_more_change_nothing(archive: Archive, monkeypatch: 
     monkeypatch.setattr(requality, "READINGS_AT_ONCE", 9_000)
     report = run_quality(archive.path, now_ns=NOW_NS)
     assert (report.changed, report.snapshot, report.before) == (0, None, report.after)
+    skipped = [name for name, counts in report.after.items() if counts.get("isolated")]
+    assert report.skipped == ({"air_temperature": {"isolated": len(skipped)}} if skipped else {})
+    assert report.to_dict()["skipped"] == report.skipped
     assert report.readings == sum(one["readings"] for one in archive.counts().values())
     assert archive.latest().snapshot == archive.snapshot
 
