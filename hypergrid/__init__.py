@@ -8,27 +8,29 @@
     hg.plot(hourly)
 """
 
-from typing import TYPE_CHECKING, Any
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any, Final
 
-from hypergrid.growing import Growing, Update
-from hypergrid.kriging import Variogram, variogram
-from hypergrid.parameters import Parameter
-from hypergrid.perspective.user_functions import (
-    aggregate_function,
-    convert_function,
-    forget_function,
-    merge_function,
-)
-from hypergrid.query import OpenArchive, Query, base
-from hypergrid.query import open_archive as open
-from hypergrid.recomputed import again
-from hypergrid.refinement import Refinement
-from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
-from hypergrid.topology import Grid, Zones, grid, zones
 from hypergrid.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from hypergrid.growing import Growing, Update
+    from hypergrid.kriging import Variogram, variogram
+    from hypergrid.parameters import Parameter
+    from hypergrid.perspective.user_functions import (
+        aggregate_function,
+        convert_function,
+        forget_function,
+        merge_function,
+    )
     from hypergrid.pictures import plot
+    from hypergrid.query import OpenArchive, Query, base
+    from hypergrid.query import open_archive as open
+    from hypergrid.recomputed import again
+    from hypergrid.refinement import Refinement
+    from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
+    from hypergrid.topology import Grid, Zones, grid, zones
 
 __all__ = [
     "Grid", "Growing", "OpenArchive", "Parameter", "Query", "Refinement", "Update", "Variogram", "Zones", "__version__",
@@ -37,12 +39,38 @@ __all__ = [
     "zones",
 ]  # fmt: skip
 
+_MODULES: Final = {
+    "growing": ("Growing", "Update"),
+    "kriging": ("Variogram", "variogram"),
+    "parameters": ("Parameter",),
+    "perspective.user_functions": ("aggregate_function", "convert_function", "forget_function", "merge_function"),
+    "pictures": ("plot",),
+    "query": ("OpenArchive", "Query", "base", "open_archive"),
+    "recomputed": ("again",),
+    "refinement": ("Refinement",),
+    "study": ("compare_methods", "cross_validate", "fit_variogram", "fit_variogram_by_group", "simulate"),
+    "topology": ("Grid", "Zones", "grid", "zones"),
+}
+"""What each module has of the names above.
+
+They are imported when they are first used: a process that needs one module of this package, as each worker of Spark
+does, waits for that module alone.
+"""
+_HOME: Final = {name: module for module, names in _MODULES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of a module
-    if name == "plot":
-        # Matplotlib takes half a second to load.
-        from hypergrid.pictures import plot  # noqa: PLC0415
-
-        return plot
+    attribute = "open_archive" if name == "open" else name
+    if attribute in _HOME and name in __all__:
+        found = getattr(importlib.import_module(f"{__name__}.{_HOME[attribute]}"), attribute)
+        globals()[name] = found
+        return found
+    # Importing the package imported its modules once: `hypergrid.topology` is still there for who asks for it.
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

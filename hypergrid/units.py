@@ -3,19 +3,16 @@
 import math
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pint
 from numpy.typing import ArrayLike, NDArray
 
 from hypergrid.errors import InvalidUnit
 
-_REGISTRY: "Final[pint.UnitRegistry[float]]" = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
-_REGISTRY.define("percent_ = 0.01 = %")
-# To pint a decade is ten times a frequency, on a logarithmic scale.
-_REGISTRY.define("decade_ = 10 * year")
+if TYPE_CHECKING:
+    import pint
 
 DIMENSIONLESS_TEXT: Final = ("", "1", "unknown")
 """Unit texts that mean: no unit is known; such values are taken as they are."""
@@ -69,14 +66,26 @@ _AMOUNTS: Final = ("mm", "m3", "kg", "kg m-2", "J", "J m-2")
 """A unit of each kind of what can be amassed."""
 
 
+@cache
+def _registry() -> "pint.UnitRegistry[float]":
+    # Pint needs half a second to load and to read its units, which most processes never ask for.
+    import pint  # noqa: PLC0415
+
+    registry: pint.UnitRegistry[float] = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
+    registry.define("percent_ = 0.01 = %")
+    # To pint a decade is ten times a frequency, on a logarithmic scale.
+    registry.define("decade_ = 10 * year")
+    return registry
+
+
 @lru_cache(maxsize=512)
-def _parse(unit: str) -> pint.Unit:
+def _parse(unit: str) -> "pint.Unit":
     # CF writes powers as "m-2"; pint wants "m**-2".
     text = " ".join(_power(word) for word in unit.replace("%", "percent_").replace("decade", "decade_").split())
     try:
         if len(unit) > _LONGEST or _COSTLY.search(unit):
             raise ValueError(unit)
-        return _REGISTRY.parse_units(text)
+        return _registry().parse_units(text)
     except Exception as error:  # pint hands the text to Python's tokenizer: any kind of error may come of it
         message = f"unknown unit {unit!r}; write it as CF does, for example 'degC', 'W m-2' or 'm s-1'"
         raise InvalidUnit(message) from error
@@ -119,8 +128,10 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
             "temperature; give it in K, or as a number alone"
         )
         raise InvalidUnit(message)
+    import pint  # noqa: PLC0415 - as in `_registry`
+
     try:
-        return np.asarray(_REGISTRY.Quantity(array, _parse(source)).to(_parse(target)).magnitude, dtype=np.float64)
+        return np.asarray(_registry().Quantity(array, _parse(source)).to(_parse(target)).magnitude, dtype=np.float64)
     except pint.errors.DimensionalityError as error:
         message = f"{source!r} does not convert to {target!r}: they measure different things"
         raise InvalidUnit(message) from error
@@ -154,7 +165,7 @@ def is_offset(unit: str) -> bool:
     """Return whether 0 of the unit is not nothing, as with degC."""
     if unit in DIMENSIONLESS_TEXT:
         return False
-    return not _is_difference(unit) and not _REGISTRY.Quantity(1.0, _parse(unit))._is_multiplicative  # noqa: SLF001
+    return not _is_difference(unit) and not _registry().Quantity(1.0, _parse(unit))._is_multiplicative  # noqa: SLF001
 
 
 def difference_of(unit: str) -> str:

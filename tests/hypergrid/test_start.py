@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import hypergrid as hg
+
 LATE = ("matplotlib", "numba", "rasterio", "scipy.interpolate", "scipy.optimize", "scipy.signal", "scipy.stats")
 
 
@@ -13,3 +15,22 @@ def test_what_takes_long_to_load_waits_until_it_is_used(module: str) -> None:
     program = f"import sys, {module}; print(*(name for name in {LATE!r} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
+
+
+FOUNDATION = ("icechunk", "numba", "pandas", "pint", "pyarrow", "scipy", "xarray", "zarr")
+
+
+@pytest.mark.parametrize("module", ["hypergrid", "hypergrid.errors", "hypergrid.units"])
+def test_what_one_module_needs_not_is_not_loaded_for_it(module: str) -> None:
+    # Each process of a stream imports a module or two of the package: workers of Spark, receivers, committers.
+    program = f"import sys, {module}; print(*(name for name in {FOUNDATION!r} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+def test_each_public_name_and_each_module_is_there_when_it_is_asked_for() -> None:
+    assert set(hg.__all__) <= set(dir(hg))
+    assert all(getattr(hg, name) is not None for name in hg.__all__)
+    assert hg.topology.Grid is hg.Grid
+    with pytest.raises(AttributeError, match="'hypergrid' has no attribute 'open_archive'"):
+        _ = hg.open_archive
