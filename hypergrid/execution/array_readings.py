@@ -15,11 +15,6 @@ from hypergrid.times import SECOND_NS
 from hypergrid.topology import Instants, Regular, SeriesAxis, TimeCells
 
 
-def stands_for_intervals(axis: SeriesAxis) -> bool:
-    """Return whether some values of an array stand for intervals, as its coordinates say."""
-    return any(item.statistic != "sample" for item in axis.series)
-
-
 def readings_of(value: NDArray[np.float64], time: Instants, axis: SeriesAxis) -> Readings:
     """Return the values of an array as readings, those that are missing left out; shape (instants, series)."""
     index, row = np.nonzero(np.isfinite(value.T))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.execution.array_readings import judged_by_interval, readings_of, stands_for_intervals
+from hypergrid.execution.array_readings import judged_by_interval, readings_of
 from hypergrid.execution.buffers import Buffers
 from hypergrid.execution.cells import Cells, times_of
 from hypergrid.execution.elementwise import columns, converted, merged, where_of
@@ -53,6 +53,7 @@ from hypergrid.kriging.slices import field_of
 from hypergrid.kriging.trend import ELEVATION
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
 from hypergrid.perspective.functions import Where
+from hypergrid.perspective.interval_spans import has_intervals
 from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
@@ -297,7 +298,7 @@ class Evaluator:
         self, here: Perspective, operator: Aggregate, axis: SeriesAxis, time: TimeCells, times: Times | None
     ) -> Cells:
         source = here.source.topology.time
-        if isinstance(source, Instants) and stands_for_intervals(axis):
+        if isinstance(source, Instants) and has_intervals(source, axis):
             # Where an interval begins, and what it overlaps, may lie beyond the instants of a box.
             readings = readings_of(self._at_stations(here.source, None).value, source, axis)
             if operator.row.prepare is not None:

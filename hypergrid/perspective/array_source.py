@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.perspective.array_intervals import array_series
 from hypergrid.perspective.array_layers import UNIT_OF, array_layers, coordinate
+from hypergrid.perspective.interval_spans import before_ns, span_of
 from hypergrid.perspective.selecting import Select, selected_series
 from hypergrid.times import FIRST_YEAR, LAST_YEAR, Window
 from hypergrid.tokens import token
@@ -48,12 +49,12 @@ class ArraySource:
 
     @property
     def extent(self) -> Window | None:
-        """From the first instant to just after the last."""
-        return Window(int(self.times_ns[0]), int(self.times_ns[-1]) + 1) if len(self.times_ns) else None
+        """From where the first interval begins to where the last one ends, of samples to just after the last."""
+        return span_of(self.times_ns, self.axis) if len(self.times_ns) else None
 
     def time_axis(self, window: Window) -> Instants | None:
-        """Return the instants in a window; None where there is none."""
-        first, stop = self._range(window)
+        """Return the stamps of what begins or is stamped in a window; None where there is none."""
+        first, stop = self._range(Window(window.start_ns, window.stop_ns + int(before_ns(self.axis).max(initial=0))))
         return Instants("time", self.times_ns[first:stop], self.interval_ns) if stop > first else None
 
     def series_axis(self, _window: Window) -> SeriesAxis:
@@ -61,7 +62,7 @@ class ArraySource:
         return self.axis
 
     def read(self, window: Window, unread: tuple[int, ...] = ()) -> NDArray[np.float64]:
-        """Return the values in a window, shape (instants, series)."""
+        """Return the values that are stamped in a window, shape (instants, series)."""
         first, stop = self._range(window)
         values = self.values[first:stop]
         if unread:

@@ -27,6 +27,7 @@ from hypergrid.perspective.fitting import (
 from hypergrid.perspective.functions import CONVERTS
 from hypergrid.perspective.heights import bands_of, layers_on_levels, refuse_alike, refuse_far_levels, refuse_moved
 from hypergrid.perspective.instants import interpolate_in_time
+from hypergrid.perspective.interval_spans import has_intervals, span_of, starts_of
 from hypergrid.perspective.known import Known, about, written
 from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.merging import check_sources, merge
@@ -211,6 +212,9 @@ class _Builder:
                 f"{format_instant(extent.stop_ns)}"
             )
             raise InvalidQuery(message)
+        if isinstance(time, Instants):
+            # What begins within the window may be stamped after it.
+            window = Window(time.origin, time.stop)
         # Positions are those of the cells that are asked for, also where more is read and then clipped.
         topology = Topology(time, self.known.same(source.series_axis(inside or window)))
         return Perspective((), topology, Base(source, window, question.accept_flags), source.variable.unit)
@@ -318,12 +322,20 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
     row = AGGREGATES[step.name]
     coverage, given = _parameters_of(step, row, here)
     time: TimeAxis = here.topology.time
+    space = here.topology.space
+    along = {name: spec for name, spec in cells.items() if name != "time"}
     if "time" in cells:
         stations = here.bases()[0].topology.space
         named = stations if isinstance(stations, SeriesAxis) else None
-        time = time_cells(cells["time"], time, whole, exact=here.holds_readings, stations=named)
-    space = here.topology.space
-    along = {name: spec for name, spec in cells.items() if name != "time"}
+        laid: TimeAxis = time
+        exact = here.holds_readings
+        if isinstance(time, Instants) and isinstance(space, SeriesAxis) and has_intervals(time, space) and not along:
+            # Readings are assigned by the starts of their intervals: by its stamp, the first would be in no cell.
+            begun = starts_of(time.times_ns, space)
+            length_ns = begun.stop_ns - begun.start_ns
+            laid, exact = Regular("time", begun.start_ns, length_ns, 1, length_ns), True
+            whole = whole if since_ns is not None else span_of(time.times_ns, space)
+        time = time_cells(cells["time"], laid, whole, exact=exact, stations=named)
     if along:
         space = _coarser(along, space, variable=here)
     unit = row.unit(here.unit, given)

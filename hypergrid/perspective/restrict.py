@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hypergrid.perspective.interval_spans import before_ns, has_intervals
 from hypergrid.perspective.operators import Aggregate, Base, Interpolate, InterpolateInTime, Recur
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import standing_instants_ns
@@ -85,7 +86,9 @@ def _below_aggregate(
         start_ns, stop_ns = topology.time.origin - operator.reach_ns, topology.time.stop + operator.reach_ns
         if source.holds_readings:
             return restrict_readings(source, Window(start_ns, stop_ns))
-        time = _covered(source.topology.time, topology.time)
+        # A value whose interval begins in the last cell may be stamped after it.
+        late_ns = latest_stamp_ns(source) if isinstance(topology.space, SeriesAxis) else 0
+        time = _covered(source.topology.time, topology.time, late_ns)
         if operator.reach_ns:
             edges = _storable(start_ns, stop_ns)
             first, stop = (int(edge) for edge in np.searchsorted(source.topology.time.corners, edges))
@@ -96,6 +99,14 @@ def _below_aggregate(
         return restrict(source, time)
     axes = zip(axes_of(below), axes_of(space), parts, strict=True)
     return restrict(source, time, tuple(_covered(b, a) if a.name in operator.dimensions else s for b, a, s in axes))
+
+
+def latest_stamp_ns(here: Perspective) -> int:
+    """Return how far after the start of its interval a value of an array may be stamped [ns]; 0 for all others."""
+    time, space = here.topology.time, here.topology.space
+    if not isinstance(space, SeriesAxis) or not has_intervals(time, space):
+        return 0
+    return int(before_ns(space).max())
 
 
 def _around_instants(source: Perspective, operator: InterpolateInTime, instants: TimeAxis) -> Perspective:
@@ -119,8 +130,10 @@ def _around_instants(source: Perspective, operator: InterpolateInTime, instants:
     return restrict(source, slice(first, max(end, first + 1)))
 
 
-def _covered(source: TimeAxis, target: TimeAxis) -> slice:
+def _covered(source: TimeAxis, target: TimeAxis, late_ns: int = 0) -> slice:
     """Return the source cells from the first to the last target cell; arithmetic, however many cells there are.
+
+    Instants so long after the last target cell are taken, too [ns].
 
     Where there is none (a gap), the nearest one is kept: it lies in no target cell, so the targets stay empty.
     """
@@ -130,7 +143,7 @@ def _covered(source: TimeAxis, target: TimeAxis) -> slice:
         first = max(-(-(target.origin - source.origin) // source.step), 0)
         stop = min((target.stop - source.length - source.origin) // source.step + 1, source.count)
     else:
-        edges = _storable(target.origin, target.stop)
+        edges = _storable(target.origin, target.stop + late_ns)
         first = int(np.searchsorted(source.corners, edges[0]))
         ends = blocks_of(source)[1] if isinstance(source, Bins) else source.corners + 1
         stop = int(np.searchsorted(ends, edges[1], side="right"))

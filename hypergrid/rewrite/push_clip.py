@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hypergrid.perspective.build import selected
+from hypergrid.perspective.interval_spans import has_intervals
 from hypergrid.perspective.operators import Aggregate, Base, Convert
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.restrict import restrict
@@ -75,6 +76,9 @@ def _holds_cells(here: Perspective, widest: dict[str, Perspective]) -> bool:
     if operator.row.reach_ns or isinstance(time, Instants):
         return False
     (starts, ends), base = blocks_of(time), here.bases()[0]
+    if has_intervals(base.topology.time, base.topology.space):
+        # Their cells take values by the starts of their intervals, which instants do not tell.
+        return False
     own, wide = base.topology.time, widest[_source(base)].topology.time
     if isinstance(own, Instants) and isinstance(wide, Instants):
         here_ns, there_ns = (np.searchsorted(axis.times_ns, np.stack([starts, ends])) for axis in (own, wide))
