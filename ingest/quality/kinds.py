@@ -6,7 +6,7 @@ what the instruments of automatic stations can say at all.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hypergrid.errors import InvalidUnit
@@ -253,6 +253,8 @@ KINDS: Final[Mapping[str, Kind]] = {
 }  # fmt: skip
 """By name of a variable."""
 
+_OTHER_NAMES: Final = {name: ("precipitation", "precipitation_rate") for name in ("precipitation", "rain", "rainfall")}
+"""Kinds by further names of a variable: an amount or a rate, as its unit says."""
 _BY_STANDARD_NAME: Final = {name: kind for kind in KINDS.values() for name in kind.standard_names}
 
 
@@ -267,16 +269,25 @@ def default_tests(variable: Variable) -> VariableTests:
     """
     if variable.unit in DIMENSIONLESS_TEXT:
         return VariableTests()
-    # A known variable keeps its own kind, whatever standard name a deployment gives it.
-    named = KINDS.get(variable.name)
-    by_standard_name = _BY_STANDARD_NAME.get(variable.standard_name or "")
-    kinds = (named,) if variable.name in KNOWN_VARIABLES else (by_standard_name, named)
-    for kind in kinds:
-        for unit in kind.units if kind is not None else ():
+    for kind in _kinds_of(variable):
+        for unit in kind.units:
             try:
-                tests = kind.tests if kind is not None else VariableTests()
-                return tests if variable.unit == unit else tests.converted(unit, variable.unit)
+                tests = kind.tests if variable.unit == unit else kind.tests.converted(unit, variable.unit)
             except InvalidUnit:
                 # Of another unit that is the same number, or of the name of a kind, and something else.
                 continue
+            if variable.is_counter and variable.rollover is not None:
+                return replace(tests, gross_range=GrossRange(fail=(0.0, variable.rollover)))
+            return tests
     return VariableTests()
+
+
+def _kinds_of(variable: Variable) -> list[Kind]:
+    """Return the kinds that a variable may be of, the likeliest first; its unit decides."""
+    if variable.is_counter:
+        # Whatever it is called: the content of a gauge is held against no limit of what falls in an interval.
+        return [KINDS["rain_meter"]]
+    named = [KINDS[name] for name in _OTHER_NAMES.get(variable.name, (variable.name,)) if name in KINDS]
+    # A known variable keeps its own kind, whatever standard name a deployment gives it.
+    by_standard_name = _BY_STANDARD_NAME.get(variable.standard_name or "")
+    return named if variable.name in KNOWN_VARIABLES or by_standard_name is None else [by_standard_name, *named]
