@@ -55,6 +55,13 @@ LASTING_NOISES: Final = 8
 """Falls of so many times the noise, or more, are no noise: white noise makes one in 65 million readings."""
 NEAR_STEPS, NEAR_NOISES, NEAR_RATES = 2, 4, 4
 """Near zero: two steps of the resolution, four times the noise, or what falls at four times the rate around."""
+LONE_CHANGE: Final = 0.05
+"""Resolution as a part of the only change there is: a fall to a tenth of it, or less, is one to near zero."""
+LIKELY_STEPS, POSSIBLE_STEPS = 20, 250
+"""Steps of the resolution that a counter may grow by within an interval, whatever it did around, where it rolls over:
+one that lands near zero, as after a reset, and any other."""
+LOST_STEPS: Final = 10
+"""A counter of so many steps that shows near zero and then what it showed before was not reset."""
 AROUND: Final = 3
 """Readings before and after a fall that tell whether it lasts, and how hard it rained."""
 ALIGNED: Final = 5
@@ -154,6 +161,11 @@ def _least(values: Floats) -> Floats:
     return np.asarray(ROUNDING * np.maximum(size[1:], size[:-1]))
 
 
+def _smallest(changes: Floats) -> float:
+    """Return the resolution of a counter as its changes show it; one change alone may be an emptying or a reset."""
+    return float(changes.min()) if len(changes) > 1 else LONE_CHANGE * float(changes.max(initial=0.0))
+
+
 class _Segment:
     """Readings of one counter in a window and around it, some of which fall."""
 
@@ -172,7 +184,7 @@ class _Segment:
         wobbles = falls & ~((values[1:] >= 0) & (values[1:] <= values[:-1] / 2))
         self.is_noisy = int(wobbles.sum()) >= max(LEAST_FALLS, NOISY_SHARE * len(changes))
         self.noise = float(np.median(-step[wobbles])) / MEDIAN_FALL if self.is_noisy else 0.0
-        self.resolution = (float(changes.min()) if len(changes) else 0.0) if resolution is None else resolution
+        self.resolution = _smallest(changes) if resolution is None else resolution
 
     def grown(self) -> Floats:
         """Return what the counter grew by up to each reading, NaN where it is not known."""
@@ -204,8 +216,16 @@ class _Segment:
             size = abs(change)
             if size <= self._least[i] or (self.rollover is not None and size > self.rollover / 2):
                 continue
-            if change < 0 and size < spike and self.value[i + 1] <= NEAR_STEPS * self.resolution:
-                continue
+            near = NEAR_STEPS * self.resolution
+            if change < 0 and self.value[i + 1] <= near:
+                after = i + 2 + np.flatnonzero(self.value[i + 2 :] > near)[:1]
+                back = len(after) and abs(self.value[after[0]] - self.value[i]) <= self.resolution + self.noise
+                if back and size >= LOST_STEPS * self.resolution:
+                    self.value[i + 1 : after[0]] = self.value[i]
+                    self.kind[i + 1 : after[0]] = HELD
+                    continue
+                if size < spike:
+                    continue
             for j in range(i + 2, min(i + 2 + SPIKE_READINGS, len(self.value))):
                 back = (self.value[j - 1] - self.value[j]) * np.sign(change)
                 if TAKEN_BACK[0] * size <= back <= TAKEN_BACK[1] * size:
@@ -228,8 +248,10 @@ class _Segment:
             raining = max(near, NEAR_RATES * self._rate_around(i, step) * (self._seconds[i + 1] - self._seconds[i]))
             lasts = bool(value[i + 1 : i + 2 + AROUND].max() < value[max(i - AROUND, 0) : i + 1].min() - fall / 2)
             if turn is not None and (fall > turn / 2 or (lasts and not self.is_noisy and value[i + 1] > near)):
-                is_reset = value[i + 1] <= near and turn - fall > max(turn / 4, raining)
-                kind = RESET if is_reset else ROLLOVER
+                # Near zero it may have been reset; what it would have grown by tells.
+                possible = self.resolution * (LIKELY_STEPS if value[i + 1] <= near else POSSIBLE_STEPS)
+                rolls = turn - fall <= max(raining, min(turn / 4, possible))
+                kind = ROLLOVER if rolls else RESET if value[i + 1] <= raining else EMPTIED
             elif value[i + 1] <= raining and value[i + 1] <= value[i] / 2:
                 kind = RESET
             elif lasts or self._gap[i]:

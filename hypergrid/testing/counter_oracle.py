@@ -69,7 +69,9 @@ def _work_out(
                if s < -t and not 0 <= value[i + 1] <= value[i] / 2]  # fmt: skip
     noisy = len(wobbles) >= 5 and len(wobbles) >= 0.1 * len(changes)
     noise = statistics.median(wobbles) / (0.6744897501960817 * math.sqrt(2)) if noisy else 0.0
-    quantum = resolution if resolution is not None else min(changes, default=0.0)
+    quantum = resolution
+    if quantum is None:
+        quantum = min(changes) if len(changes) > 1 else 0.05 * sum(changes)
     _hold(value, gap, tiny, (noisy, noise, quantum), rollover)
     step = _changes(value)
     grown, kinds = _told_apart(value, step, part, gap, tiny, (noisy, noise, quantum), rollover)
@@ -105,8 +107,14 @@ def _hold(
         now = value[i + 1] - value[i]
         if abs(now) <= tiny[i] or (rollover is not None and abs(now) > rollover / 2):
             continue
-        if now < 0 and abs(now) < 50 * quantum and value[i + 1] <= 2 * quantum:
-            continue
+        if now < 0 and value[i + 1] <= 2 * quantum:
+            after = next((j for j in range(i + 2, len(value)) if value[j] > 2 * quantum), None)
+            if after and abs(value[after] - value[i]) <= quantum + noise and abs(now) >= 10 * quantum:
+                for k in range(i + 1, after):
+                    value[k] = value[i]
+                continue
+            if abs(now) < 50 * quantum:
+                continue
         for j in range(i + 2, min(i + 5, len(value))):
             back = value[j - 1] - value[j] if now > 0 else value[j] - value[j - 1]
             if 0.9 * abs(now) <= back <= 1.1 * abs(now):
@@ -136,8 +144,11 @@ def _told_apart(  # noqa: PLR0913 - what is known of the readings
             raining = max(near, 4 * max(rates) * length)
             lasts = max(value[i + 1 : i + 5]) < min(value[max(i - 3, 0) : i + 1]) - fall / 2
             if rollover is not None and (fall > rollover / 2 or (lasts and not noisy and value[i + 1] > near)):
-                back = value[i + 1] <= near and rollover - fall > max(rollover / 4, raining)
-                kinds[i] = "reset" if back else "rollover"
+                possible = (20 if value[i + 1] <= near else 250) * quantum
+                if rollover - fall <= max(raining, min(rollover / 4, possible)):
+                    kinds[i] = "rollover"
+                else:
+                    kinds[i] = "reset" if value[i + 1] <= raining else "emptied"
             elif value[i + 1] <= raining and value[i + 1] <= value[i] / 2:
                 kinds[i] = "reset"
             elif lasts or gap[i]:

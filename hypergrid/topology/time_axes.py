@@ -44,7 +44,8 @@ def civil_lengths_ns(axis: TimeCells) -> Integers:
     stretches = np.array(calendar.clock.stretches(int(starts.min()), int(ends.max()) + 1), dtype=np.int64)
 
     def local_ns(instants: Integers) -> Integers:
-        return instants + stretches[np.searchsorted(stretches[:, 0], instants, side="right") - 1, 2]
+        shifts: Integers = stretches[np.searchsorted(stretches[:, 0], instants, side="right") - 1, 2]
+        return instants + shifts
 
     return local_ns(ends) - local_ns(starts)
 

@@ -37,6 +37,28 @@ CASES = {
     "two resets a day": ([5.0, 5.2, 0.0, 0.2, 0.4, 0.0, 0.2], {}, 0.8, {RESET: 2}),
     "a rollover": ([99.8, 99.9, 0.1, 0.2], {"rollover": 100.0, "resolution": 0.1}, 0.4, {ROLLOVER: 1}),
     "a reset below the rollover": ([80.0, 80.0, 0.0, 0.1], {"rollover": 200.0, "resolution": 0.1}, 0.1, {RESET: 1}),
+    "a dry gauge emptied, and nothing else": ([500.0] * 4 + [200.0] * 4, {}, 0.0, {EMPTIED: 1}),
+    "a lone reset": ([50.0] * 4 + [0.2] * 4, {}, 0.2, {RESET: 1}),
+    "a dry reset far below the rollover": (
+        [800.0] * 4 + [0.0] * 4,
+        {"rollover": 1000.0, "resolution": 0.2},
+        0.0,
+        {RESET: 1},
+    ),
+    "emptied in dry weather far below the rollover": (
+        [760.0] * 4 + [12.0] * 4,
+        {"rollover": 1000.0, "resolution": 0.2},
+        0.0,
+        {EMPTIED: 1},
+    ),
+    "over the rollover in a cloudburst": (
+        [994.0, 996.0, 8.0, 9.0, 9.0],
+        {"rollover": 1000.0, "resolution": 0.2},
+        15.0,
+        {ROLLOVER: 1},
+    ),
+    "a zero of a small counter": ([7.8, 8.0, 0.0, 8.0, 8.2], {"resolution": 0.2}, 0.4, {HELD: 1}),
+    "an hour of zeros": ([100.0, 100.0, *[0.0] * 6, 100.0, 100.2], {"resolution": 0.2}, 0.2, {HELD: 6}),
     "emptied to a charge": ([400.0, 400.1, 400.1, 120.0, 120.0, 120.2, 120.2], {}, 0.3, {EMPTIED: 1}),
 }
 
