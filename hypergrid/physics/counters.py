@@ -4,7 +4,8 @@ A fall of a counter is no rain. Which kind of fall it is decides what the counte
 
 * a **reset** is a fall to near zero: what the counter shows since is what it grew by;
 * a **rollover** is a fall of a counter whose rollover is declared: it grew by the fall's complement;
-* an **emptying** is a large, lasting fall to anything else, a service visit: what fell meanwhile is not known;
+* an **emptying** is a large, lasting fall to anything else, a service visit: what fell meanwhile is not known. A noisy
+  gauge is left with a charge of any size, so that a fall in hard rain to more than the noise is an emptying;
 * a **dropout** is a fall that the next readings take back at once: it is passed over;
 * everything else is **noise** or evaporation, and is balanced with what rises around it, so that it cannot accumulate.
 
@@ -12,15 +13,16 @@ The last rule is that of the neutral aggregating filters of weighing gauges (Ros
 Measurement Techniques 13, 2979-2994): noise is aggregated with its neighbours until nothing falls, and the total is
 kept. The cumulated curve that does so with the least squared change is the isotonic regression, found by pooling
 adjacent violators (Barlow and others, 1972). As in their segmented filter (NAF-SEG), the series is worked on in
-overlapping segments, and the evaporation of a segment, learned from its dry hours, is given back before its rain is
-counted.
+overlapping segments, and the drift of a segment, learned from its dry hours, is given back before its rain is counted:
+a mean and a wave of one day, as a gauge evaporates by day and swings with temperature.
 
 A segment is what lies in one window of whole multiples of `span_ns` since 1970, with as much before and after it. So an
 increment depends on readings at most twice `span_ns` away, whichever part of a series is looked at. Where no reading of
 a segment falls, increments are the plain differences.
 
-Bias: noise of standard deviation s leaves some hundredths of s a dry day; rain may lose what evaporated since its last
-dry hours; a segment that is wet throughout keeps its net change.
+Bias: noise of standard deviation s leaves some hundredths of s a dry day; where a segment has few dry hours, or rain so
+light that its noise hides it, the drift is learned too small, and rain loses what evaporated before it; a segment that
+is wet throughout keeps its net change.
 """
 
 from dataclasses import dataclass
@@ -36,6 +38,7 @@ Kinds = NDArray[np.uint8]
 
 DAY_NS: Final = 86_400 * 10**9
 HOUR_S: Final = 3600.0
+DAY_S: Final = 86_400.0
 
 GROWN, RESET, ROLLOVER, EMPTIED, HELD, FELL = range(6)
 """What became of a reading: it counts as it is; follows a reset, a rollover, an emptying; is a dropout; is noise."""
@@ -67,7 +70,13 @@ AROUND: Final = 3
 ALIGNED: Final = 5
 """Readings whose medians are laid on one another across a gap or an emptying of a noisy gauge."""
 DRY_BINS: Final = 12
-"""Hours without rain that a segment needs for its evaporation to be learned."""
+"""Hours without rain that a segment needs for its drift to be learned."""
+RAINING_NOISES: Final = 2
+"""It rains where the medians of a few readings' halves rise by so many times the noise."""
+MEDIAN_ERROR: Final = 1.25
+"""Standard error of the median over that of the mean: the median of n values has a variance of pi / 2n."""
+DAMPING: Final = 3.0
+"""Dry hours that a daily wave must outweigh: where few hours of the day are dry, it is damped to none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +184,7 @@ class _Segment:
         self.value, self.rollover = values.copy(), rollover
         self.kind: Kinds = np.zeros(len(values), np.uint8)
         self._seconds = (at_ns - at_ns[0]) / 1e9
+        self._first_s = float(at_ns[0] % DAY_NS) / 1e9
         self._gap = np.diff(at_ns) > max_gap_ns
         self._least = _least(values)
         step = np.diff(values)
@@ -197,9 +207,9 @@ class _Segment:
         else:
             self.kind[1:][(step < -self._least) & (self.kind[1:] == GROWN)] = FELL
             curve = np.concatenate([[0.0], np.cumsum(step)])
-            lost = self._evaporation(curve) if self.is_noisy else 0.0
-            pooled = np.asarray(scipy.optimize.isotonic_regression(curve + lost * self._seconds).x)
-            found = np.maximum(np.diff(pooled) - lost * np.diff(self._seconds), 0.0)
+            lost, evaporated = self._drift(curve) if self.is_noisy else (0.0, 0.0)
+            pooled = np.asarray(scipy.optimize.isotonic_regression(curve + lost).x)
+            found = np.maximum(np.diff(pooled) - evaporated, 0.0)
         found[unknown] = np.nan
         return np.concatenate([[np.nan], found])
 
@@ -246,13 +256,17 @@ class _Segment:
         for i in np.flatnonzero(falls).tolist():
             fall, near = -step[i], max(NEAR_STEPS * self.resolution, NEAR_NOISES * self.noise)
             raining = max(near, NEAR_RATES * self._rate_around(i, step) * (self._seconds[i + 1] - self._seconds[i]))
-            lasts = bool(value[i + 1 : i + 2 + AROUND].max() < value[max(i - AROUND, 0) : i + 1].min() - fall / 2)
+            # A noisy gauge may have been emptied to a charge in hard rain.
+            landed = near if self.is_noisy else raining
+            # By steps, not by levels: in hard rain both sides of a visit rise by as much as was emptied.
+            beside = np.concatenate([step[max(i - AROUND, 0) : i], step[i + 1 : i + 1 + AROUND]])
+            lasts = bool(beside.max(initial=0.0) < fall / 2)
             if turn is not None and (fall > turn / 2 or (lasts and not self.is_noisy and value[i + 1] > near)):
                 # Near zero it may have been reset; what it would have grown by tells.
                 possible = self.resolution * (LIKELY_STEPS if value[i + 1] <= near else POSSIBLE_STEPS)
                 rolls = turn - fall <= max(raining, min(turn / 4, possible))
-                kind = ROLLOVER if rolls else RESET if value[i + 1] <= raining else EMPTIED
-            elif value[i + 1] <= raining and value[i + 1] <= value[i] / 2:
+                kind = ROLLOVER if rolls else RESET if value[i + 1] <= landed else EMPTIED
+            elif value[i + 1] <= landed and value[i + 1] <= value[i] / 2:
                 kind = RESET
             elif lasts or self._gap[i]:
                 kind = EMPTIED
@@ -281,29 +295,68 @@ class _Segment:
         number = np.searchsorted(edges, unknown + 1)
         found = np.zeros(len(unknown))
         for k, (i, at) in enumerate(zip(unknown.tolist(), number.tolist(), strict=True)):
-            before = np.median(self.value[max(edges[at - 1], i + 1 - ALIGNED) : i + 1])
-            after = np.median(self.value[i + 1 : min(i + 1 + ALIGNED, edges[at + 1])])
+            before = self._level(self.value[max(edges[at - 1], i + 1 - ALIGNED) : i + 1], -1)
+            after = self._level(self.value[i + 1 : min(i + 1 + ALIGNED, edges[at + 1])], 0)
             found[k] = (self.value[i + 1] - after) - (self.value[i] - before)
         return found
 
-    def _evaporation(self, curve: Floats) -> float:
-        """Return what evaporates [a second] as the dry hours of the segment show it; 0 where they do not."""
+    def _level(self, near: Floats, end: int) -> float:
+        """Return the level of readings at one end of them: the median, or the reading there where it rains."""
+        if len(near) < 2:
+            return float(near[end])
+        half = len(near) // 2
+        rises = float(np.median(near[-half:]) - np.median(near[:half]))
+        return float(near[end] if rises > RAINING_NOISES * self.noise else np.median(near))
+
+    def _drift(self, curve: Floats) -> tuple[Floats, Floats]:
+        """Return what drifted away up to each reading, and what evaporates in each step, as the dry hours show it.
+
+        The rate is a mean and a wave of one day, fitted by least squares to the changes of the dry hours. The mean
+        evaporates; of the wave as much as evaporation in daylight explains, and temperature takes and gives the rest.
+        """
+        length, bins, sizes, change = self._hours(curve)
+        dry = self._is_dry(bins, sizes, change)
+        hours = int(dry.sum())
+        if hours < DRY_BINS:
+            return np.zeros(len(curve)), np.zeros(len(curve) - 1)
+        speed = 2 * np.pi / DAY_S
+        # A change between two hours is that at their common bound.
+        phase = speed * (self._first_s + bins[1:] * length)[dry]
+        waves = np.stack([np.ones(hours), np.cos(phase), np.sin(phase)])
+        damped = waves @ waves.T + np.diag([0.0, DAMPING, DAMPING])
+        mean, cosine, sine = np.linalg.solve(damped, -waves @ change[dry]) / length
+        least = max(3 * MEDIAN_ERROR * self.noise * float(np.sqrt(2 / np.median(sizes))), self.resolution)
+        mean = mean if mean * length * hours >= least else 0.0
+        height = float(np.hypot(cosine, sine))
+        if 2 * height / speed < least:
+            cosine = sine = height = 0.0
+        turn = speed * (self._first_s + self._seconds)
+        lost = mean * self._seconds + (cosine * np.sin(turn) - sine * np.cos(turn)) / speed
+        share = min(1.0, np.pi / 2 * mean / height) if height else 0.0
+        middle = (turn[1:] + turn[:-1]) / 2
+        rate = mean + share * (cosine * np.cos(middle) + sine * np.sin(middle))
+        return lost, np.maximum(rate, 0.0) * np.diff(self._seconds)
+
+    def _hours(self, curve: Floats) -> tuple[float, Integers, Integers, Floats]:
+        """Return the length of hours [s] (longer where readings are rare), their numbers, sizes and median changes."""
         length = max(HOUR_S, 4 * float(np.median(np.diff(self._seconds))))
         bins, first = np.unique((self._seconds // length).astype(np.int64), return_index=True)
         sizes = np.diff(np.append(first, len(curve)))
-        middle = np.array([np.median(part) for part in np.split(curve, first[1:])])
+        ordered = curve[np.lexsort((curve, np.repeat(bins, sizes)))]
+        medians = (ordered[first + (sizes - 1) // 2] + ordered[first + sizes // 2]) / 2
+        return length, bins, sizes, np.diff(medians)
+
+    def _is_dry(self, bins: Integers, sizes: Integers, change: Floats) -> NDArray[np.bool_]:
+        """Return where two hours follow one another, and neither they nor their neighbours change unusually."""
         follows = np.diff(bins) == 1
         if int(follows.sum()) < DRY_BINS:
-            return 0.0
-        change = np.diff(middle)[follows]
-        # The median of n values has a variance of pi / 2n.
-        error = 1.25 * self.noise * np.sqrt(1 / sizes[1:] + 1 / sizes[:-1])[follows]
-        usual = float(np.median(change))
-        spread = 3 * 1.4826 * float(np.median(np.abs(change - usual)))
-        widest = np.maximum(spread, np.maximum(3 * error, 1.01 * self.resolution))
-        dry = np.abs(change - usual) < widest
-        if int(dry.sum()) < DRY_BINS:
-            return 0.0
-        lost = -float(np.mean(change[dry]))
-        least = 3 * 1.25 * self.noise * float(np.sqrt(2 / np.median(sizes))) + self.resolution
-        return lost / length if lost * int(dry.sum()) >= least else 0.0
+            return np.zeros(len(follows), dtype=bool)
+        error = MEDIAN_ERROR * self.noise * np.sqrt(1 / sizes[1:] + 1 / sizes[:-1])
+        off = np.abs(change - np.median(change[follows]))
+        spread = 3 * 1.4826 * float(np.median(off[follows]))
+        dry = follows & (off < np.maximum(spread, np.maximum(3 * error, 1.01 * self.resolution)))
+        # Rain seldom begins and ends with an hour, and its first drops are within the noise.
+        calm = dry.copy()
+        calm[1:] &= dry[:-1]
+        calm[:-1] &= dry[1:]
+        return np.asarray(calm)

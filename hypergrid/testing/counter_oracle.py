@@ -5,7 +5,7 @@ It shares no code with `hypergrid.physics.counters`; what it must give is writte
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 DAY_NS = 86_400 * 10**9
 
@@ -79,18 +79,18 @@ def _work_out(
     breaks = [u or kind in ("reset", "rollover") for u, kind in zip(unknown, kinds, strict=True)]
     for i in range(len(grown)):
         if unknown[i]:
-            grown[i] = _level(value, breaks, i) if noisy else 0.0
+            grown[i] = _level(value, breaks, i, noise) if noisy else 0.0
     seconds = [(time - part[0][0]) / 1e9 for time, _ in part]
     if all(g >= -t for g, t in zip(grown, tiny, strict=True)):
-        pooled, lost = None, 0.0
         result = [max(g, 0.0) for g in grown]
     else:
         curve = [0.0]
         for g in grown:
             curve.append(curve[-1] + g)
-        lost = _evaporation(curve, seconds, noise, quantum) if noisy else 0.0
-        pooled = _isotonic([c + lost * s for c, s in zip(curve, seconds, strict=True)])
-        result = [max(b - a - lost * (t - s), 0.0)
+        day_s = part[0][0] % DAY_NS / 1e9
+        lost, rate = _drift(curve, seconds, day_s, noise, quantum) if noisy else (lambda _: 0.0, lambda _: 0.0)
+        pooled = _isotonic([c + lost(s) for c, s in zip(curve, seconds, strict=True)])
+        result = [max(b - a - max(rate((s + t) / 2), 0.0) * (t - s), 0.0)
                   for a, b, s, t in zip(pooled, pooled[1:], seconds, seconds[1:], strict=False)]  # fmt: skip
     return [math.nan, *(math.nan if u else r for u, r in zip(unknown, result, strict=True))]
 
@@ -142,14 +142,15 @@ def _told_apart(  # noqa: PLR0913 - what is known of the readings
                     rates.append(step[j] / ((part[j + 1][0] - part[0][0]) / 1e9 - (part[j][0] - part[0][0]) / 1e9))
             length = (part[i + 1][0] - part[0][0]) / 1e9 - (part[i][0] - part[0][0]) / 1e9
             raining = max(near, 4 * max(rates) * length)
-            lasts = max(value[i + 1 : i + 5]) < min(value[max(i - 3, 0) : i + 1]) - fall / 2
+            landed = near if noisy else raining
+            lasts = not any(2 * step[j] >= fall for j in range(max(i - 3, 0), min(i + 4, len(step))) if j != i)
             if rollover is not None and (fall > rollover / 2 or (lasts and not noisy and value[i + 1] > near)):
                 possible = (20 if value[i + 1] <= near else 250) * quantum
                 if rollover - fall <= max(raining, min(rollover / 4, possible)):
                     kinds[i] = "rollover"
                 else:
-                    kinds[i] = "reset" if value[i + 1] <= raining else "emptied"
-            elif value[i + 1] <= raining and value[i + 1] <= value[i] / 2:
+                    kinds[i] = "reset" if value[i + 1] <= landed else "emptied"
+            elif value[i + 1] <= landed and value[i + 1] <= value[i] / 2:
                 kinds[i] = "reset"
             elif lasts or gap[i]:
                 kinds[i] = "emptied"
@@ -164,38 +165,94 @@ def _told_apart(  # noqa: PLR0913 - what is known of the readings
     return grown, kinds
 
 
-def _level(value: list[float], breaks: list[bool], i: int) -> float:
-    """Return the step that lays the medians of five readings on both sides of a break on one another."""
+def _level(value: list[float], breaks: list[bool], i: int, noise: float) -> float:
+    """Return the step that lays what is on both sides of a break on one another.
+
+    On each side that is the median of five readings, or where it rains the reading beside the break.
+    """
     first, last = i, i + 1
     while first > 0 and not breaks[first - 1] and first > i - 4:
         first -= 1
     while last + 1 < len(value) and not breaks[last] and last < i + 5:
         last += 1
-    before, after = statistics.median(value[first : i + 1]), statistics.median(value[i + 1 : last + 1])
-    return (value[i + 1] - after) - (value[i] - before)
+    before, after = value[first : i + 1], value[i + 1 : last + 1]
+    if not _rises(before, noise):
+        before = [statistics.median(before)]
+    if not _rises(after, noise):
+        after = [statistics.median(after)]
+    return (value[i + 1] - after[0]) - (value[i] - before[-1])
 
 
-def _evaporation(curve: list[float], seconds: list[float], noise: float, quantum: float) -> float:
+def _rises(near: list[float], noise: float) -> bool:
+    half = len(near) // 2
+    return half > 0 and statistics.median(near[-half:]) - statistics.median(near[:half]) > 2 * noise
+
+
+def _drift(
+    curve: list[float], seconds: list[float], day_s: float, noise: float, quantum: float
+) -> tuple[Callable[[float], float], Callable[[float], float]]:
+    """Return what drifted away until a second, and the rate of what evaporates at it."""
     length = max(3600.0, 4 * statistics.median(_changes(seconds)))
     bins: dict[int, list[float]] = {}
     for shown, second in zip(curve, seconds, strict=True):
         bins.setdefault(int(second // length), []).append(shown)
-    pairs = [(bins[k], bins[k + 1]) for k in bins if k + 1 in bins]
-    if len(pairs) < 12:
-        return 0.0
-    change = [statistics.median(b) - statistics.median(a) for a, b in pairs]
-    usual = statistics.median(change)
-    spread = 3 * 1.4826 * statistics.median(abs(c - usual) for c in change)
-    dry = [
-        c
-        for c, (a, b) in zip(change, pairs, strict=True)
-        if abs(c - usual) < max(spread, 3 * (1.25 * noise * math.sqrt(1 / len(b) + 1 / len(a))), 1.01 * quantum)
-    ]
+    numbers = list(bins)
+    pairs = {b: (bins[a], bins[b]) for a, b in zip(numbers, numbers[1:], strict=False) if b - a == 1}
+    change = {b: statistics.median(two) - statistics.median(one) for b, (one, two) in pairs.items()}
+    if len(change) < 12:
+        return (lambda _: 0.0), (lambda _: 0.0)
+    usual = statistics.median(change.values())
+    spread = 3 * 1.4826 * statistics.median(abs(c - usual) for c in change.values())
+    calm = {
+        b
+        for b, (one, two) in pairs.items()
+        if abs(change[b] - usual)
+        < max(spread, 3 * (1.25 * noise * math.sqrt(1 / len(two) + 1 / len(one))), 1.01 * quantum)
+    }
+    # The bounds beside the first and the last are no bounds of hours: they forbid nothing.
+    beside = dict(zip(numbers[1:], zip([None, *numbers[1:]], [*numbers[2:], None], strict=False), strict=False))
+    dry = [b for b in calm if all(other is None or other in calm for other in beside[b])]
     if len(dry) < 12:
-        return 0.0
-    lost = -math.fsum(dry) / len(dry)
+        return (lambda _: 0.0), (lambda _: 0.0)
+    speed = 2 * math.pi / 86_400
+    rows = [
+        (1.0, math.cos(speed * (day_s + b * length)), math.sin(speed * (day_s + b * length)), -change[b]) for b in dry
+    ]
+    normal = [[math.fsum(row[i] * row[j] for row in rows) for j in range(4)] for i in range(3)]
+    normal[1][1] += 3.0
+    normal[2][2] += 3.0
+    mean, cosine, sine = (x / length for x in _solved(normal))
     sizes = statistics.median(len(readings) for readings in bins.values())
-    return lost / length if lost * len(dry) >= 3 * 1.25 * noise * math.sqrt(2 / sizes) + quantum else 0.0
+    least = max(3 * 1.25 * noise * math.sqrt(2 / sizes), quantum)
+    if mean * length * len(dry) < least:
+        mean = 0.0
+    height = math.hypot(cosine, sine)
+    if 2 * height / speed < least:
+        cosine = sine = height = 0.0
+    share = min(1.0, math.pi / 2 * mean / height) if height else 0.0
+
+    def lost(second: float) -> float:
+        turn = speed * (day_s + second)
+        return mean * second + (cosine * math.sin(turn) - sine * math.cos(turn)) / speed
+
+    def rate(second: float) -> float:
+        turn = speed * (day_s + second)
+        return mean + share * (cosine * math.cos(turn) + sine * math.sin(turn))
+
+    return lost, rate
+
+
+def _solved(rows: list[list[float]]) -> list[float]:
+    """Return the solution of equations whose right side is each row's last number: elimination, and back."""
+    size = len(rows)
+    for i in range(size):
+        for j in range(i + 1, size):
+            factor = rows[j][i] / rows[i][i]
+            rows[j] = [b - factor * a for a, b in zip(rows[i], rows[j], strict=True)]
+    found = [0.0] * size
+    for i in reversed(range(size)):
+        found[i] = (rows[i][size] - math.fsum(rows[i][j] * found[j] for j in range(i + 1, size))) / rows[i][i]
+    return found
 
 
 def _isotonic(curve: list[float]) -> list[float]:

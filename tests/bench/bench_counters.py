@@ -7,6 +7,9 @@ plain ones: every fall is a reset (`resets`), falls are left out (`rises`), and 
 
 import csv
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +30,8 @@ Tell = Callable[[str, float], None]
 CASES: Final = ("simulated", "held_out", "shared")
 SHARED: Final = Path(__file__).parents[3] / "shared" / "data"
 HOUR_NS: Final = 3600 * 10**9
+PARALLEL_FROM, PROCESSES = 20, 2
+"""More gauges than the first are shared out among so many processes."""
 KINDS: Final = {RESET: "resets", ROLLOVER: "rollovers", EMPTIED: "emptyings", HELD: "dropouts", FELL: "falls"}
 
 
@@ -73,15 +78,15 @@ def measure(
         return {"case": "shared data", "files": _shared(tell)}
     seeds = (SEEDS if case == "simulated" else HELD_OUT)[:gauges]
     scores: dict[tuple[str, str], list[Score]] = {}
-    for number, seed in enumerate(seeds):
-        tell(case, number / len(seeds))
-        one = gauge(seed, days=days)
-        max_gap_ns = max(HOUR_NS, 3 * one.interval_s * 10**9)
-        found = {name: plain(one.value, one.time_ns, max_gap_ns) for name, plain in PLAIN.items()}
-        found["declared"] = _ours(one, max_gap_ns, declared=True)
-        found["undeclared"] = _ours(one, max_gap_ns, declared=False)
-        for name, own in found.items():
-            scores.setdefault((name, one.kind), []).append(score(one, own))
+    with ExitStack() as stack:
+        each = map(partial(_scored, days=days), seeds)
+        if len(seeds) > PARALLEL_FROM:
+            pool = stack.enter_context(ProcessPoolExecutor(PROCESSES))
+            each = pool.map(partial(_scored, days=days), seeds)
+        for number, (kind, own) in enumerate(each):
+            tell(case, number / len(seeds))
+            for name, held in own.items():
+                scores.setdefault((name, kind), []).append(held)
     tell(case, 1.0)
     rows = []
     for name in ("declared", "undeclared", *PLAIN):
@@ -90,6 +95,16 @@ def measure(
         rows += [{"method": name, "gauge": kind, **summary(scores[name, kind])}
                  for kind in ("tipping", "weighing") if (name, kind) in scores]  # fmt: skip
     return {"case": f"{case}: {len(seeds)} gauges, seeds {seeds[0]} to {seeds[-1]}", "scores": rows}
+
+
+def _scored(seed: int, days: int | None) -> tuple[str, dict[str, Score]]:
+    """Return the kind of a gauge, and the score of each method on it."""
+    one = gauge(seed, days=days)
+    max_gap_ns = max(HOUR_NS, 3 * one.interval_s * 10**9)
+    grown = {name: plain(one.value, one.time_ns, max_gap_ns) for name, plain in PLAIN.items()}
+    grown["declared"] = _ours(one, max_gap_ns, declared=True)
+    grown["undeclared"] = _ours(one, max_gap_ns, declared=False)
+    return one.kind, {name: score(one, own) for name, own in grown.items()}
 
 
 def _ours(one: Gauge, max_gap_ns: int, *, declared: bool) -> Floats:
@@ -156,17 +171,14 @@ def _gsb(path: Path) -> tuple[Integers, Floats] | None:
 
 
 def _davos(path: Path) -> tuple[Integers, Floats] | None:
+    """Return times and content of the first rain column of a station; the first column counts seconds since 1970."""
     with path.open(encoding="utf-8", errors="replace", newline="") as lines:
-        rows = list(csv.reader(lines))
-    head = next((row for row in rows if any("ain" in cell for cell in row)), None)
-    if head is None:
+        head = next(csv.reader(lines))
+    rain = next((name for name in head if "rain" in name.lower()), None)
+    if rain is None:
         return None
-    column = next(number for number, cell in enumerate(head) if "ain" in cell)
-    body = [row for row in rows[rows.index(head) + 1 :] if len(row) > column]
-    times = pd.to_datetime([row[0] for row in body], errors="coerce", utc=True)
-    shown = pd.to_numeric(pd.Series([row[column] for row in body]), errors="coerce").to_numpy(dtype=float)
-    keep = np.asarray(times.notna()) & np.isfinite(shown)
-    return _pair(times[keep].asi8 / 1e9, shown[keep])
+    table = pd.read_csv(path, usecols=[head[0], rain], na_values=["NaN"]).apply(pd.to_numeric, errors="coerce").dropna()
+    return _pair(table[head[0]].to_numpy(float), table[rain].to_numpy(float))
 
 
 def _pair(seconds: Floats, shown: Floats) -> tuple[Integers, Floats] | None:

@@ -38,6 +38,16 @@ class Score:
     """The largest error of a day beyond what is allowed of any day; 0 where there is none."""
     wet_days: int
     wet_within: int
+    not_judged: int
+    """Days of which too few readings were heard to judge them."""
+    unknown: int
+    """Readings of judged days whose increment is not known, though something may have fallen: gaps and emptyings."""
+    unknown_mm: float
+    """What fell in them."""
+    within_all: int
+    """Days within, where what is not known counts as nothing."""
+    beyond_all: int
+    """Days beyond, where what is not known counts as nothing."""
     fallen_mm: float
     found_mm: float
     months_fallen_mm: tuple[float, ...]
@@ -54,6 +64,7 @@ def score(gauge: Gauge, found: Floats) -> Score:
     true = np.diff(gauge.fallen, prepend=np.nan) * mm
     own = found * mm
     known = np.isfinite(own) & np.isfinite(true)
+    whole, lost = np.nan_to_num(true), np.isfinite(true) & ~known
     true, own = np.where(known, true, 0.0), np.where(known, own, 0.0)
     start = int(START.astype(np.int64))
     day = (gauge.time_ns - start) // DAY_NS
@@ -66,6 +77,11 @@ def score(gauge: Gauge, found: Floats) -> Score:
     limit = np.maximum(0.1 * fell, 0.5)
     # Sums of decimals: what equals a limit is within it.
     within, beyond, wet = off <= allowed + 1e-6, off > limit + 1e-6, fell >= 0.1
+    fell_all = np.bincount(day, whole, days)[judged]
+    off_all = np.abs(got - fell_all)
+    allowed_all = np.maximum(0.02 * fell_all, max(3 * gauge.noise, gauge.resolution) * mm)
+    beyond_all = off_all > np.maximum(0.1 * fell_all, 0.5) + 1e-6
+    lost &= judged[day]
     month = np.flatnonzero(judged) // 30
     enough = np.bincount(month) >= 20 if len(month) else np.zeros(0, dtype=bool)
     size = len(enough)
@@ -73,6 +89,8 @@ def score(gauge: Gauge, found: Floats) -> Score:
     return Score(
         gauge.seed, gauge.kind, int(judged.sum()), int(within.sum()), int(beyond.sum()),
         float(np.max(np.where(beyond, off, 0.0), initial=0.0)), int(wet.sum()), int((within & wet).sum()),
+        days - int(judged.sum()), int(lost.sum()), float(whole[lost].sum()),
+        int((off_all <= allowed_all + 1e-6).sum()), int(beyond_all.sum()),
         float(fell.sum()), float(got.sum()), tuple(months[0].tolist()), tuple(months[1].tolist()),
         _rmse(gauge, true, own, HOUR_NS), _rmse(gauge, true, own, TEN_MINUTES_NS),
     )  # fmt: skip
@@ -101,6 +119,11 @@ def summary(scores: Sequence[Score]) -> dict[str, Any]:
         "within_percent": 100 * sum(s.within for s in scores) / max(days, 1),
         "wet_days_within_percent": 100 * sum(s.wet_within for s in scores) / max(wet, 1),
         "beyond_days": sum(s.beyond for s in scores),
+        "days_not_judged": sum(s.not_judged for s in scores),
+        "unknown_readings": sum(s.unknown for s in scores),
+        "unknown_mm": sum(s.unknown_mm for s in scores),
+        "unknown_as_nothing_within_percent": 100 * sum(s.within_all for s in scores) / max(days, 1),
+        "unknown_as_nothing_beyond_days": sum(s.beyond_all for s in scores),
         "worst_day_mm": max((s.worst_mm for s in scores), default=0.0),
         "monthly_bias_percent": 100 * float((got - fell).sum() / fell.sum()) if fell.sum() else 0.0,
         "median_month_bias_percent": 100 * float(np.median(bias)),

@@ -96,6 +96,21 @@ def test_rain_on_a_noisy_gauge_that_evaporates(seed: int) -> None:
     assert np.nansum(grown(shown).grown) == pytest.approx(18.0, rel=0.02)
 
 
+@pytest.mark.parametrize("charge", [32.0, 80.0])
+def test_a_noisy_gauge_emptied_to_a_charge_in_hard_rain_is_not_reset(charge: float) -> None:
+    """Rain of 20 mm an hour explains what a gauge of hourly readings shows; but its charge was no rain."""
+    rng = np.random.default_rng(3)
+    rain = np.where((np.arange(96) >= 40) & (np.arange(96) < 56), 20.0, 0.0)
+    shown = 100.0 + np.cumsum(rain) + rng.normal(0.0, 0.05, 96)
+    shown[48:] += charge - shown[48]
+    result = grown(np.round(shown, 2), minutes=60.0)
+    assert result.kind[48] == EMPTIED
+    assert np.isnan(result.grown[48])
+    # What fell in the hour of the visit is not known; all other rain is kept, also beside it.
+    assert np.nansum(result.grown) == pytest.approx(15 * 20.0, abs=0.5)
+    assert result.grown[[47, 49]] == pytest.approx([20.0, 20.0], abs=0.3)
+
+
 def gauge(seed: int) -> tuple[Floats, NDArray[np.int64]]:
     """Return a gauge of some days with everything that can happen to it, and holes."""
     rng = np.random.default_rng(seed)
@@ -123,6 +138,21 @@ def test_the_oracle_gives_the_same(seed: int) -> None:
     found = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS, **declared).grown
     series = list(zip(at_ns.tolist(), shown.tolist(), strict=True))
     slow = counter_oracle.increments(series, 3 * HOUR_NS, **declared)
+    expected = np.array([slow.get(i, np.nan) for i in range(len(shown))])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_oracle_gives_the_same_where_gauges_drift(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = 5 * 48
+    day = np.sort(rng.choice(np.arange(count), count - 15, replace=False)) / 48
+    rain = np.cumsum(np.where((day * 24 % 36 > 20) & (day * 24 % 36 < 24), 0.4, 0.0))
+    evaporated = 0.3 * (day - np.sin(2 * np.pi * (day - 0.1)) / 7)
+    shown = np.round(80.0 + rain - evaporated + rng.normal(0.0, 0.02, len(day)), 2)
+    at_ns = START_NS + (day * 24 * HOUR_NS).astype(np.int64)
+    found = increments(shown, at_ns, np.zeros(len(shown)), 3 * HOUR_NS).grown
+    slow = counter_oracle.increments(list(zip(at_ns.tolist(), shown.tolist(), strict=True)), 3 * HOUR_NS)
     expected = np.array([slow.get(i, np.nan) for i in range(len(shown))])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
