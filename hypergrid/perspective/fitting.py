@@ -1,5 +1,6 @@
 """Which aggregates fit which values and cells: refused before anything runs, by what a function's row says."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.aggregates import AggregateRow
-from hypergrid.perspective.operators import Aggregate, Base, Convert
+from hypergrid.perspective.operators import Aggregate, Base, Call, Convert
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import SECOND_NS, format_duration
@@ -204,20 +205,28 @@ def longest_interval_ns(here: Perspective) -> int:
 def declared_of(row: AggregateRow, here: Perspective, given: Mapping[str, Any]) -> dict[str, float]:
     """Return the declared resolution and rollover of a counter, where the query gives none.
 
-    They are those of the readings themselves: a convert before the aggregate may have changed their scale.
+    They are those of the readings themselves, and are multiplied where a convert before the aggregate multiplies these.
     """
     bases = [item for item in here.chain() if isinstance(item.operator, Base)]
-    scaled = any(not isinstance(item.operator, Base | Aggregate) and not _keeps_scale(item) for item in here.chain())
-    if row.prepare is None or scaled or len(bases) != 1:
+    factors = [_factor(item) for item in here.chain() if not isinstance(item.operator, Base | Aggregate)]
+    if row.prepare is None or len(bases) != 1 or not all(factor > 0 for factor in factors):
         return {}
-    variable = bases[0].operator.source.variable  # type: ignore[union-attr]
+    variable, factor = bases[0].operator.source.variable, math.prod(factors)  # type: ignore[union-attr]
     held = {"resolution": variable.resolution, "rollover": variable.rollover}
-    return {name: value for name, value in held.items() if value is not None and given.get(name) is None}
+    return {name: value * factor for name, value in held.items() if value is not None and given.get(name) is None}
 
 
-def _keeps_scale(here: Perspective) -> bool:
-    operator = here.operator
-    return isinstance(operator, Convert) and all(call.name == "valid_range" for call in operator.calls)
+def _factor(here: Perspective) -> float:
+    """Return what a step multiplies values by; NaN where it does anything else to them."""
+    if not isinstance(here.operator, Convert):
+        return math.nan
+    factors = [1.0 if call.name == "valid_range" else _factor_of(call) for call in here.operator.calls]
+    return math.prod(factors)
+
+
+def _factor_of(call: Call) -> float:
+    is_multiple = call.name == "scale" and call.given["offset"] == 0
+    return float(call.given["factor"]) if is_multiple else math.nan
 
 
 def refuse_directions(what: str, here: Perspective, *, instead: str = "") -> None:

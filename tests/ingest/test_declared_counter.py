@@ -59,6 +59,9 @@ def test_a_declared_rollover_reaches_the_query(tmp_path: Path) -> None:
     found = day.compute()
     assert found["value"].to_numpy().ravel() == pytest.approx([143 * 0.2])
     assert "a counter fell: 2 rollovers" in found.attrs["comment"]
+    inches = archive["bucket"].convert("scale", factor=1 / 25.4, unit="inch")
+    scaled = inches.aggregate("rain_accumulation", time="1day", min_coverage=0).compute()
+    assert scaled["value"].to_numpy().ravel() == pytest.approx([143 * 0.2 / 25.4])
     # A parameter of the query comes first.
     assert "rollover=1000" in archive["bucket"].aggregate("rain_accumulation", time="1h", rollover=1000.0).explain()
     with pytest.raises(InvalidQuery, match="a mean of 'bucket' has no meaning"):

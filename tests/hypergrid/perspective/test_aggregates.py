@@ -515,9 +515,12 @@ def test_a_counter_says_what_it_is() -> None:
     day = hg.base(turning).aggregate("rain_accumulation", time="1day")
     assert values_of(day) == pytest.approx([143 * 0.2])
     assert "2 rollovers" in day.compute().attrs["comment"]
-    # Of values on another scale it is not known.
     scaled = hg.base(turning).convert("scale", factor=0.1, unit="cm").aggregate("rain_accumulation", time="1day")
-    assert "rollover" not in scaled.explain()
+    assert "resolution=0.01, rollover=1)" in scaled.explain()
+    assert values_of(scaled) == pytest.approx([143 * 0.02])
+    # Of values that are shifted it is not known.
+    shifted = hg.base(turning).convert("scale", factor=1.0, offset=5.0).aggregate("rain_accumulation", time="1day")
+    assert "rollover" not in shifted.explain()
     for declared, message in (
         ({"rollover": 0.1, "resolution": 0.2}, "a rollover of 0.1 with a resolution of 0.2"),
         ({"resolution": 0.0}, "resolution of a counter needs a number above 0; got 0"),
