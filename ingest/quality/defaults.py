@@ -65,8 +65,8 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         rate_of_change=RateOfChange(suspect=12.0, fail=20.0, per_hour=12.0),
         gap=GAP,
         # A lapse of 6.5 K in a kilometre; pools of cold air and the sun's side of a valley make 6 K between neighbours.
-        # The outflow of a cloudburst makes 9 K between stations 15 km apart for some minutes.
-        buddy_check=BuddyCheck(least_spread=2.0, per_m=-0.0065, threshold=5.0),
+        # The outflow of a cloudburst makes 10 K and more between a station and all of its neighbours for some minutes.
+        buddy_check=BuddyCheck(least_spread=2.0, per_m=-0.0065, threshold=6.0),
         level_shift=LevelShift(least_shift=0.3),
     ),
     "surface_temperature": VariableTests(
