@@ -65,8 +65,8 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
         rate_of_change=RateOfChange(suspect=12.0, fail=20.0, per_hour=12.0),
         gap=GAP,
         # A lapse of 6.5 K in a kilometre; pools of cold air and the sun's side of a valley make 6 K between neighbours.
-        # The outflow of a cloudburst makes 9 K between stations 15 km apart for some minutes.
-        buddy_check=BuddyCheck(least_spread=2.0, per_m=-0.0065, threshold=5.0),
+        # The outflow of a cloudburst makes 10 K and more between a station and all of its neighbours for some minutes.
+        buddy_check=BuddyCheck(least_spread=2.0, per_m=-0.0065, threshold=6.0),
         level_shift=LevelShift(least_shift=0.3),
     ),
     "surface_temperature": VariableTests(
@@ -104,8 +104,12 @@ DEFAULTS: Final[Mapping[str, VariableTests]] = {
     "soil_moisture": VariableTests(
         gross_range=GrossRange(fail=(-1.0, 100.0), suspect=(0.0, 80.0)),
         spike=Spike(suspect=4.0, fail=8.0, per_hour=2.0),
-        # Frozen soil keeps what it has; the surface tells of frost where the soil's own temperature is not measured.
-        flat_line=FlatLine(hours=6.0, fail_hours=72.0, readings=48, exempt=(Exempt("surface_temperature", most=-3.0),)),
+        # Soil dries by less than a probe resolves in half a day; plateaus of the International Soil Moisture Network
+        # are of 12 hours at least (Dorigo and others 2013, Vadose Zone J. 12). Frozen soil keeps what it has; the
+        # surface tells of frost where the soil's own temperature is not measured.
+        flat_line=FlatLine(
+            hours=12.0, fail_hours=72.0, readings=48, exempt=(Exempt("surface_temperature", most=-3.0),)
+        ),
         gap=GAP,
     ),
     "watermark": VariableTests(

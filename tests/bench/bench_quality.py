@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from station_data.generate import generate
 from tests.bench import quality_scores
 from tests.bench.quality_networks import DAILY, SHAPES
 
+T = TypeVar("T")
 Tell = Callable[[str, float], None]
 
 CASES = ("all", "truth", "false-alarms", "speed", "shifts", "zeros", "events")
@@ -122,15 +123,17 @@ def _simulated(case: str, tell: Tell) -> dict[str, Any]:
     }
 
 
-def _in_parts(parts: Sequence[Callable[[], list[dict[str, Any]]]], tell: Tell) -> list[list[dict[str, Any]]]:
-    """Return what each part measured, by two processes."""
+def _in_parts(parts: Sequence[Callable[[], T]], tell: Tell) -> list[T]:
+    """Return what each part measured, by two processes where there are several."""
+    if len(parts) == 1:
+        return [parts[0]()]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         waiting = [pool.submit(part) for part in parts]
         found = []
         for done, one in enumerate(waiting):
-            tell("networks", done / len(waiting))
+            tell("parts", done / len(waiting))
             found.append(one.result())
-    tell("networks", 1.0)
+    tell("parts", 1.0)
     return found
 
 
@@ -182,15 +185,20 @@ def _network(folder: Path, seed: int, days: int) -> tuple[Archive, list[dict[str
 
 def _truth(seeds: list[int], days: int, tell: Tell) -> list[dict[str, Any]]:
     tally = _Tally()
-    for done, seed in enumerate(seeds):
-        tell("seeds", done / len(seeds))
-        with tempfile.TemporaryDirectory() as folder:
-            archive, faults, warnings = _network(Path(folder), seed, days)
-            for name in archive.variables:
-                tally.add(name, archive.read(name, tests=True), faults)
-            tally.add_zones(archive, faults, warnings)
-    tell("seeds", 1.0)
+    for one in _in_parts([partial(_tallied, seed, days) for seed in seeds], tell):
+        tally.include(one)
     return tally.rows()
+
+
+def _tallied(seed: int, days: int) -> "_Tally":
+    """Count the faults of the network of a seed."""
+    tally = _Tally()
+    with tempfile.TemporaryDirectory() as folder:
+        archive, faults, warnings = _network(Path(folder), seed, days)
+        for name in archive.variables:
+            tally.add(name, archive.read(name, tests=True), faults)
+        tally.add_zones(archive, faults, warnings)
+    return tally
 
 
 class _Tally:
@@ -200,6 +208,13 @@ class _Tally:
         self._events: dict[tuple[str, str], list[int]] = {}
         self._readings: dict[tuple[str, str], list[int]] = {}
         self._all = [0, 0]
+
+    def include(self, other: "_Tally") -> None:
+        """Add what another counted."""
+        for mine, theirs in ((self._events, other._events), (self._readings, other._readings)):
+            for key, counts in theirs.items():
+                mine[key] = [a + b for a, b in zip(mine.get(key, [0, 0]), counts, strict=True)]
+        self._all = [a + b for a, b in zip(self._all, other._all, strict=True)]
 
     def add(self, variable: str, readings: Readings, faults: list[dict[str, str]]) -> None:
         stations = [series.station for series in readings.series]

@@ -125,6 +125,11 @@ class TestWhatMayStandStill:
         assert _flat("soil_moisture", self.value, surface_temperature=other) == self.stretch
         assert _flat("soil_moisture", self.value, surface_temperature=frost.take(slice(0, 10))) == self.stretch
 
+    def test_soil_that_dries_slower_than_its_sensor_resolves(self) -> None:
+        # A real probe that resolves 0.05 % stood still for eleven hours, and went on drying.
+        quiet = np.r_[np.arange(24.0), np.full(68, 28.24), 28.0 - np.arange(196.0) * 0.05]
+        assert _flat("soil_moisture", quiet) == []
+
     def test_a_vane_in_a_calm(self) -> None:
         calm = _readings(np.full(288, 0.2), variable="wind_speed")
         assert _flat("wind_direction", self.value, wind_speed=calm) == []
