@@ -106,7 +106,8 @@ def check_unit(unit: str) -> str:
     InvalidUnit
         The unit is unknown.
     """
-    if unit not in DIMENSIONLESS_TEXT:
+    # Those of `KNOWN_VARIABLES` need no pint, which takes long to load.
+    if unit not in DIMENSIONLESS_TEXT and all(unit != variable.unit for variable in KNOWN_VARIABLES.values()):
         _parse(unit)
     return unit
 

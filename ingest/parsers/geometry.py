@@ -2,17 +2,19 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.streams.elements import Position, Station
 from hypergrid.times import SECOND_NS
 from ingest.parsers.table import Unreadable
 from ingest.parsers.told import station_at
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Kind = Literal["orthogonal", "incomplete", "contiguous", "indexed", "single"]
 NO_TIME: Final = np.iinfo(np.int64).min
@@ -62,7 +64,7 @@ class Geometry:
         return self.kind in ("contiguous", "indexed", "single")
 
 
-def find(dataset: xr.Dataset) -> Geometry:
+def find(dataset: "xr.Dataset") -> Geometry:
     """Return the geometry of a file.
 
     Raises
@@ -110,11 +112,11 @@ def find(dataset: xr.Dataset) -> Geometry:
     return Geometry(kind, time, station, "" if kind == "single" else instance, sample, size, counts or index or "")
 
 
-def _first(dataset: xr.Dataset, right) -> str | None:  # noqa: ANN001 - a test of attributes
+def _first(dataset: "xr.Dataset", right) -> str | None:  # noqa: ANN001 - a test of attributes
     return next((str(name) for name in dataset.variables if right(dataset[name].attrs)), None)
 
 
-def data_variables(dataset: xr.Dataset, shape: Geometry) -> tuple[str, ...]:
+def data_variables(dataset: "xr.Dataset", shape: Geometry) -> tuple[str, ...]:
     """Return the variables with a number for each row."""
     dims = {shape.sample} if shape.ragged else {shape.instance, shape.sample}
     bounds = {str(dataset[name].attrs.get("bounds", "")) for name in dataset.variables}
@@ -130,7 +132,7 @@ def data_variables(dataset: xr.Dataset, shape: Geometry) -> tuple[str, ...]:
     )
 
 
-def _positions(dataset: xr.Dataset) -> dict[str, str]:
+def _positions(dataset: "xr.Dataset") -> dict[str, str]:
     """Return the variables of longitude, latitude and elevation."""
     found: dict[str, str] = {}
     for name in dataset.variables:
@@ -148,7 +150,7 @@ def _positions(dataset: xr.Dataset) -> dict[str, str]:
     return found
 
 
-def height_of(dataset: xr.Dataset, name: str, *, otherwise: float | None) -> float | None:
+def height_of(dataset: "xr.Dataset", name: str, *, otherwise: float | None) -> float | None:
     """Return the height of a variable's sensor [m] by the scalar coordinate that it names, a depth as negative."""
     for word in str(dataset[name].attrs.get("coordinates", "")).split():
         if word not in dataset.variables or dataset[word].size != 1:
@@ -160,7 +162,7 @@ def height_of(dataset: xr.Dataset, name: str, *, otherwise: float | None) -> flo
     return otherwise
 
 
-def names(dataset: xr.Dataset, shape: Geometry, otherwise: str) -> tuple[str, ...]:
+def names(dataset: "xr.Dataset", shape: Geometry, otherwise: str) -> tuple[str, ...]:
     """Return the names of the stations; `otherwise` of one that the file does not name.
 
     Raises
@@ -179,7 +181,7 @@ def names(dataset: xr.Dataset, shape: Geometry, otherwise: str) -> tuple[str, ..
     return found
 
 
-def _texts(variable: xr.DataArray, count: int) -> list[str]:
+def _texts(variable: "xr.DataArray", count: int) -> list[str]:
     values = variable.values
     if values.dtype.kind == "S" and values.dtype.itemsize == 1 and values.size > count:
         # Characters along the last dimension, or the last two.
@@ -189,7 +191,7 @@ def _texts(variable: xr.DataArray, count: int) -> list[str]:
     return [(item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)).strip("\0 ") for item in flat]
 
 
-def stations(dataset: xr.Dataset, shape: Geometry, found: tuple[str, ...]) -> tuple[Station, ...]:
+def stations(dataset: "xr.Dataset", shape: Geometry, found: tuple[str, ...]) -> tuple[Station, ...]:
     """Return the stations with their positions; one that moves has a position from each instant that it moved."""
     where = _positions(dataset)
     if not {"lon", "lat"} <= set(where):
@@ -206,7 +208,7 @@ def stations(dataset: xr.Dataset, shape: Geometry, found: tuple[str, ...]) -> tu
     return _moving(dataset, shape, found, titles, parts)
 
 
-def _titles(dataset: xr.Dataset, shape: Geometry, found: tuple[str, ...]) -> tuple[str, ...]:
+def _titles(dataset: "xr.Dataset", shape: Geometry, found: tuple[str, ...]) -> tuple[str, ...]:
     for name in dataset.variables:
         variable, told = dataset[name], str(dataset[name].attrs.get("standard_name", ""))
         if variable.dtype.kind not in "SOU" or name == shape.station:
@@ -221,7 +223,7 @@ def _titles(dataset: xr.Dataset, shape: Geometry, found: tuple[str, ...]) -> tup
 
 
 def _moving(
-    dataset: xr.Dataset, shape: Geometry, found: tuple[str, ...], titles: tuple[str, ...], parts: list[str]
+    dataset: "xr.Dataset", shape: Geometry, found: tuple[str, ...], titles: tuple[str, ...], parts: list[str]
 ) -> tuple[Station, ...]:
     histories: list[list[Position]] = [[] for _ in found]
     step = max(1, _BLOCK // max(1, len(found)))
@@ -267,7 +269,7 @@ def _changes(
     return found
 
 
-def _origin(dataset: xr.Dataset, name: str) -> tuple[float, int]:
+def _origin(dataset: "xr.Dataset", name: str) -> tuple[float, int]:
     """Return the unit of a variable of time [s] and where it counts from [ns since 1970 UTC]."""
     attributes = dataset[name].attrs
     text, calendar = str(attributes.get("units", "")), str(attributes.get("calendar", "standard")).lower()
@@ -285,7 +287,7 @@ def _origin(dataset: xr.Dataset, name: str) -> tuple[float, int]:
 
 
 def times(
-    dataset: xr.Dataset, shape: Geometry, start: int, stop: int, *, bounds: str = "", edge: int = 0
+    dataset: "xr.Dataset", shape: Geometry, start: int, stop: int, *, bounds: str = "", edge: int = 0
 ) -> NDArray[np.int64]:
     """Return the instants of a piece's rows [ns], `NO_TIME` where they are filled; of `bounds`, one edge of them."""
     unit_s, origin_ns = _origin(dataset, shape.time)
@@ -309,7 +311,7 @@ def times(
     return np.repeat(whole, repeats) if repeats != 1 else whole
 
 
-def codes(dataset: xr.Dataset, shape: Geometry, start: int, stop: int) -> NDArray[np.int64]:
+def codes(dataset: "xr.Dataset", shape: Geometry, start: int, stop: int) -> NDArray[np.int64]:
     """Return the station of each row of a piece; -1 where there is no such station."""
     if shape.kind == "single":
         return np.zeros(stop - start, np.int64)
@@ -325,7 +327,7 @@ def codes(dataset: xr.Dataset, shape: Geometry, start: int, stop: int) -> NDArra
     return np.where((found < 0) | (found >= count), -1, found)
 
 
-def numbers(dataset: xr.Dataset, shape: Geometry, name: str, start: int, stop: int) -> NDArray[np.float64]:
+def numbers(dataset: "xr.Dataset", shape: Geometry, name: str, start: int, stop: int) -> NDArray[np.float64]:
     """Return a variable of a piece's rows, NaN where it is filled."""
     raw = dataset[name].isel({shape.sample: slice(start, stop)}).load()
     if not shape.ragged:
@@ -333,18 +335,18 @@ def numbers(dataset: xr.Dataset, shape: Geometry, name: str, start: int, stop: i
     return _unpacked(raw, ...).ravel()
 
 
-def _unpacked(variable: xr.DataArray, rows) -> NDArray[np.float64]:  # noqa: ANN001 - an index of numpy's
+def _unpacked(variable: "xr.DataArray", rows) -> NDArray[np.float64]:  # noqa: ANN001 - an index of numpy's
     values = variable.values[rows]
     number = _scaled(variable, values.astype(np.float64))
     return np.where(_filled(variable), np.nan, number)
 
 
-def _scaled(variable: xr.DataArray, number: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scaled(variable: "xr.DataArray", number: NDArray[np.float64]) -> NDArray[np.float64]:
     scale, offset = _packing(variable) or (1.0, 0.0)
     return number if (scale, offset) == (1.0, 0.0) else number * scale + offset
 
 
-def _packing(variable: xr.DataArray) -> tuple[float, float] | None:
+def _packing(variable: "xr.DataArray") -> tuple[float, float] | None:
     keys = ("scale_factor", "add_offset")
     if not any(key in variable.attrs for key in keys):
         return None
@@ -354,7 +356,7 @@ def _packing(variable: xr.DataArray) -> tuple[float, float] | None:
     return float(scale), float(offset)
 
 
-def _filled(variable: xr.DataArray) -> NDArray[np.bool_]:
+def _filled(variable: "xr.DataArray") -> NDArray[np.bool_]:
     """Return where a variable is filled or missing, told of its packed numbers."""
     values = variable.values
     mask = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)

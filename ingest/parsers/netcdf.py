@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.flags import MEANINGS, NOT_EVALUATED
@@ -37,6 +36,9 @@ from ingest.parsers.table import (
     Unreadable,
 )
 from ingest.parsers.told import Told, ToldColumn, column_of, statistic_of, usual_interval_s
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 HDF5: Final = b"\x89HDF\r\n\x1a\n"
 CLASSIC: Final = (b"CDF\x01", b"CDF\x02")
@@ -70,7 +72,10 @@ def sniff(head: bytes, file: str) -> str | None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[xr.Dataset]:
+def _opened(path: Path) -> "Iterator[xr.Dataset]":
+    # Xarray takes long to load, and files of other formats do not need it.
+    import xarray as xr  # noqa: PLC0415
+
     with path.open("rb") as stream:
         engine = "h5netcdf" if stream.read(len(HDF5)) == HDF5 else "scipy"
     try:
@@ -118,7 +123,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
     return Layout((options.station_column, *header), wanted, ignored, options, station, 0, 0, told, detail=detail)
 
 
-def _refuse_bomb(dataset: xr.Dataset, path: Path, wanted: tuple[str, ...]) -> None:
+def _refuse_bomb(dataset: "xr.Dataset", path: Path, wanted: tuple[str, ...]) -> None:
     declared = sum(int(dataset[name].size) * dataset[name].dtype.itemsize for name in wanted)
     held = path.stat().st_size
     if declared > max(_SMALL_BYTES, PACKED_MOST * held):
@@ -126,13 +131,13 @@ def _refuse_bomb(dataset: xr.Dataset, path: Path, wanted: tuple[str, ...]) -> No
         raise Unreadable(message)
 
 
-def _interval(dataset: xr.Dataset, shape: Geometry, first: NDArray[np.int64]) -> float:
+def _interval(dataset: "xr.Dataset", shape: Geometry, first: NDArray[np.int64]) -> float:
     """Return the usual time between two rows of one station [s]."""
     code = geometry.codes(dataset, shape, 0, min(_LOOKED_AT, shape.size))
     return usual_interval_s(first[(code == code[0]) & (first != geometry.NO_TIME)]) if len(code) else 0.0
 
 
-def _bounds(dataset: xr.Dataset, shape: Geometry, first: NDArray[np.int64]) -> tuple[Stamp | None, float, str | None]:
+def _bounds(dataset: "xr.Dataset", shape: Geometry, first: NDArray[np.int64]) -> tuple[Stamp | None, float, str | None]:
     """Return what a stamp marks, by the bounds of time if there are any, and how long its interval is [s]."""
     name = dataset[shape.time].attrs.get("bounds")
     if name not in dataset.variables:
@@ -148,7 +153,7 @@ def _bounds(dataset: xr.Dataset, shape: Geometry, first: NDArray[np.int64]) -> t
     return "start", interval_s, None if (first[there] == low[there]).all() else str(name)
 
 
-def _told(dataset: xr.Dataset, name: str, interval_s: float, stamp: Stamp | None) -> ToldColumn:
+def _told(dataset: "xr.Dataset", name: str, interval_s: float, stamp: Stamp | None) -> ToldColumn:
     attributes = dataset[name].attrs
     long_name = str(attributes.get("long_name", ""))
     method = _METHOD.search(str(attributes.get("cell_methods", "")))
@@ -239,7 +244,7 @@ def parse(path: Path, layout: Layout, start: int, stop: int) -> Parsed:
 
 
 def _flags(
-    dataset: xr.Dataset, shape: Geometry, wanted: tuple[str, ...], start: int, stop: int
+    dataset: "xr.Dataset", shape: Geometry, wanted: tuple[str, ...], start: int, stop: int
 ) -> NDArray[np.uint8] | None:
     """Return the flags of the rows where the file has one variable, and flags of QARTOD beside it; else None."""
     if len(wanted) != 1 or not shape.ragged:

@@ -28,6 +28,13 @@ def test_what_one_module_needs_not_is_not_loaded_for_it(module: str) -> None:
     assert ran.stdout.split() == []
 
 
+def test_a_worker_of_a_stream_loads_neither_units_nor_what_only_queries_and_netcdf_need() -> None:
+    late = ("hypergrid.execution", "hypergrid.kriging", "numba", "pint", "scipy", "xarray")
+    program = f"import sys, ingest.spark.source; print(*(name for name in {late!r} if name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
 def test_each_public_name_and_each_module_is_there_when_it_is_asked_for() -> None:
     assert set(hg.__all__) <= set(dir(hg))
     assert all(getattr(hg, name) is not None for name in hg.__all__)
