@@ -32,6 +32,7 @@ from hypergrid.perspective.known import Known, about, written
 from hypergrid.perspective.merges import MERGES
 from hypergrid.perspective.merging import check_sources, merge
 from hypergrid.perspective.operators import Aggregate, Base, Call, Convert, Interpolate, Source
+from hypergrid.perspective.overlapping_values import refuse_overlapping
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.placing import Reach, place, reach_of
 from hypergrid.perspective.recipes import expanded
@@ -340,6 +341,8 @@ def _aggregate(step: Step, here: Perspective, whole: Window, since_ns: int | Non
         space = _coarser(along, space, variable=here)
     unit = row.unit(here.unit, given)
     check_aggregate(row, tuple(cells), here)
+    if "time" in cells:
+        refuse_overlapping(row, here)
     given = {**given, **declared_of(row, here, given)}
     given = given if row.settle is None else dict(row.settle(given, longest_interval_ns(here)))
     if "time" in cells and (here.holds_readings or isinstance(here.topology.time, Instants)):

@@ -304,3 +304,37 @@ def test_totals_below_zero_are_noted_where_they_are_summed(tmp_path: Path) -> No
     value, *_, notes = of_day(totals(opened).aggregate("sum", time="1day"))
     assert value == -76.0
     assert "1 totals below zero are in the sums, the least -99 (s0)" in notes
+
+
+GRID = hg.grid(lon=(7.17, 7.18), lat=(45.86, 45.87), step=0.005)
+
+
+# |------ hour ------|             interpolated slice by slice, an hour's rain is in six of them
+#    |------ hour ------|
+@pytest.mark.parametrize("method", ["nearest", "inverse_distance"])
+def test_running_totals_that_were_interpolated_are_not_summed(tmp_path: Path, method: str) -> None:
+    opened, _ = archive_of(tmp_path / "a", (total("s0"), running(rain(), 1)), (total("s1"), running(rain(), 1)))
+    interpolated = totals(opened).interpolate(method, grid=GRID)
+    with pytest.raises(
+        InvalidQuery,
+        match=r"a sum over total values over 1h each, in steps of 10min, .* up to 6 times; aggregate before interpol",
+    ):
+        interpolated.aggregate("sum", time="1day").compute()
+    mean = interpolated.aggregate("mean", time="1day").clip(time=("2007-10-02", "2007-10-03")).compute()
+    assert "the mean is over total values over 1h each, in steps of 10min" in mean.attrs["comment"]
+    hourly = totals(opened).aggregate("sum", time="1h").interpolate(method, grid=GRID).aggregate("sum", time="1day")
+    day = hourly.clip(time=("2007-10-02", "2007-10-03")).compute()
+    assert np.allclose(day["value"].values, rain()[144:288].sum(), rtol=1e-9)
+    assert "longer than the step" not in day.attrs.get("comment", "")
+
+
+def test_sums_of_windows_that_overlap_are_refused(tmp_path: Path) -> None:
+    opened, _ = archive_of(tmp_path / "a", (total("s0"), running(rain(), 1)))
+    sliding = totals(opened).aggregate("sum", time={"length": "2h", "step": "1h"})
+    with pytest.raises(InvalidQuery, match=r"a sum over windows of 2h, one every 1h, would hold .* up to 2 times"):
+        sliding.aggregate("sum", time="1day").compute()
+    assert (
+        "the mean is over windows of 2h, one every 1h"
+        in (sliding.aggregate("mean", time="1day").compute().attrs["comment"])
+    )
+    assert "windows of" not in sliding.aggregate("max", time="1day").compute().attrs.get("comment", "")

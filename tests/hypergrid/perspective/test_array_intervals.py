@@ -172,3 +172,15 @@ def test_directions_have_no_largest(function: str) -> None:
     array.attrs["units"] = "degree"
     with pytest.raises(InvalidQuery, match=rf"a {function} of directions has no meaning: .* use circular_mean"):
         hg.base(array).aggregate(function, time="1day").compute()
+
+
+def test_running_totals_of_an_array_are_not_summed_once_interpolated() -> None:
+    columns = [np.full(288, value) for value in (0.1, 0.2, 0.3)]
+    coords = {"interval_s": [3600.0] * 3, "statistic": ["total"] * 3, "stamp": ["end"] * 3}
+    grid = hg.grid(x=(0, 200), y=(-50, 50), step=100)
+    kriged = hg.base(array_of(TEN_MINUTES, *columns, **coords)).interpolate("inverse_distance", grid=grid)
+    with pytest.raises(InvalidQuery, match=r"a sum over total values over 1h each, in steps of 10min"):
+        kriged.aggregate("sum", time="1day").compute()
+    tens = hg.base(array_of(TEN_MINUTES, *columns, **{**coords, "interval_s": [600.0] * 3}))
+    of_tens = tens.interpolate("inverse_distance", grid=grid).aggregate("sum", time="1day").compute()
+    assert "overlap" not in of_tens.attrs.get("comment", "")
