@@ -258,7 +258,7 @@ class Overlaps:
         self.left_out += int(np.count_nonzero(tiles.overlapping)) - used
 
     def note(self, target: TimeCells, *, repeatable: bool, of_series: int) -> str:
-        """Return what a reader should know, of so many series; empty if nothing."""
+        """Return the note on overlapping intervals among `of_series` series; empty where none overlap."""
         if not self.series:
             return ""
         lengths, steps = sorted({item.interval_s for item in self.series}), sorted(self.steps_ns)

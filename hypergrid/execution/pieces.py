@@ -23,7 +23,7 @@ from hypergrid.times import Window
 from hypergrid.topology import Bins, Instants, Periodic, Regular, SeriesAxis, TimeCells
 
 WHOLE_READINGS: Final = 2**21
-"""Readings up to which a base is read at once: 200 MB, and whoever needs them again has them."""
+"""Readings up to which a base is read at once: 200 MB, which later steps can use again."""
 CHUNKS_AT_ONCE: Final = 8
 """Chunks of an archive that are read at once: half a million readings."""
 TOGETHER: Final = 2**19

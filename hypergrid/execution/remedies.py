@@ -1,4 +1,4 @@
-"""What lowers the memory of a plan, told of the step that needs most of it."""
+"""Advice on how to lower the memory of a plan, for the step that needs most of it."""
 
 from hypergrid.execution.pieces import in_pieces
 from hypergrid.execution.stations import FIRST

@@ -11,7 +11,7 @@ from hypergrid.kriging.local import TOGETHER
 from hypergrid.perspective import Interpolate, Perspective
 
 TABLED_RATE: Final = 2e10
-"""Operations of linear algebra in a second where nobody waits for them."""
+"""Operations of linear algebra a second, for systems too small to be worth a trial."""
 WORTH_TRYING: Final = 2e10
 """Operations from which the machine is asked how fast it does them: about a second of them."""
 FACTOR_RATE: Final = 1.25

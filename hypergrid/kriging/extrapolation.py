@@ -1,4 +1,4 @@
-"""Targets that lie beyond what the stations tell of a drift: hidden extrapolation, by leverage.
+"""Targets beyond the range in which the stations support a drift: hidden extrapolation, by leverage.
 
 The leverage of a place is `f' inv(F'F) f`, with f its drift functions and F those of the stations. Places whose
 leverage exceeds the greatest of a station lie outside the ellipsoid of the stations in the space of the drift functions

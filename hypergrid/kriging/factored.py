@@ -53,12 +53,12 @@ class Condition:
     """Upper bound of the condition number in the 1-norm, of covariances in units of the largest: their number times the
     norm of the inverse, which LAPACK's pocon estimates."""
     own: float
-    """Least share of a station's variance, in units of the largest covariance, that the others do not tell, as the
+    """Least share of a station's variance, in units of the largest covariance, that the others do not explain, as the
     stations nearest to another one have it."""
 
 
 class FactoredSystem:
-    """A kriging system that is solved by its factor, and inverted in the same memory where somebody asks for that."""
+    """A kriging system that is solved by its factor, and inverted in the same memory where the inverse is needed."""
 
     def __init__(self, system: System, *, who: str) -> None:
         """Factor the system of a method; `who` is its name, for messages.
@@ -144,8 +144,8 @@ class FactoredSystem:
                 right = (some[:, :count] + self._shift) / self._unit
                 missed = right @ self._solved_functions - some[:, count:]
                 half = blas.dtrsm(1.0, self._factor.T, right.T, lower=0, trans_a=1, overwrite_b=1)
-                told = np.einsum("sp,sp->p", half, half) - np.einsum("pf,fg,pg->p", missed, self._reduced, missed)
-                result[start : start + step] = told * self._unit - self._shift
+                explained = np.einsum("sp,sp->p", half, half) - np.einsum("pf,fg,pg->p", missed, self._reduced, missed)
+                result[start : start + step] = explained * self._unit - self._shift
         return result
 
     @property
@@ -255,7 +255,7 @@ class FactoredSystem:
         return part
 
     def _singular(self, number: float) -> SingularSystem:
-        shown = "beyond what can be told" if not np.isfinite(number) else f"{number:.0e}"
+        shown = "too large to be computed" if not np.isfinite(number) else f"{number:.0e}"
         message = (
             f"{self._who} needs a variogram under which the {self._system.stations.count:,} stations differ; the "
             f"system is singular to working precision (condition number {shown}); raise the nugget, shorten the "

@@ -66,7 +66,7 @@ one that lands near zero, as after a reset, and any other."""
 LOST_STEPS: Final = 10
 """A counter of so many steps that shows near zero and then what it showed before was not reset."""
 AROUND: Final = 3
-"""Readings before and after a fall that tell whether it lasts, and how hard it rained."""
+"""Readings before and after a fall that show whether it lasts, and how hard it rained."""
 ALIGNED: Final = 5
 """Readings whose medians are laid on one another across a gap or an emptying of a noisy gauge."""
 DRY_BINS: Final = 12
@@ -262,7 +262,7 @@ class _Segment:
             beside = np.concatenate([step[max(i - AROUND, 0) : i], step[i + 1 : i + 1 + AROUND]])
             lasts = bool(beside.max(initial=0.0) < fall / 2)
             if turn is not None and (fall > turn / 2 or (lasts and not self.is_noisy and value[i + 1] > near)):
-                # Near zero it may have been reset; what it would have grown by tells.
+                # Near zero it may have been reset: it rolled over where the growth that this implies is possible.
                 possible = self.resolution * (LIKELY_STEPS if value[i + 1] <= near else POSSIBLE_STEPS)
                 rolls = turn - fall <= max(raining, min(turn / 4, possible))
                 kind = ROLLOVER if rolls else RESET if value[i + 1] <= landed else EMPTIED

@@ -13,7 +13,7 @@ from ingest.quality.spatial import Places
 from ingest.quality.temporal import HOUR_NS, Flags, Floats, Line
 
 CLOCK_NS: Final = 15 * 60 * 10**9
-"""By how much the clock of a station may be off before dawn and dusk tell of it [ns]; the zone guard tells of hours."""
+"""Error of a station's clock that dawn and dusk do not show [ns]; errors of hours are found by the zone guard."""
 UNKNOWN_ELEVATION_M: Final = 4000.0
 """Up to where a station may stand whose elevation is not known [m]: all but some dozens of the world's do."""
 
