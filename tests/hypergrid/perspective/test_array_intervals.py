@@ -184,3 +184,21 @@ def test_running_totals_of_an_array_are_not_summed_once_interpolated() -> None:
     tens = hg.base(array_of(TEN_MINUTES, *columns, **{**coords, "interval_s": [600.0] * 3}))
     of_tens = tens.interpolate("inverse_distance", grid=grid).aggregate("sum", time="1day").compute()
     assert "overlap" not in of_tens.attrs.get("comment", "")
+
+
+def test_a_statistic_without_an_interval_is_that_of_the_values() -> None:
+    """Nothing is dropped: maxima are no samples, and totals belong where their intervals begin."""
+    with pytest.raises(InvalidQuery, match=r"a mean of max values is not the mean"):
+        hg.base(array_of(TEN_MINUTES, statistic=["max"], stamp=["end"])).aggregate("mean", time="1day").compute()
+    ends = array_of(TEN_MINUTES + 600, np.arange(288.0), statistic=["total"], stamp=["end"])
+    found = hg.base(ends).aggregate("sum", time="1day").compute()
+    assert found["value"].values.ravel().tolist() == [sum(range(144)), sum(range(144, 288))]
+    assert (found["interval_s"].item(), found["statistic"].item()) == (600.0, "total")
+    irregular = array_of(np.cumsum([100, 900, 300, 2000, 50, 600]), statistic=["min"])
+    with pytest.raises(InvalidQuery, match=r"a mean of min values"):
+        hg.base(irregular).aggregate("mean", time="1day").compute()
+
+
+def test_a_statistic_over_no_time_is_refused() -> None:
+    with pytest.raises(InvalidQuery, match=r"'interval_s' above 0 .*; got 0 for 1 of 1 series \(0: total\)"):
+        hg.base(array_of(TEN_MINUTES, interval_s=[0.0], statistic=["total"], stamp=["end"]))
