@@ -28,7 +28,8 @@ def array_series(  # noqa: PLR0913 - what an array says of its series
     """Return the series of an array.
 
     The interval of a series is the median spacing of the instants at which it has values where 90 % of the spacings
-    agree within 10 %, else that of all instants; 0 where neither agrees. Fewer than three instants tell none.
+    agree within 10 %, else that of all instants; 0 where neither agrees. Fewer than three instants tell none. A
+    statistic and a stamp that are given without an interval are those of such values.
 
     Parameters
     ----------
@@ -46,21 +47,24 @@ def array_series(  # noqa: PLR0913 - what an array says of its series
     Raises
     ------
     InvalidQuery
-        An interval that is negative or no number, or a statistic or stamp that does not exist.
+        An interval that is negative or no number, or 0 with a statistic of intervals; a statistic or stamp that does
+        not exist.
     """
-    declared_s = _intervals_s(array, joint, len(labels))
+    declared_s = _intervals_s(array, joint)
     statistics = _words(array, joint, "statistic", "sample", get_args(Statistic), len(labels))
     stamps = _words(array, joint, "stamp", "instant", get_args(Stamp), len(labels))
+    _refuse_no_interval(labels, statistics, declared_s)
     spacing_ns = _spacings_ns(times_ns, values)
     found = []
     for number, label in enumerate(labels):
         interval_s = spacing_ns[number] / SECOND_NS
         own: dict[str, Any] = {"interval_s": interval_s}
+        said = {"statistic": statistics[number], "stamp": stamps[number]}
+        if statistics[number] != "sample" and declared_s is None:
+            own |= said
         # A result that is taken as an array again has the statistic of its instruments, which is not that of its cells.
-        if statistics[number] != "sample" and declared_s[number] > _SHORTER * interval_s:
-            own = {
-                "interval_s": float(declared_s[number]), "statistic": statistics[number], "stamp": stamps[number]
-            }  # fmt: skip
+        elif statistics[number] != "sample" and declared_s is not None and declared_s[number] > _SHORTER * interval_s:
+            own = {"interval_s": float(declared_s[number]), **said}
         found.append(Series(variable, label, source="array", **own))
     return tuple(found)
 
@@ -80,10 +84,24 @@ def _along(array: xr.DataArray, joint: str, name: str) -> NDArray[Any] | None:
     return known[name].to_numpy() if name in known and known[name].dims == (joint,) else None
 
 
-def _intervals_s(array: xr.DataArray, joint: str, count: int) -> NDArray[np.float64]:
+def _refuse_no_interval(labels: list[str], statistics: list[Any], declared_s: NDArray[np.float64] | None) -> None:
+    """Refuse values that stand for intervals of no length."""
+    wrong = (
+        [] if declared_s is None else np.flatnonzero((declared_s == 0) & (np.array(statistics) != "sample")).tolist()
+    )
+    if wrong:
+        message = (
+            f"hg.base needs an 'interval_s' above 0 of values that stand for intervals; got 0 for {len(wrong)} of "
+            f"{len(labels)} series ({labels[wrong[0]]}: {statistics[wrong[0]]}); give their seconds, or drop the "
+            "coordinate 'interval_s', so that the interval is that of the values"
+        )
+        raise InvalidQuery(message)
+
+
+def _intervals_s(array: xr.DataArray, joint: str) -> NDArray[np.float64] | None:
     given = _along(array, joint, "interval_s")
     if given is None:
-        return np.zeros(count)
+        return None
     if given.dtype.kind not in "iuf" or not (np.isfinite(given) & (given >= 0)).all():
         wrong = next((str(one) for one in given if not (isinstance(one, int | float) and one >= 0)), str(given[0]))
         message = (

@@ -12,6 +12,9 @@ from hypergrid.streams.elements import Series
 SELECTED_BY_DEFAULT: Final[Mapping[str, Any]] = {"statistic": ("sample", "mean")}
 """Series that a query reads unless it selects."""
 
+MOST_OFFERED: Final = 5
+"""How many values of a property a refusal names in a selection."""
+
 Select = tuple[tuple[str, Any], ...]
 
 
@@ -28,7 +31,7 @@ def selected_series(variable: str, series: tuple[Series, ...], select: Select) -
     if not len(chosen):
         asked = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
         offers = _offers(series, ("statistic", *dict(select)))
-        message = f"no series of {variable!r} has {asked}; there are: {offers}"
+        message = f"no series of {variable!r} has {asked}; there are: {offers}{_remedy(series, wanted)}"
         raise InvalidQuery(message)
     return chosen
 
@@ -38,6 +41,17 @@ def _matches(series: Series, wanted: Mapping[str, Any]) -> bool:
         return value in choice if isinstance(choice, tuple | list) else value == choice
 
     return all(fits(getattr(series, name), choice) for name, choice in wanted.items())
+
+
+def _remedy(series: tuple[Series, ...], wanted: Mapping[str, Any]) -> str:
+    """Return how to select what there is of the properties that no series has as asked for; empty if there is none."""
+    calls = []
+    for name, choice in wanted.items():
+        there = {getattr(one, name): None for one in series}
+        if there and not there.keys() & set(choice if isinstance(choice, tuple | list) else (choice,)):
+            several = tuple(sorted(there, key=str)[:MOST_OFFERED])
+            calls.append(f"{name}={(several[0] if len(several) == 1 else several)!r}")
+    return f"; choose with .select({', '.join(calls)})" if calls else ""
 
 
 def _offers(series: tuple[Series, ...], names: tuple[str, ...]) -> str:

@@ -338,3 +338,11 @@ def test_sums_of_windows_that_overlap_are_refused(tmp_path: Path) -> None:
         in (sliding.aggregate("mean", time="1day").compute().attrs["comment"])
     )
     assert "windows of" not in sliding.aggregate("max", time="1day").compute().attrs.get("comment", "")
+
+
+def test_series_that_are_not_selected_are_named_with_the_selection(tmp_path: Path) -> None:
+    opened, _ = archive_of(tmp_path / "a", (total("s0"), running(rain(), 1)))
+    with pytest.raises(InvalidQuery, match=r"there are: statistic total; choose with \.select\(statistic='total'\)$"):
+        opened["precipitation"].aggregate("sum", time="1day").compute()
+    with pytest.raises(InvalidQuery, match=r"choose with \.select\(statistic='total', station='s0'\)$"):
+        opened["precipitation"].select(station="s9").aggregate("sum", time="1day").compute()

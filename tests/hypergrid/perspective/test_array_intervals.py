@@ -184,3 +184,44 @@ def test_running_totals_of_an_array_are_not_summed_once_interpolated() -> None:
     tens = hg.base(array_of(TEN_MINUTES, *columns, **{**coords, "interval_s": [600.0] * 3}))
     of_tens = tens.interpolate("inverse_distance", grid=grid).aggregate("sum", time="1day").compute()
     assert "overlap" not in of_tens.attrs.get("comment", "")
+
+
+def test_a_statistic_without_an_interval_is_that_of_the_values() -> None:
+    """Nothing is dropped: maxima are no samples, and totals belong where their intervals begin."""
+    with pytest.raises(InvalidQuery, match=r"a mean of max values is not the mean"):
+        hg.base(array_of(TEN_MINUTES, statistic=["max"], stamp=["end"])).aggregate("mean", time="1day").compute()
+    ends = array_of(TEN_MINUTES + 600, np.arange(288.0), statistic=["total"], stamp=["end"])
+    found = hg.base(ends).aggregate("sum", time="1day").compute()
+    assert found["value"].values.ravel().tolist() == [sum(range(144)), sum(range(144, 288))]
+    assert (found["interval_s"].item(), found["statistic"].item()) == (600.0, "total")
+    irregular = array_of(np.cumsum([100, 900, 300, 2000, 50, 600]), statistic=["min"])
+    with pytest.raises(InvalidQuery, match=r"a mean of min values"):
+        hg.base(irregular).aggregate("mean", time="1day").compute()
+
+
+def test_a_statistic_over_no_time_is_refused() -> None:
+    with pytest.raises(InvalidQuery, match=r"'interval_s' above 0 .*; got 0 for 1 of 1 series \(0: total\)"):
+        hg.base(array_of(TEN_MINUTES, interval_s=[0.0], statistic=["total"], stamp=["end"]))
+
+
+def test_a_total_longer_than_the_array_is_named_in_seconds() -> None:
+    days = array_of(TEN_MINUTES, interval_s=[30 * 86_400.0], statistic=["total"], stamp=["end"])
+    with pytest.raises(InvalidQuery, match=r"stand for 2592000 s each, longer than the 2870min that there are"):
+        hg.base(days).aggregate("sum", time="all").compute()
+    one = array_of([600], [4.0], interval_s=[86_400.0], statistic=["total"], stamp=["end"])
+    assert hg.base(one).aggregate("sum", time="all").compute()["value"].item() == 4.0
+
+
+def test_missing_values_of_an_array_are_without_a_reading() -> None:
+    found = hg.base(array_of(TEN_MINUTES, holes(lambda i: i < 144))).aggregate("mean", time="1day").compute()
+    assert "1 of 2 values are missing: 1 without any reading" in found.attrs["comment"]
+
+
+@pytest.mark.parametrize(("cells", "is_noted"), [("25min", True), ("30min", False)])
+def test_cells_that_intervals_do_not_divide_are_noted(cells: str, is_noted: bool) -> None:  # noqa: FBT001
+    """Starts 00:00, 00:10 and 00:20 lie in 25 minutes, into which two intervals fit wholly."""
+    means = hg.base(array_of(TEN_MINUTES, interval_s=[600.0], statistic=["mean"], stamp=["start"]))
+    found = means.aggregate("mean", time=cells).compute()
+    assert bool((found["count"] > found["count_possible"]).any()) == is_noted
+    note = "time cells of 25min hold no whole number of intervals of 10min (1 of 1 series)"
+    assert (note in found.attrs.get("comment", "")) == is_noted
