@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from ingest.quality.blocks import BLOCK_NS
 from tests.bench import quality_scores
-from tests.bench.quality_networks import SHAPES, station_years
+from tests.bench.quality_networks import SHAPES, shift_of, station_years
 
 SEED = 411
 """No threshold was chosen on it."""
@@ -18,6 +20,21 @@ def test_shifts_are_known_of_within_a_day_and_flagged_for_weeks(shape: object) -
     assert row["share_of_shift_suspect"] > 0.9
     assert row["share_after_suspect"] < 0.1
     assert row["share_of_others_suspect"] < 0.01
+
+
+def test_what_a_shift_changes_is_what_judging_all_of_it_says() -> None:
+    network = station_years(replace(SHAPES[3], stations=6), SEED, days=230)
+    levels, day_ns = quality_scores._Levels(network), quality_scores.DAY_NS
+    for seed, days in ((1, 1), (2, 9), (3, 1)):
+        shift = shift_of(network, 6.0, network.spread(), seed)
+        until = shift.start_ns + days * day_ns
+        begin, _, found = levels.planted(shift, until)
+        readings, _, tests = quality_scores.judged(shift.plant(network.between(0, until)))
+        bad = quality_scores._by("level_shift", tests)
+        block = readings.time_ns // BLOCK_NS - begin
+        late = block >= 0
+        assert bad[late].any()
+        np.testing.assert_array_equal(found[readings.index[late], block[late]], bad[late])
 
 
 def test_sound_stations_are_let_alone() -> None:
