@@ -25,8 +25,10 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@touch $@
 	@# An archive of Spark's classes shortens each later start; nobody waits for it.
 	@nohup $(BIN)/python -m ingest.spark.archive >.venv/archive.log 2>&1 </dev/null &
-	@# Compiled loops of kriging and of joins, so that no large query and no stream waits for the compiler.
-	@nohup sh -c "$(BIN)/python -m hypergrid.kriging.warm; $(BIN)/python -m hypergrid.streams.warm" >.venv/warm.log 2>&1 </dev/null &
+	@# Compiled loops of kriging and of joins, so that no large query and no stream waits for the compiler; targets that
+	@# need `warm` compile them at once, and not twice at the same time.
+	@$(if $(filter setup warm quick test,$(MAKECMDGOALS)),:,nohup sh -c "$(BIN)/python -m hypergrid.kriging.warm; \
+	    $(BIN)/python -m hypergrid.streams.warm" >.venv/warm.log 2>&1 </dev/null &)
 
 setup: warm ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
 	@$(BIN)/python -m ingest.spark.archive
