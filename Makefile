@@ -8,7 +8,11 @@ ARGS ?=
 JUDGES := .venv/judges
 export NODE_PATH := $(CURDIR)/$(JUDGES)/node_modules
 # A worker for each processor; the tests of a file stay together, and what takes longest comes first.
-SPREAD := -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
+SPREAD = -n $(WORKERS) --maxprocesses=4 --dist loadfile --no-loadscope-reorder
+WORKERS = logical
+# Some tests wait, for servers, for Spark, for pages: one worker more keeps the processors at work meanwhile.
+test: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
 # Bytecode is kept, also where the environment forbids it: else each process that a test starts compiles all it imports.
 quick test soak: export PYTHONDONTWRITEBYTECODE :=
 quick test soak: export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
@@ -21,8 +25,10 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@touch $@
 	@# An archive of Spark's classes shortens each later start; nobody waits for it.
 	@nohup $(BIN)/python -m ingest.spark.archive >.venv/archive.log 2>&1 </dev/null &
-	@# Compiled loops of kriging and of joins, so that no large query and no stream waits for the compiler.
-	@nohup sh -c "$(BIN)/python -m hypergrid.kriging.warm; $(BIN)/python -m hypergrid.streams.warm" >.venv/warm.log 2>&1 </dev/null &
+	@# Compiled loops of kriging and of joins, so that no large query and no stream waits for the compiler; targets that
+	@# need `warm` compile them at once, and not twice at the same time.
+	@$(if $(filter setup warm quick test,$(MAKECMDGOALS)),:,nohup sh -c "$(BIN)/python -m hypergrid.kriging.warm; \
+	    $(BIN)/python -m hypergrid.streams.warm" >.venv/warm.log 2>&1 </dev/null &)
 
 setup: warm ## the environment alone: .venv, the archive that makes Spark start faster, and compiled loops
 	@$(BIN)/python -m ingest.spark.archive
@@ -49,10 +55,7 @@ $(JUDGES)/ready: tools/judges/package-lock.json | $(STAMP)
 judges: $(JUDGES)/ready
 
 check: $(STAMP) ## style, types and import layers
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(CHECK)
 
 warm: $(STAMP)
 	@$(BIN)/python -m hypergrid.kriging.warm
@@ -61,8 +64,12 @@ warm: $(STAMP)
 quick: warm ## most tests, with fewer cases of each, after each change (at most 5 minutes; ARGS go to pytest)
 	$(BIN)/python -m pytest --quick $(SPREAD) $(ARGS)
 
-test: check chromium mosquitto judges warm ## check, then all tests but the long proofs (at most 25 minutes; ARGS go to pytest)
-	$(BIN)/python -m pytest $(SPREAD) $(ARGS)
+test: chromium mosquitto judges warm ## check, and all tests but the long proofs (at most 25 minutes; ARGS go to pytest)
+	@# Side by side; what the check says comes last.
+	@{ $(CHECK); } >.venv/check.log 2>&1 & checking=$$!; \
+	$(BIN)/python -m pytest $(SPREAD) $(ARGS); tested=$$?; \
+	wait $$checking; checked=$$?; cat .venv/check.log; \
+	if [ $$checked -ne 0 ]; then echo "make check failed: see above" >&2; fi; exit $$((tested || checked))
 
 soak: $(STAMP) chromium mosquitto judges ## the long proofs
 	$(BIN)/python -m pytest -m soak $(ARGS)

@@ -138,7 +138,11 @@ QUICK_EXAMPLES: Final = 20
 LEAST_SHARE: Final = 0.7
 """Least share of the test functions of a room that `pytest --quick` must run."""
 FOLDERS_LEFT_OUT: Final = ("bench", "browser")
-"""Folders of no room, which a quick run does not even import: benchmarks in small, and pages driven in Chromium."""
+"""Folders of no room, which a quick run does not even import: benchmarks in small, and pages driven in Chromium.
+
+They count apart, because rooms are the top-level packages: counted with viz, whose pages they drive, the tests in
+Chromium would leave it a fifth of its functions, so a share of viz says nothing of its pages in a browser.
+"""
 SHARES: Final = pytest.StashKey[list[list[Any]]]()
 
 

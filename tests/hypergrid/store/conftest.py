@@ -1,6 +1,7 @@
 """A small archive, and readings written as rows."""
 
 import math
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -16,10 +17,17 @@ Row = tuple[str, int, float, int, int]
 """Station, stamp [ns], value, flag, arrival [ns]."""
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
+@pytest.fixture(scope="session")
+def created(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an archive without readings, which each test copies: to make one takes as long as many a test."""
+    folder = tmp_path_factory.mktemp("created") / "archive"
     variables = [KNOWN_VARIABLES["air_temperature"], KNOWN_VARIABLES["watermark"]]
-    return Archive.create(tmp_path / "archive", name="pass", slice_s=120, variables=variables, now_ns=7)
+    return Archive.create(folder, name="pass", slice_s=120, variables=variables, now_ns=7).path
+
+
+@pytest.fixture
+def archive(created: Path, tmp_path: Path) -> Archive:
+    return Archive.open(shutil.copytree(created, tmp_path / "archive"))
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def test_an_archive_that_was_made_anew_is_noticed(
     running.start()
     wait_until(running.runner.is_fresh, seconds=30)
     shutil.rmtree(live.folder)
-    anew = Live(live.folder)
+    anew = Live(live.folder, anew=True)
     anew.add_all([(slice_, dict.fromkeys(STATIONS, 5.0)) for slice_ in range(10)], variables=VARIABLES)
     words = "was removed or replaced while it was open"
     wait_until(lambda: words in running.statistics().trouble, seconds=30)
