@@ -429,16 +429,21 @@ def _refuse_short(time: TimeAxis, here: Perspective, whole: Window) -> None:
     longest = max((series.interval_s for series in space.series if series.statistic != "sample"), default=0.0)
     # Whole days by the clock of a zone hold totals of a day, also the one of 23 hours.
     length_ns = civil_day_ns(time) or shortest_ns(time)
+    stamps = here.topology.time
+    if isinstance(stamps, Instants) and stamps.count > 1 and isinstance(time, Regular) and time.count == 1:
+        # What there is of an array is from its first stamp to its last, however far back the first interval reaches.
+        length_ns = min(length_ns, stamps.stop - 1 - stamps.origin)
+    there_ns = round(length_ns / SECOND_NS) * SECOND_NS
     if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
         message = (
-            f"readings of {here.bases()[0].operator.source.variable.name!r} stand for {longest:g} s each, longer than "  # type: ignore[union-attr]
-            f"the {format_duration(length_ns)} that there are: nothing can be made of all of it; ask for more, "
+            f"readings of {here.bases()[0].operator.source.variable.name!r} stand for {longest:.12g} s each, longer "  # type: ignore[union-attr]
+            f"than the {format_duration(there_ns)} that there are: nothing can be made of all of it; ask for more, "
             "or .select(interval_s=…) series of shorter intervals"
         )
         raise InvalidQuery(message)
     if longest * SECOND_NS > length_ns:
         message = (
-            f"time cells of {format_duration(length_ns)} are shorter than the {longest:g} s that readings of "
+            f"time cells of {format_duration(length_ns)} are shorter than the {longest:.12g} s that readings of "
             f"{here.bases()[0].operator.source.variable.name!r} stand for; choose longer cells"  # type: ignore[union-attr]
         )
         raise InvalidQuery(message)

@@ -202,3 +202,11 @@ def test_a_statistic_without_an_interval_is_that_of_the_values() -> None:
 def test_a_statistic_over_no_time_is_refused() -> None:
     with pytest.raises(InvalidQuery, match=r"'interval_s' above 0 .*; got 0 for 1 of 1 series \(0: total\)"):
         hg.base(array_of(TEN_MINUTES, interval_s=[0.0], statistic=["total"], stamp=["end"]))
+
+
+def test_a_total_longer_than_the_array_is_named_in_seconds() -> None:
+    days = array_of(TEN_MINUTES, interval_s=[30 * 86_400.0], statistic=["total"], stamp=["end"])
+    with pytest.raises(InvalidQuery, match=r"stand for 2592000 s each, longer than the 2870min that there are"):
+        hg.base(days).aggregate("sum", time="all").compute()
+    one = array_of([600], [4.0], interval_s=[86_400.0], statistic=["total"], stamp=["end"])
+    assert hg.base(one).aggregate("sum", time="all").compute()["value"].item() == 4.0
