@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.perspective import Aggregate, Convert, Interpolate, Perspective
+from hypergrid.topology import Instants, SeriesAxis
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -77,7 +78,12 @@ def _counted(surface: Perspective) -> str:
         surface = surface.source
     if isinstance(surface.operator, Interpolate):
         return "station that reports within reach"
-    of_cells = isinstance(surface.operator, Aggregate) and not surface.source.holds_readings
+    if not isinstance(surface.operator, Aggregate):
+        return "reading"
+    source = surface.source
+    # Values of an array at its instants are readings, too.
+    of_array = isinstance(source.topology.time, Instants) and isinstance(source.topology.space, SeriesAxis)
+    of_cells = not (source.holds_readings or of_array)
     return "source cell that has a value" if of_cells else "reading"
 
 

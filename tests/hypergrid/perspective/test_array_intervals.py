@@ -210,3 +210,8 @@ def test_a_total_longer_than_the_array_is_named_in_seconds() -> None:
         hg.base(days).aggregate("sum", time="all").compute()
     one = array_of([600], [4.0], interval_s=[86_400.0], statistic=["total"], stamp=["end"])
     assert hg.base(one).aggregate("sum", time="all").compute()["value"].item() == 4.0
+
+
+def test_missing_values_of_an_array_are_without_a_reading() -> None:
+    found = hg.base(array_of(TEN_MINUTES, holes(lambda i: i < 144))).aggregate("mean", time="1day").compute()
+    assert "1 of 2 values are missing: 1 without any reading" in found.attrs["comment"]
