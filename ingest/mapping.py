@@ -319,7 +319,8 @@ def _counter(table: CheckedTable, unit: str) -> tuple[bool, float | None, float 
         table.refuse("counter", f"needs a unit that can be amassed, such as 'mm'; got {unit!r}")
     fault = counter_fault(**declared)
     if fault:
-        table.refuse("rollover" if declared["rollover"] is not None else "resolution", f"does not fit: {fault}")
+        at_fault = [key for key, value in declared.items() if counter_fault(**{**dict.fromkeys(declared), key: value})]
+        table.refuse(at_fault[0] if at_fault else "rollover", f"does not fit: {fault}")
     return is_counter, declared["resolution"], declared["rollover"]
 
 

@@ -71,6 +71,7 @@ def test_a_declared_rollover_reaches_the_query(tmp_path: Path) -> None:
         ("counter = 1", "counter needs true or false; got 1"),
         ("resolution = 0.1", "add counter = true"),
         ("counter = true\nresolution = -1.0", "resolution of a counter needs a number above 0; got -1"),
+        ("counter = true\nresolution = -1.0\nrollover = 9.0", "[.]resolution does not fit: the resolution of a"),
         ("counter = true\nresolution = 0.2\nrollover = 0.1", "a rollover of 0.1 with a resolution of 0.2"),
     ],
 )
