@@ -18,7 +18,7 @@ from hypergrid.execution.time_coordinates import cells_words, over_cells, time_c
 from hypergrid.execution.variance_attributes import variance_attributes
 from hypergrid.perspective import Aggregate, Base, Interpolate, InterpolateInTime, Perspective, Question, Recur
 from hypergrid.perspective.archive_source import ArchiveSource
-from hypergrid.perspective.fitting import coverage_unknown
+from hypergrid.perspective.fitting import coverage_unknown, odd_cells
 from hypergrid.perspective.overlapping_values import overlap_note
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
@@ -327,7 +327,8 @@ def provenance(question: Question, surface: Perspective, outcome: Outcome, *, to
     if outcome.left_out:
         parts = [f"{count} by {reason}" for reason, count in sorted(outcome.left_out.items())]
         attributes["hypergrid_readings_left_out"] = ", ".join(parts)
-    of_steps = (note for item in surface.chain() for note in (coverage_unknown(item), overlap_note(item)))
+    kinds = (coverage_unknown, overlap_note, odd_cells)
+    of_steps = (about(item) for about in kinds for item in surface.chain())
     notes = [*outcome.notes, *dict.fromkeys(filter(None, of_steps))]
     notes += outcome.tally(coverage_of(surface)).notes(surface)
     if outcome.is_empty:

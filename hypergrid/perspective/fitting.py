@@ -8,6 +8,7 @@ import numpy as np
 
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.aggregates import AggregateRow
+from hypergrid.perspective.interval_spans import has_intervals
 from hypergrid.perspective.operators import Aggregate, Base, Convert
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.standing import are_instants
@@ -181,6 +182,27 @@ def coverage_unknown(here: Perspective) -> str:
     return (
         f"the coverage of {len(unknown)} of {len(held)} series cannot be judged, and min_coverage="
         f"{operator.min_coverage:g} is not asked of them: their interval is unknown ({_few(unknown)})"
+    )
+
+
+def odd_cells(here: Perspective) -> str:
+    """Return that time cells hold no whole number of the intervals of readings, in words; empty where they do."""
+    operator, time, source = here.operator, here.topology.time, here.sources[0] if here.sources else None
+    if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
+        return ""
+    space = source.topology.space
+    counts_intervals = source.holds_readings or has_intervals(source.topology.time, space)
+    # One cell alone is of what there is, and is not laid out by a length.
+    if not isinstance(time, Regular) or time.count == 1 or not isinstance(space, SeriesAxis) or not counts_intervals:
+        return ""
+    lengths_ns = [round(series.interval_s * SECOND_NS) for series in space.series]
+    odd = [length for length in lengths_ns if 0 < length < time.length and time.length % length]
+    if not odd:
+        return ""
+    several = ", ".join(_in_words(length) for length in sorted(set(odd))[:3]) + (", …" if len(set(odd)) > 3 else "")
+    return (
+        f"time cells of {_in_words(time.length)} hold no whole number of intervals of {several} ({len(odd)} of "
+        f"{len(lengths_ns)} series): count_possible is how many fit wholly, and count may be one more"
     )
 
 

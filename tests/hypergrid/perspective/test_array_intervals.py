@@ -215,3 +215,13 @@ def test_a_total_longer_than_the_array_is_named_in_seconds() -> None:
 def test_missing_values_of_an_array_are_without_a_reading() -> None:
     found = hg.base(array_of(TEN_MINUTES, holes(lambda i: i < 144))).aggregate("mean", time="1day").compute()
     assert "1 of 2 values are missing: 1 without any reading" in found.attrs["comment"]
+
+
+@pytest.mark.parametrize(("cells", "is_noted"), [("25min", True), ("30min", False)])
+def test_cells_that_intervals_do_not_divide_are_noted(cells: str, is_noted: bool) -> None:  # noqa: FBT001
+    """Starts 00:00, 00:10 and 00:20 lie in 25 minutes, into which two intervals fit wholly."""
+    means = hg.base(array_of(TEN_MINUTES, interval_s=[600.0], statistic=["mean"], stamp=["start"]))
+    found = means.aggregate("mean", time=cells).compute()
+    assert bool((found["count"] > found["count_possible"]).any()) == is_noted
+    note = "time cells of 25min hold no whole number of intervals of 10min (1 of 1 series)"
+    assert (note in found.attrs.get("comment", "")) == is_noted
