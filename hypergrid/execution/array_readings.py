@@ -41,14 +41,13 @@ def judged_by_interval(
     target
         The cells.
     axis
-        The series; where no interval is known what is possible is the instants that there are, and where some are, it
-        is not known for the others.
+        The series; of those whose interval is not known neither is what is possible, which is 0.
     times
         Numbers of the time cells that are wanted; all where absent.
     """
-    if not any(item.interval_s > 0 for item in axis.series):
-        return fold(operator)
     cells = fold(replace(operator, min_coverage=0.0))
+    if not any(item.interval_s > 0 for item in axis.series):
+        return replace(cells, possible=np.zeros((1, axis.count), dtype=np.int64))
     possible = possible_readings(target, axis)
     if isinstance(target, Regular):
         # A cell over all instants ends a nanosecond after the last, which it holds.

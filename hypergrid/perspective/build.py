@@ -436,8 +436,8 @@ def _refuse_short(time: TimeAxis, here: Perspective, whole: Window) -> None:
     there_ns = round(length_ns / SECOND_NS) * SECOND_NS
     if longest * SECOND_NS > length_ns and isinstance(time, Regular) and time.length == whole.stop_ns - whole.start_ns:
         message = (
-            f"readings of {here.bases()[0].operator.source.variable.name!r} stand for {longest:.12g} s each, longer than "  # type: ignore[union-attr]
-            f"the {format_duration(there_ns)} that there are: nothing can be made of all of it; ask for more, "
+            f"readings of {here.bases()[0].operator.source.variable.name!r} stand for {longest:.12g} s each, longer "  # type: ignore[union-attr]
+            f"than the {format_duration(there_ns)} that there are: nothing can be made of all of it; ask for more, "
             "or .select(interval_s=…) series of shorter intervals"
         )
         raise InvalidQuery(message)

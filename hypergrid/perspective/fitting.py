@@ -164,14 +164,15 @@ def coverage_unknown(here: Perspective) -> str:
     if not isinstance(operator, Aggregate) or source is None or "time" not in operator.dimensions:
         return ""
     space, of_array = source.topology.space, isinstance(source.topology.time, Instants)
+    asked = " is not asked" if operator.min_coverage else ""
     if of_array and isinstance(space, SeriesAxis) and not any(item.interval_s > 0 for item in space.series):
         return (
             (
-                f"coverage is not known, and min_coverage={operator.min_coverage:g}: the instants of the array are not "
-                "evenly spaced (90 % of the spacings within 10 % of their median), so that how many a cell could have "
-                "is unknown"
+                f"coverage is not known, and min_coverage={operator.min_coverage:g}{asked}: the instants of the array "
+                "are not evenly spaced (90 % of the spacings within 10 % of their median), so that how many a "
+                "cell could have is unknown"
             )
-            if operator.row.min_coverage
+            if operator.row.min_coverage or operator.min_coverage
             else ""
         )
     if not operator.min_coverage or not (source.holds_readings or of_array):

@@ -379,6 +379,9 @@ def _aggregate(step: Step, here: Answer, whole: Block, since: int | None, feed: 
     over = _over_space(step, here, result, feed)
     by_place = _members(step.name, here, given)
     parts = [(part.corner, i) for i, part in enumerate(here.times.cells)]
+    # How often the stations of an array report is not known where its instants have no step.
+    is_known = "time" not in cells or bool(result.axes or result.zones) or not _is_uneven(here)
+    share = share if is_known else 0.0
     for number, cell in enumerate(times.cells):
         slices = [number]
         if "time" in cells:
@@ -396,9 +399,18 @@ def _aggregate(step: Step, here: Answer, whole: Block, since: int | None, feed: 
             value = aggregated(step.name, members, given, cell_hash(cell.corner, _place_key(result, place)))
             if not _is_covered(covered, known, lasting, share):
                 value = math.nan
-            line.append((value, len(members), covered.possible * lasting))
+            line.append((value, len(members), covered.possible * lasting if is_known else 0))
         result.put(line)
     return result
+
+
+def _is_uneven(here: Answer) -> bool:
+    """Return whether places have values at instants of which fewer than 90 % follow one another by their median."""
+    corners = [cell.corner for cell in here.times.cells]
+    steps = [later - corner for corner, later in pairwise(corners)]
+    middle = round(statistics.median(steps)) if len(steps) > 1 else 0
+    alike = sum(abs(step - middle) <= 0.1 * middle for step in steps)
+    return here.times.are_free and (len(steps) < 2 or alike < 0.9 * len(steps))
 
 
 def _in_blocks(placed: Sequence[tuple[int, Placed]], cell: TimeCell) -> Iterator[tuple[int, Placed]]:

@@ -99,6 +99,8 @@ def test_nine_of_ten_spacings_agree_within_a_tenth(seconds: Any, interval_s: flo
 def test_coverage_of_irregular_instants_is_unknown_and_said_to_be() -> None:
     found = hg.base(array_of(np.cumsum([100, 900, 300, 2000, 50, 600]))).aggregate("sum", time="1day").compute()
     assert found["value"].values[0, 0] == pytest.approx(0.6)
+    # As of an archive whose intervals are unknown: what is possible is not said.
+    assert (found["count"].item(), "count_possible" in found) == (6, False)
     assert (
         "coverage is not known, and min_coverage=0: the instants of the array are not evenly"
         in (found.attrs["comment"])
