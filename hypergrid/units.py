@@ -138,6 +138,17 @@ def convert(values: ArrayLike, source: str, target: str) -> NDArray[np.float64]:
         raise InvalidUnit(message) from error
 
 
+def counter_words(variable: Variable) -> str:
+    """Return what is known of a counter, for people; empty for a variable that is none."""
+    if not (variable.is_counter or variable.name in COUNTERS):
+        return ""
+    known = [f"{key} {value:g} {variable.unit}"
+             for key, value in (("resolution", variable.resolution), ("rollover", variable.rollover))
+             if value is not None]  # fmt: skip
+    words = ", ".join(known) or "resolution and rollover not declared"
+    return f"a counter, {words}: rain_accumulation gives what it grew by"
+
+
 def counter_fault(resolution: float | None, rollover: float | None) -> str:
     """Return what is wrong with a declared resolution and rollover [one unit], in words; empty where nothing is."""
     for name, value in (("resolution", resolution), ("rollover", rollover)):

@@ -10,8 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from hypergrid.times import format_instant
+from hypergrid.units import KNOWN_VARIABLES, Variable, counter_words
 from ingest.column_guess import ColumnGuess, guess_column
-from ingest.mapping import Column, Deployment, Feed, default_deployment, load, variable_name
+from ingest.mapping import UNKNOWN_UNIT, Column, Deployment, Feed, default_deployment, load, variable_name
 from ingest.parsers import FORMATS, Layout, Parsed, Unreadable, recognise
 from ingest.parsers.told import usual_interval_s
 from ingest.sources.folder import (
@@ -113,7 +114,7 @@ class DryRun:
         """Return it as plain values."""
         return {
             "declared": self.deployment.declared,
-            "sources": [_plain(source) for source in self.sources],
+            "sources": [_plain(source, self.deployment) for source in self.sources],
             "unreadable": dict(self.unreadable),
             "unknown": list(self.unknown),
             "companions": list(self.companions),
@@ -121,7 +122,17 @@ class DryRun:
         }
 
 
-def _plain(source: Source) -> dict[str, Any]:
+def counted(deployment: Deployment, name: str) -> Variable:
+    """Return a variable as a deployment declares it, or else as everybody knows it: for what it says of a counter."""
+    own = deployment.variable(name)
+    return KNOWN_VARIABLES[name] if own.unit == UNKNOWN_UNIT and name in KNOWN_VARIABLES else own
+
+
+def _counter(variable: Variable) -> dict[str, float | None] | None:
+    return {"resolution": variable.resolution, "rollover": variable.rollover} if counter_words(variable) else None
+
+
+def _plain(source: Source, deployment: Deployment) -> dict[str, Any]:
     zone, who = source.zone()
     times = [None if ns is None else format_instant(ns) for ns in (source.first_ns, source.last_ns)]
     return {
@@ -146,6 +157,7 @@ def _plain(source: Source) -> dict[str, Any]:
                 "name": seen.name,
                 "read_as": {k: v for k, v in asdict(seen.column).items() if k not in ("name", "given")},
                 "proposed": {**asdict(seen.guess), "variable": seen.guess.variable.name},
+                "counter": _counter(counted(deployment, seen.column.variable)),
                 "why": seen.why,
                 "low": None if np.isnan(seen.low) else seen.low,
                 "high": None if np.isnan(seen.high) else seen.high,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hypergrid.units import KNOWN_VARIABLES, Variable
-from ingest.dry_run import ColumnSeen, DryRun, Source
+from hypergrid.units import KNOWN_VARIABLES, Variable, counter_words
+from ingest.dry_run import ColumnSeen, DryRun, Source, counted
 from ingest.mapping import DEFAULT_SLICE_S, from_mapping
 from ingest.parsers.table import TextForm
 
@@ -29,7 +29,7 @@ def proposed(run: DryRun) -> str:
         f"name = {_quoted(run.deployment.name)}",
         f"slice_s = {max(1.0, slice_s):g}            # length of a slice [s]",
     ]
-    lines += _variables(run.sources)
+    lines += _variables(run)
     names: set[str] = set()
     # The first pattern that matches a file takes it.
     for source in sorted(run.sources, key=lambda source: (len(source.files) > 1, -len(_pattern(source.files)))):
@@ -55,20 +55,36 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _variables(sources: Sequence[Source]) -> list[str]:
-    found: dict[str, Variable] = {}
-    for source in sources:
+def _variables(run: DryRun) -> list[str]:
+    variables: dict[str, Variable] = {}
+    for source in run.sources:
         for seen in source.columns():
-            variable = seen.guess.variable
+            variable = counted(run.deployment, seen.guess.variable.name)
             if variable.name not in KNOWN_VARIABLES:
-                found.setdefault(variable.name, variable)
-    lines = []
-    for variable in found.values():
-        lines += ["", "[[variable]]", f"name = {_quoted(variable.name)}", f"unit = {_quoted(variable.unit)}"]
-        if variable.standard_name:
-            lines.append(f"standard_name = {_quoted(variable.standard_name)}")
-        lines.append(f"long_name = {_quoted(variable.long_name or variable.name)}")
-    return lines
+                variable = variable if variable.is_counter else seen.guess.variable
+            if variable.name not in KNOWN_VARIABLES or counter_words(variable):
+                variables.setdefault(variable.name, variable)
+    return [line for variable in variables.values() for line in _variable(variable)]
+
+
+def _variable(variable: Variable) -> list[str]:
+    """Return the lines of a variable; of a known counter of which nothing is declared as a comment."""
+    lines = ["[[variable]]", f"name = {_quoted(variable.name)}", f"unit = {_quoted(variable.unit)}"]
+    if variable.standard_name:
+        lines.append(f"standard_name = {_quoted(variable.standard_name)}")
+    lines.append(f"long_name = {_quoted(variable.long_name or variable.name)}")
+    if not counter_words(variable):
+        return ["", *lines]
+    lines.append("counter = true")
+    for key, value, what in (
+        ("resolution", variable.resolution, "its step"),
+        ("rollover", variable.rollover, "where it starts again from zero"),
+    ):
+        lines.append(f"# {key} =            # {what} [{variable.unit}]" if value is None else f"{key} = {value!r}")
+    if variable.is_counter:
+        return ["", *lines]
+    hint = f"# {variable.name} counts: declare what is known of the gauges, by leaving out the first # of each line"
+    return ["", hint, *(f"# {line}" for line in lines)]
 
 
 def _feed(source: Source, names: set[str]) -> list[str]:

@@ -7,7 +7,9 @@ from typing import Any
 from hypergrid.console import say, show_line, show_table
 from hypergrid.errors import InvalidDeployment
 from hypergrid.times import format_instant
-from ingest.dry_run import DryRun, Source
+from hypergrid.units import counter_words
+from ingest.dry_run import DryRun, Source, counted
+from ingest.mapping import Deployment
 from ingest.parsers import FORMATS
 from ingest.proposed import proposed
 from ingest.quality.summary import COLUMNS, ISOLATED, NO_ELEVATION, NO_POSITION, table_of
@@ -87,7 +89,7 @@ def show_skipped(skipped: Mapping[str, Mapping[str, int]]) -> None:
 def show_dry_run(run: DryRun) -> None:
     """Print what an ingest would read, and why."""
     for source in run.sources:
-        _show_source(source, declared=run.deployment.declared)
+        _show_source(source, run.deployment)
     for name, reason in run.unreadable.items():
         show_line(f"cannot be read: {name}: {reason}")
     if run.unknown:
@@ -103,7 +105,9 @@ def show_dry_run(run: DryRun) -> None:
     say("a dry run: nothing was kept")
 
 
-def _show_source(source: Source, *, declared: bool) -> None:
+def _show_source(source: Source, deployment: Deployment) -> None:
+    declared = deployment.declared
+    counters: dict[str, str] = {}
     several = f" and {len(source.files) - 1} more files" if len(source.files) > 1 else ""
     rows: list[tuple[str, ...]] = []
     for seen in source.columns():
@@ -113,12 +117,16 @@ def _show_source(source: Source, *, declared: bool) -> None:
         unit = (column.unit if column.unit != "unknown" else None) or (None if declared else seen.guess.unit)
         statistic = column.statistic if as_is else seen.guess.statistic or column.statistic
         extent = f"{seen.low:g} to {seen.high:g}" if seen.low == seen.low else "no value"
+        if words := counter_words(counted(deployment, variable)):
+            counters[variable] = words
         rows.append((seen.name, variable, unit or "unknown", statistic, extent, seen.why))
     rows += [(name, "left out", "", "", "", "nothing maps it, or it holds text") for name in source.layout.ignored]
     title = f"{source.files[0]}{several}: {source.feed.format} ({source.why})"
     show_table(title, ("column", "variable", "unit", "statistic", "values", "why"), rows)
     for note in source.layout.notes:
         show_line(f"  {note}")
+    for variable, words in counters.items():
+        show_line(f"  {variable}: {words}")
     zone, who = source.zone()
     columns = " and ".join(source.layout.options.text.time_columns)
     show_line(f"  time: {columns + ', ' if columns else ''}zone {zone} ({who})")

@@ -1,14 +1,19 @@
 """Counters that a deployment declares: their resolution and rollover reach the archive, and the queries."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import hypergrid as hg
+from hypergrid.__main__ import app, main
 from hypergrid.errors import InvalidDeployment, InvalidQuery
+from ingest.dry_run import dry_run
 from ingest.job import ingest
 from ingest.mapping import load
+from ingest.proposed import proposed
 
 NOW_NS = 1_200_000_000 * 10**9
 
@@ -66,6 +71,50 @@ def test_a_declared_rollover_reaches_the_query(tmp_path: Path) -> None:
     assert "rollover=1000" in archive["bucket"].aggregate("rain_accumulation", time="1h", rollover=1000.0).explain()
     with pytest.raises(InvalidQuery, match="a mean of 'bucket' has no meaning"):
         archive["bucket"].aggregate("mean", time="1h").plan()
+
+
+def test_a_dry_run_shows_counters(tmp_path: Path) -> None:
+    write(tmp_path / "in", "counter = true\nresolution = 0.1\nrollover = 10.0")
+    (tmp_path / "in" / "s1.csv").write_text("time,level\n2007-10-01T00:00:00Z,0.1\n2007-10-01T00:10:00Z,0.2\n")
+    shown = CliRunner().invoke(app, ["ingest", "--dry-run", str(tmp_path / "in")])
+    assert shown.exit_code == 0, shown.output
+    words = " ".join(shown.output.split())
+    assert "bucket: a counter, resolution 0.1 mm, rollover 10 mm: rain_accumulation gives what it grew by" in words
+    run = dry_run([tmp_path / "in"])
+    (column,) = run.to_dict()["sources"][0]["columns"]
+    assert column["counter"] == {"resolution": 0.1, "rollover": 10.0}
+
+
+def test_a_proposal_leaves_lines_for_what_is_known_of_a_gauge(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "s1.csv").write_text(
+        "time,station,rain_meter\n2007-10-01T00:00:00Z,s1,0.1\n2007-10-01T00:10:00Z,s1,0.2\n", encoding="utf-8"
+    )
+    run = dry_run([tmp_path / "in"])
+    assert run.to_dict()["sources"][0]["columns"][0]["counter"] == {"resolution": None, "rollover": None}
+    path = tmp_path / "start.toml"
+    text = proposed(run)
+    hint = text[text.index("# rain_meter counts") :].split("\n\n")[0].splitlines()
+    # The comment is a declaration that works, once its first marks are gone and a number stands there.
+    lines = [line.removeprefix("# ").replace("# resolution = ", "resolution = 0.2") for line in hint[1:]]
+    path.write_text(text.replace("\n".join(hint), "\n".join(lines)), encoding="utf-8")
+    (variable,) = load(path).variables
+    assert (variable.name, variable.is_counter, variable.resolution) == ("rain_meter", True, 0.2)
+
+
+def test_the_command_line_refuses_a_rollover_below_its_resolution_in_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "in", "counter = true\nresolution = 0.2\nrollover = 0.1")
+    given = ("ingest", str(tmp_path / "in"), "--archive", str(tmp_path / "a"), "--deployment", str(path))
+    monkeypatch.setattr(sys, "argv", ["hypergrid", *given])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code not in (0, None)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("a rollover of 0.1 with a resolution of 0.2") == 1
+    assert "Traceback" not in said
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,41 @@ def test_pieces_have_the_flags_of_the_whole(
     assert len(archive.latest().read("air_temperature", superseded=True)) == 0
 
 
+@pytest.mark.parametrize("way", ["hours", "backwards", "at random"])
+def test_pieces_of_counters_that_fall_have_the_flags_of_the_whole(way: str, tmp_path: Path) -> None:
+    """As a stream stores them, and as they come late: a fall is found across the bounds of pieces too."""
+    rng = np.random.default_rng(3)
+    shown = 40.0 + np.cumsum(np.where(rng.random((4, 300)) < 0.1, 0.2, 0.0), axis=1)
+    for series in range(4):
+        for at in rng.integers(20, 300, 8):
+            shown[series, at:] -= [0.2, 1.0, 12.0, shown[series, at]][int(rng.integers(4))]
+    series, step = np.nonzero(rng.random(shown.shape) > 0.05)
+    stamps = START_NS + step * STEP_NS
+    names = tuple(Series("rain_meter", str(n)) for n in range(4))
+    flag = np.full(len(stamps), NOT_EVALUATED, np.uint8)
+    given = Readings(names, series.astype(np.int32), stamps, np.maximum(shown[series, step], 0.0), flag, stamps)
+    tests = Quality(variables=(("rain_meter", replace(DEFAULTS["rain_meter"], faulty_zeros=None)),))
+    hour = step // 42
+    parts = {
+        "hours": [given.take(hour == one) for one in np.unique(hour)],
+        "backwards": [given.take(hour == one) for one in np.unique(hour)[::-1]],
+        "at random": [given.take(np.sort(rows)) for rows in np.array_split(rng.permutation(len(given)), 6)],
+    }[way]
+    flags = []
+    for name, pieces in (("whole", [given]), ("pieces", parts)):
+        variables = [KNOWN_VARIABLES["rain_meter"]]
+        archive = Archive.create(tmp_path / name, name="n", slice_s=600, variables=variables, now_ns=0)
+        for number, piece in enumerate(pieces):
+            with archive.commit(batch=str(number), message="", now_ns=1) as writer:
+                Inspector(tests, STATIONS, 600.0).store(writer, variables[0], piece, lambda _: None)
+        held = archive.latest().read("rain_meter", tests=True)
+        order = np.lexsort((held.time_ns, [int(held.series[n].station) for n in held.index]))
+        flags.append((held.flag[order], held.tests_or_none_set()[order]))
+    assert np.count_nonzero((flags[0][1] >> TESTS.index("counter_fall")) & 1) > 5
+    np.testing.assert_array_equal(flags[1][0], flags[0][0])
+    np.testing.assert_array_equal(flags[1][1], flags[0][1])
+
+
 def test_what_comes_later_revises_what_was_there(tmp_path: Path) -> None:
     archive = _archive(tmp_path / "a")
     stamps = START_NS + np.arange(60) * STEP_NS

@@ -19,7 +19,7 @@ import xarray as xr
 import hypergrid as hg
 from hypergrid import in_parts
 from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound
-from hypergrid.flags import MISSING
+from hypergrid.flags import MISSING, TESTS
 from hypergrid.store import Archive, Branch, told
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.times import SECOND_NS, Window
@@ -149,6 +149,23 @@ def test_it_gives_the_flags_of_quality(archive: Archive, other: Archive, paramet
     assert sum(change.readings or 0 for change in told(newest, archive.snapshot)) == expected.changed
     assert Branch.names(archive) == ()
     assert list(newest.check()) == []
+
+
+def test_counters_that_fall_are_judged_as_by_quality(archive: Archive, other: Archive, parameters: Path) -> None:
+    for one in (archive, other):
+        stored = one.read("rain_meter")
+        rows = np.flatnonzero(stored.index == 1)[300:2300]
+        fallen = stored.take(rows)
+        # Up to 40 mm and down by a millimetre, every seventh time: not near zero, so no reset.
+        value = 40.0 + np.arange(len(rows)) % 7 * 0.2
+        fallen = replace(fallen, value=value, arrival_ns=fallen.arrival_ns + 10**12, tests=None)
+        with one.commit(batch="falls", message="falls", now_ns=NOW_NS + 1) as writer:
+            writer.readings(replace(fallen, flag=np.full(len(rows), 2, np.uint8)))
+    run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 2)
+    reprocess(archive.path, quality=parameters, now_ns=NOW_NS + 2)
+    assert_same(archive, other)
+    judged = archive.latest().read("rain_meter", tests=True)
+    assert np.count_nonzero((judged.tests_or_none_set() >> TESTS.index("counter_fall")) & 1) > 200
 
 
 def test_the_same_parameters_change_nothing(archive: Archive) -> None:
