@@ -89,8 +89,9 @@ def _overlap_of(here: Perspective) -> _Overlap | None:
 def _below(here: Perspective) -> _Overlap | None:
     operator, time, space = here.operator, here.topology.time, here.topology.space
     if isinstance(operator, Aggregate) and "time" in operator.dimensions:
-        slides = isinstance(time, Regular) and time.length > time.step
-        return _Overlap("window", time.length, time.step) if slides else None
+        if isinstance(time, Regular) and time.length > time.step:
+            return _Overlap("window", time.length, time.step)
+        return None
     if isinstance(operator, InterpolateInTime | Recur):
         return None
     if isinstance(operator, Base):
