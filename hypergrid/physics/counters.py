@@ -242,7 +242,7 @@ class _Segment:
             if turn is not None and (fall > turn / 2 or (lasts and not self.is_noisy and value[i + 1] > near)):
                 is_reset = value[i + 1] <= near and turn - fall > max(turn / 4, raining)
                 kind = RESET if is_reset else ROLLOVER
-            elif value[i + 1] <= (near if self.is_noisy else raining) and value[i + 1] <= value[i] / 2:
+            elif -near <= value[i + 1] <= (near if self.is_noisy else raining) and value[i + 1] <= value[i] / 2:
                 kind = RESET
             elif lasts or self._gap[i]:
                 kind = EMPTIED

@@ -138,7 +138,7 @@ def _told_apart(  # noqa: PLR0913 - what is known of the readings
             if rollover is not None and (fall > rollover / 2 or (lasts and not noisy and value[i + 1] > near)):
                 back = value[i + 1] <= near and rollover - fall > max(rollover / 4, raining)
                 kinds[i] = "reset" if back else "rollover"
-            elif value[i + 1] <= (near if noisy else raining) and value[i + 1] <= value[i] / 2:
+            elif -near <= value[i + 1] <= (near if noisy else raining) and value[i + 1] <= value[i] / 2:
                 kinds[i] = "reset"
             elif lasts or gap[i]:
                 kinds[i] = "emptied"
