@@ -266,7 +266,7 @@ class _Segment:
                 possible = self.resolution * (LIKELY_STEPS if value[i + 1] <= near else POSSIBLE_STEPS)
                 rolls = turn - fall <= max(raining, min(turn / 4, possible))
                 kind = ROLLOVER if rolls else RESET if value[i + 1] <= landed else EMPTIED
-            elif value[i + 1] <= landed and value[i + 1] <= value[i] / 2:
+            elif -near <= value[i + 1] <= landed and value[i + 1] <= value[i] / 2:
                 kind = RESET
             elif lasts or self._gap[i]:
                 kind = EMPTIED

@@ -150,7 +150,7 @@ def _told_apart(  # noqa: PLR0913 - what is known of the readings
                     kinds[i] = "rollover"
                 else:
                     kinds[i] = "reset" if value[i + 1] <= landed else "emptied"
-            elif value[i + 1] <= landed and value[i + 1] <= value[i] / 2:
+            elif -near <= value[i + 1] <= landed and value[i + 1] <= value[i] / 2:
                 kinds[i] = "reset"
             elif lasts or gap[i]:
                 kinds[i] = "emptied"

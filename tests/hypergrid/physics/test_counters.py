@@ -96,6 +96,16 @@ def test_rain_on_a_noisy_gauge_that_evaporates(seed: int) -> None:
     assert np.nansum(grown(shown).grown) == pytest.approx(18.0, rel=0.02)
 
 
+def test_an_outlier_of_a_gauge_below_zero_is_no_reset() -> None:
+    """What evaporates from an empty gauge leaves it below zero: -3.1 after -2.0 is not near zero."""
+    rng = np.random.default_rng(4)
+    shown = np.round(-2.0 + rng.normal(0.0, 0.1, 300), 1)
+    shown[150] = -3.1
+    result = grown(shown)
+    assert not np.any(result.kind == RESET)
+    assert np.nansum(result.grown) < 0.4
+
+
 @pytest.mark.parametrize("charge", [32.0, 80.0])
 def test_a_noisy_gauge_emptied_to_a_charge_in_hard_rain_is_not_reset(charge: float) -> None:
     """Rain of 20 mm an hour explains what a gauge of hourly readings shows; but its charge was no rain."""
