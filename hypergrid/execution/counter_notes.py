@@ -1,7 +1,7 @@
 """Notes on counters: how many gaps were bridged and falls explained, and how, for the reader of a result."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,22 @@ _FALLS = (
 _PLURAL = {"reset": "resets", "rollover": "rollovers", "emptying": "emptyings", "dropout": "dropouts", "fall": "falls"}
 
 
-def counter_note(held: Held, found: Increments, counted: NDArray[np.bool_], given: Mapping[str, Any]) -> str:
+LEAST_CHANGES: Final = 30
+"""Changes of a series from which on it is judged whether it is a counter at all."""
+FALLING_SHARE: Final = 0.3
+"""A counter falls less often than at this share of its changes, …"""
+FALLING_PART: Final = 0.05
+"""… or, as noise, by less than this part of its content."""
+NAMED: Final = 4
+
+
+def counter_note(  # noqa: PLR0913 - what is known of the readings
+    held: Held,
+    found: Increments,
+    counted: NDArray[np.bool_],
+    given: Mapping[str, Any],
+    names: Sequence[str] = (),
+) -> str:
     """Return over how many gaps counters were followed, how much they grew in the others, and what falls were.
 
     Parameters
@@ -36,6 +51,8 @@ def counter_note(held: Held, found: Increments, counted: NDArray[np.bool_], give
         Which readings are in the cells; the others are looked back or ahead at, shape (n,).
     given
         The function's parameters, `max_gap` among them.
+    names
+        Of the series, by number; empty where they are cells.
     """
     value, at_ns, group, interval_ns = held
     max_gap_ns = parse_duration(given["max_gap"])
@@ -59,7 +76,36 @@ def counter_note(held: Held, found: Increments, counted: NDArray[np.bool_], give
     falls = [_times(int(np.count_nonzero((found.kind == kind) & counted)), words) for kind, words in _FALLS]
     if any(falls):
         said.append(f"a counter fell: {', '.join(filter(None, falls))}")
+    odd = _no_counters(held, found, counted)
+    if odd:
+        listed = ", ".join(names[number] if names else str(number) for number in odd[:NAMED])
+        said.append(
+            f"{len(odd)} series fall nearly as often as they rise, as amounts of each interval or noise do, and may be "
+            f"no counters: {listed}{', …' if len(odd) > NAMED else ''}"
+        )
     return "; ".join(said)
+
+
+def _no_counters(held: Held, found: Increments, counted: NDArray[np.bool_]) -> list[int]:
+    """Return the numbers of the series that fall too often, and by too much, for a counter."""
+    value, _, group, _ = held
+    falls = counted & np.isin(found.kind, (RESET, EMPTIED, FELL))
+    if np.count_nonzero(falls) < FALLING_SHARE * LEAST_CHANGES:
+        return []
+    step = np.diff(value, prepend=np.nan)
+    step[np.flatnonzero(np.diff(group)) + 1] = np.nan
+    # A counter that is reset each day falls once it has stood for hours; an amount falls at the next reading.
+    falls &= (found.kind == FELL) | (np.roll(step, 1) > 0)
+    odd = []
+    for number in np.unique(group[falls]).tolist():
+        rows = slice(*np.searchsorted(group, [number, number + 1]))
+        own = counted[rows] & np.isfinite(step[rows])
+        changes, fell = int(np.count_nonzero(own & (step[rows] != 0))), own & falls[rows]
+        if changes < LEAST_CHANGES or np.count_nonzero(fell) < FALLING_SHARE * changes:
+            continue
+        if float(np.median(-step[rows][fell])) > FALLING_PART * float(np.median(np.abs(value[rows][own]))):
+            odd.append(int(number))
+    return odd
 
 
 def _times(count: int, words: str) -> str:

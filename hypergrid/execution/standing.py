@@ -62,7 +62,7 @@ def prepared_readings(readings: Readings, operator: Aggregate) -> tuple[Readings
         counted &= readings.starts_ns() < operator.until_ns
     intervals_ns = np.array([round(series.interval_s * SECOND_NS) for series in readings.series] or [0], np.int64)
     held = (readings.value, readings.time_ns, readings.index, intervals_ns[readings.index])
-    note = counter_note(held, found, counted, operator.given)
+    note = counter_note(held, found, counted, operator.given, [series.station for series in readings.series])
     return replace(readings, value=found.grown).take(np.isfinite(found.grown) & counted), note
 
 

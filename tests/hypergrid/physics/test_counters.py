@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hypergrid.execution.counter_notes import counter_note
 from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments, increments
 from hypergrid.testing import counter_oracle
 
@@ -188,3 +189,21 @@ def test_counters_side_by_side_are_followed_each_for_itself() -> None:
     )  # fmt: skip
     alone = [increments(*each, np.zeros(len(each[0])), 3 * HOUR_NS).grown for each in (first, second)]
     np.testing.assert_array_equal(both.grown, np.concatenate(alone))
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_named"),
+    [
+        (10.0 + np.random.default_rng(1).normal(0.0, 1.0, 1008), True),
+        (np.where(np.random.default_rng(2).random(1008) < 0.1, 0.2, 0.0), True),
+        (np.cumsum(np.where(np.random.default_rng(2).random(1008) < 0.1, 0.2, 0.0)), False),
+        (300.0 + np.random.default_rng(3).normal(0.0, 0.05, 1008), False),
+        (np.tile(np.cumsum(np.where(np.arange(144) % 48 == 10, 0.2, 0.0)), 7), False),
+    ],
+    ids=["white noise", "amounts", "a counter", "a dry weighing gauge", "reset each day"],
+)
+def test_what_is_no_counter_is_named(shown: Floats, is_named: bool) -> None:  # noqa: FBT001 - a case
+    at_ns = START_NS + np.arange(len(shown)) * 10 * MINUTE_NS
+    held = (shown, at_ns, np.zeros(len(shown), np.int64), np.full(len(shown), 10 * MINUTE_NS))
+    note = counter_note(held, grown(shown), np.ones(len(shown), dtype=bool), {"max_gap": "3h"}, ["s7"])
+    assert ("may be no counters: s7" in note) == is_named
