@@ -1,8 +1,10 @@
 """A headless Chromium that must not leave the machine, and a server of the sample network with its pages."""
 
 import shutil
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -29,6 +31,8 @@ OPTIONS = (
 )
 LONGEST_MS = 60_000
 """How long a page may take to show what is expected, on a machine that is busy with other things [ms]."""
+MOST = 0.9
+"""Share of its cells at which a query that is held stays."""
 expect.set_options(timeout=LONGEST_MS)
 
 
@@ -110,6 +114,23 @@ def address(archive: hg.OpenArchive, standing: StandingQueries) -> Iterator[str]
     app.mount("/", site())
     with serving(app) as made:
         yield f"{made}/"
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compute block by block, and stay short of the end, so that no machine is done before a page asks to stop."""
+    refine, ended = hg.Query.refine, threading.Event()
+
+    def held(query: hg.Query, **options: Any) -> Iterator[hg.Refinement]:  # noqa: ANN401 - those of a run
+        for refinement in refine(query, **options):
+            ended.wait(0.15)
+            while refinement.fraction > MOST and not ended.wait(0.15):
+                yield refinement
+            yield refinement
+
+    monkeypatch.setattr(hg.Query, "refine", held)
+    yield
+    ended.set()
 
 
 @pytest.fixture

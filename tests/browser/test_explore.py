@@ -68,6 +68,7 @@ def test_a_map_sharpens_until_it_equals_the_download(opened: Page, tmp_path: Pat
     assert np.isfinite(shown[rows, columns]).all()
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_estimated_cells_can_be_left_out_and_the_run_stopped(opened: Page, address: str) -> None:
     write(opened, finer(500))
     opened.get_by_role("button", name="Run", exact=True).click()
@@ -86,6 +87,7 @@ def test_estimated_cells_can_be_left_out_and_the_run_stopped(opened: Page, addre
     expect(opened.get_by_role("navigation", name="Downloads")).to_be_hidden()
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_leaving_the_page_stops_its_query(browser: Browser, address: str) -> None:
     # Without the watch on requests, which a page that is gone cannot answer for.
     context = browser.new_context()
@@ -197,9 +199,10 @@ def test_the_empty_map_is_fetched_before_run_is_pressed(opened: Page) -> None:
     with opened.expect_request(lambda request: "/figures/map" in request.url):
         write(opened, finer(40))
     run(opened)
-    # The one that is drawn in has the same address, so that the browser has it.
-    assert len(asked) == 2
-    assert asked[0] == asked[1]
+    # The one that is drawn in has the same address, so that the browser has it; a page that is slow asks once more
+    # when its width has settled.
+    assert len(asked) >= 2
+    assert asked[-1] in asked[:-1]
 
 
 def test_figures_that_are_gone_are_kept_nowhere(opened: Page) -> None:

@@ -171,6 +171,7 @@ def test_time_cells_are_played_as_a_film(opened: Page) -> None:
     assert colours(opened)["low"] < colours(opened)["high"]
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_colours_stay_while_it_sharpens_at_most_ten_times_a_second(opened: Page) -> None:
     opened.evaluate(
         """() => {

@@ -1,5 +1,6 @@
 """What is run in a process of its own: `python -m tests.hypergrid.streams.spill_process NAME ARGUMENTS`."""
 
+import importlib
 import json
 import os
 import resource
@@ -70,8 +71,10 @@ def grows(strategy: Strategy, needed_mb: int, share: float) -> None:
     """Join streams of which the last lags far behind; who measures from outside is waited for, before and after."""
     allowed = int(needed_mb * 2**20 * share)
     load = lag_dominated(needed_mb * 2**20)
-    warm = WoJoin(3, strategy=strategy)
-    warm.push([0, 1, 2] * 50, np.repeat(np.arange(50), 3), np.zeros(150))
+    # What a process takes once is there before: compiled loops, and pandas, which pyarrow loads with its first array.
+    importlib.import_module("pandas")
+    warm = WoJoin(3, known=IN_ORDER, strategy=strategy, allowed_bytes=allowed)
+    warm.push([0, 1, 2] * 50, np.repeat(np.arange(50), 3), np.zeros(150), np.repeat(np.arange(50), 3))
     warm.finish()
     chunks = load.chunks()
     chunk = next(chunks, None)
