@@ -10,8 +10,6 @@ export NODE_PATH := $(CURDIR)/$(JUDGES)/node_modules
 # A worker for each processor; the tests of a file stay together, and what takes longest comes first.
 SPREAD = -n $(WORKERS) --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 WORKERS = logical
-# Some tests wait, for servers, for Spark, for pages: one worker more keeps the processors at work meanwhile.
-test: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
 # Bytecode is kept, also where the environment forbids it: else each process that a test starts compiles all it imports.
 quick test soak: export PYTHONDONTWRITEBYTECODE :=
