@@ -60,9 +60,9 @@ NEAR_STEPS, NEAR_NOISES, NEAR_RATES = 2, 4, 4
 """Near zero: two steps of the resolution, four times the noise, or what falls at four times the rate around."""
 LONE_CHANGE: Final = 0.05
 """Resolution as a part of the only change there is: a fall to a tenth of it, or less, is one to near zero."""
-LIKELY_STEPS, POSSIBLE_STEPS = 20, 250
-"""Steps of the resolution that a counter may grow by within an interval, whatever it did around, where it rolls over:
-one that lands near zero, as after a reset, and any other."""
+LIKELY_STEPS, POSSIBLE_STEPS, STEPS_IN_S = 20, 250, 600.0
+"""Steps of the resolution that a counter may grow by within so many seconds, whatever it did around, where it rolls
+over: one that lands near zero, as after a reset, and any other."""
 LOST_STEPS: Final = 10
 """A counter of so many steps that shows near zero and then what it showed before was not reset."""
 AROUND: Final = 3
@@ -263,7 +263,9 @@ class _Segment:
             lasts = bool(beside.max(initial=0.0) < fall / 2)
             if turn is not None and (fall > turn / 2 or (lasts and not self.is_noisy and value[i + 1] > near)):
                 # Near zero it may have been reset: it rolled over where the growth that this implies is possible.
-                possible = self.resolution * (LIKELY_STEPS if value[i + 1] <= near else POSSIBLE_STEPS)
+                length_s = max(self._seconds[i + 1] - self._seconds[i], STEPS_IN_S)
+                possible = (LIKELY_STEPS if value[i + 1] <= near else POSSIBLE_STEPS) * self.resolution
+                possible *= length_s / STEPS_IN_S
                 rolls = turn - fall <= max(raining, min(turn / 4, possible))
                 kind = ROLLOVER if rolls else RESET if value[i + 1] <= landed else EMPTIED
             elif -near <= value[i + 1] <= landed and value[i + 1] <= value[i] / 2:

@@ -145,7 +145,7 @@ def _told_apart(  # noqa: PLR0913 - what is known of the readings
             landed = near if noisy else raining
             lasts = not any(2 * step[j] >= fall for j in range(max(i - 3, 0), min(i + 4, len(step))) if j != i)
             if rollover is not None and (fall > rollover / 2 or (lasts and not noisy and value[i + 1] > near)):
-                possible = (20 if value[i + 1] <= near else 250) * quantum
+                possible = (20 if value[i + 1] <= near else 250) * quantum * max(length, 600.0) / 600.0
                 if rollover - fall <= max(raining, min(rollover / 4, possible)):
                     kinds[i] = "rollover"
                 else:
