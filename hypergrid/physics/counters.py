@@ -63,8 +63,8 @@ LONE_CHANGE: Final = 0.05
 LIKELY_STEPS, POSSIBLE_STEPS, STEPS_IN_S = 20, 250, 600.0
 """Steps of the resolution that a counter may grow by within so many seconds, whatever it did around, where it rolls
 over: one that lands near zero, as after a reset, and any other."""
-LOST_STEPS: Final = 10
-"""A counter of so many steps that shows near zero and then what it showed before was not reset."""
+LOST_STEPS, LOST_S = 10, 7200.0
+"""A counter of so many steps that shows near zero, and within so many seconds what it showed before, was not reset."""
 AROUND: Final = 3
 """Readings before and after a fall that show whether it lasts, and how hard it rained."""
 ALIGNED: Final = 5
@@ -229,7 +229,8 @@ class _Segment:
             near = NEAR_STEPS * self.resolution
             if change < 0 and self.value[i + 1] <= near:
                 after = i + 2 + np.flatnonzero(self.value[i + 2 :] > near)[:1]
-                back = len(after) and abs(self.value[after[0]] - self.value[i]) <= self.resolution + self.noise
+                soon = len(after) and self._seconds[after[0]] - self._seconds[i] <= LOST_S
+                back = soon and abs(self.value[after[0]] - self.value[i]) <= self.resolution + self.noise
                 if back and size >= LOST_STEPS * self.resolution:
                     self.value[i + 1 : after[0]] = self.value[i]
                     self.kind[i + 1 : after[0]] = HELD

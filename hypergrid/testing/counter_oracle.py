@@ -72,7 +72,7 @@ def _work_out(
     quantum = resolution
     if quantum is None:
         quantum = min(changes) if len(changes) > 1 else 0.05 * sum(changes)
-    _hold(value, gap, tiny, (noisy, noise, quantum), rollover)
+    _hold(value, part, gap, tiny, (noisy, noise, quantum), rollover)
     step = _changes(value)
     grown, kinds = _told_apart(value, step, part, gap, tiny, (noisy, noise, quantum), rollover)
     unknown = [math.isnan(g) for g in grown]
@@ -95,9 +95,10 @@ def _work_out(
     return [math.nan, *(math.nan if u else r for u, r in zip(unknown, result, strict=True))]
 
 
-def _hold(
-    value: list[float], gap: list[bool], tiny: list[float], gauge: tuple[bool, float, float], rollover: float | None
-) -> None:
+def _hold(  # noqa: PLR0913 - what is known of the readings
+    value: list[float], part: tuple[tuple[int, float], ...], gap: list[bool], tiny: list[float],
+    gauge: tuple[bool, float, float], rollover: float | None,
+) -> None:  # fmt: skip
     noisy, noise, quantum = gauge
     before = _changes(value)
     for i, change in enumerate(before):
@@ -109,7 +110,8 @@ def _hold(
             continue
         if now < 0 and value[i + 1] <= 2 * quantum:
             after = next((j for j in range(i + 2, len(value)) if value[j] > 2 * quantum), None)
-            if after and abs(value[after] - value[i]) <= quantum + noise and abs(now) >= 10 * quantum:
+            soon = after and (part[after][0] - part[0][0]) / 1e9 - (part[i][0] - part[0][0]) / 1e9 <= 7200.0
+            if after and soon and abs(value[after] - value[i]) <= quantum + noise and abs(now) >= 10 * quantum:
                 for k in range(i + 1, after):
                     value[k] = value[i]
                 continue
