@@ -8,8 +8,7 @@ ARGS ?=
 JUDGES := .venv/judges
 export NODE_PATH := $(CURDIR)/$(JUDGES)/node_modules
 # A worker for each processor; the tests of a file stay together, and what takes longest comes first.
-SPREAD = -n $(WORKERS) --maxprocesses=4 --dist loadfile --no-loadscope-reorder
-WORKERS = logical
+SPREAD := -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
 # Bytecode is kept, also where the environment forbids it: else each process that a test starts compiles all it imports.
 quick test soak: export PYTHONDONTWRITEBYTECODE :=

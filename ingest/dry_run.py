@@ -122,8 +122,8 @@ class DryRun:
         }
 
 
-def counted(deployment: Deployment, name: str) -> Variable:
-    """Return a variable as a deployment declares it, or else as everybody knows it: for what it says of a counter."""
+def declared_variable(deployment: Deployment, name: str) -> Variable:
+    """Return a variable as a deployment declares it; a known one where it declares no unit."""
     own = deployment.variable(name)
     return KNOWN_VARIABLES[name] if own.unit == UNKNOWN_UNIT and name in KNOWN_VARIABLES else own
 
@@ -157,7 +157,7 @@ def _plain(source: Source, deployment: Deployment) -> dict[str, Any]:
                 "name": seen.name,
                 "read_as": {k: v for k, v in asdict(seen.column).items() if k not in ("name", "given")},
                 "proposed": {**asdict(seen.guess), "variable": seen.guess.variable.name},
-                "counter": _counter(counted(deployment, seen.column.variable)),
+                "counter": _counter(declared_variable(deployment, seen.column.variable)),
                 "why": seen.why,
                 "low": None if np.isnan(seen.low) else seen.low,
                 "high": None if np.isnan(seen.high) else seen.high,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from hypergrid.units import KNOWN_VARIABLES, Variable, counter_words
-from ingest.dry_run import ColumnSeen, DryRun, Source, counted
+from ingest.dry_run import ColumnSeen, DryRun, Source, declared_variable
 from ingest.mapping import DEFAULT_SLICE_S, from_mapping
 from ingest.parsers.table import TextForm
 
@@ -59,7 +59,7 @@ def _variables(run: DryRun) -> list[str]:
     variables: dict[str, Variable] = {}
     for source in run.sources:
         for seen in source.columns():
-            variable = counted(run.deployment, seen.guess.variable.name)
+            variable = declared_variable(run.deployment, seen.guess.variable.name)
             if variable.name not in KNOWN_VARIABLES:
                 variable = variable if variable.is_counter else seen.guess.variable
             if variable.name not in KNOWN_VARIABLES or counter_words(variable):

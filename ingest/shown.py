@@ -8,7 +8,7 @@ from hypergrid.console import say, show_line, show_table
 from hypergrid.errors import InvalidDeployment
 from hypergrid.times import format_instant
 from hypergrid.units import counter_words
-from ingest.dry_run import DryRun, Source, counted
+from ingest.dry_run import DryRun, Source, declared_variable
 from ingest.mapping import Deployment
 from ingest.parsers import FORMATS
 from ingest.proposed import proposed
@@ -117,7 +117,7 @@ def _show_source(source: Source, deployment: Deployment) -> None:
         unit = (column.unit if column.unit != "unknown" else None) or (None if declared else seen.guess.unit)
         statistic = column.statistic if as_is else seen.guess.statistic or column.statistic
         extent = f"{seen.low:g} to {seen.high:g}" if seen.low == seen.low else "no value"
-        if words := counter_words(counted(deployment, variable)):
+        if words := counter_words(declared_variable(deployment, variable)):
             counters[variable] = words
         rows.append((seen.name, variable, unit or "unknown", statistic, extent, seen.why))
     rows += [(name, "left out", "", "", "", "nothing maps it, or it holds text") for name in source.layout.ignored]

@@ -15,6 +15,7 @@ from typing import Final, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.medians import medians_by_group
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS, format_duration
 from hypergrid.topology import TimeCells, blocks_of
@@ -293,10 +294,7 @@ def _usual_steps_ns(readings: Readings, numbers: NDArray[np.int32]) -> list[int]
     """Return the median spacings of some series [ns], whole seconds, each once."""
     same = (readings.index[1:] == readings.index[:-1]) & np.isin(readings.index[1:], numbers)
     spacing, index = np.diff(readings.time_ns)[same], readings.index[1:][same]
-    spacing = spacing[np.lexsort((spacing, index))]
-    first = np.flatnonzero(np.append(True, np.diff(index) != 0))  # noqa: FBT003 - a value
-    several = np.diff(np.append(first, len(index)))
-    medians = (spacing[first + (several - 1) // 2] + spacing[first + several // 2]) / 2
+    _, medians = medians_by_group(spacing, index)
     return sorted({round(median / SECOND_NS) * SECOND_NS for median in medians.tolist()})
 
 

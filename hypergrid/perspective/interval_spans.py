@@ -9,17 +9,14 @@ from hypergrid.topology import Instants, SeriesAxis, Space, TimeAxis
 Integers = NDArray[np.int64]
 
 
-def stands_for_intervals(axis: SeriesAxis) -> bool:
-    """Return whether some values of an array stand for intervals, as its coordinates say."""
-    return any(item.statistic != "sample" for item in axis.series)
-
-
 def has_intervals(time: TimeAxis, space: Space) -> bool:
     """Return whether values are those of an array at its stations that stand for intervals.
 
     An aggregate over time takes them by the starts of these, as the readings of an archive.
     """
-    return isinstance(time, Instants) and isinstance(space, SeriesAxis) and stands_for_intervals(space)
+    if not isinstance(time, Instants) or not isinstance(space, SeriesAxis):
+        return False
+    return any(item.statistic != "sample" for item in space.series)
 
 
 def before_ns(axis: SeriesAxis) -> Integers:

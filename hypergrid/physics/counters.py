@@ -32,6 +32,8 @@ import numpy as np
 import scipy  # its parts load when they are used: most queries need none of them
 from numpy.typing import NDArray
 
+from hypergrid.medians import medians_by_group
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Kinds = NDArray[np.uint8]
@@ -228,9 +230,9 @@ class _Segment:
                 continue
             near = NEAR_STEPS * self.resolution
             if change < 0 and self.value[i + 1] <= near:
-                after = i + 2 + np.flatnonzero(self.value[i + 2 :] > near)[:1]
-                soon = len(after) and self._seconds[after[0]] - self._seconds[i] <= LOST_S
-                back = soon and abs(self.value[after[0]] - self.value[i]) <= self.resolution + self.noise
+                soon = int(np.searchsorted(self._seconds, self._seconds[i] + LOST_S, side="right"))
+                after = i + 2 + np.flatnonzero(self.value[i + 2 : soon] > near)[:1]
+                back = len(after) and abs(self.value[after[0]] - self.value[i]) <= self.resolution + self.noise
                 if back and size >= LOST_STEPS * self.resolution:
                     self.value[i + 1 : after[0]] = self.value[i]
                     self.kind[i + 1 : after[0]] = HELD
@@ -256,7 +258,8 @@ class _Segment:
             explained[step > 0.9 * turn] -= turn
         for i in np.flatnonzero(falls).tolist():
             fall, near = -step[i], max(NEAR_STEPS * self.resolution, NEAR_NOISES * self.noise)
-            raining = max(near, NEAR_RATES * self._rate_around(i, step) * (self._seconds[i + 1] - self._seconds[i]))
+            length_s = self._seconds[i + 1] - self._seconds[i]
+            raining = max(near, NEAR_RATES * self._rate_around(i, step) * length_s)
             # A noisy gauge may have been emptied to a charge in hard rain.
             landed = near if self.is_noisy else raining
             # By steps, not by levels: in hard rain both sides of a visit rise by as much as was emptied.
@@ -264,9 +267,8 @@ class _Segment:
             lasts = bool(beside.max(initial=0.0) < fall / 2)
             if turn is not None and (fall > turn / 2 or (lasts and not self.is_noisy and value[i + 1] > near)):
                 # Near zero it may have been reset: it rolled over where the growth that this implies is possible.
-                length_s = max(self._seconds[i + 1] - self._seconds[i], STEPS_IN_S)
                 possible = (LIKELY_STEPS if value[i + 1] <= near else POSSIBLE_STEPS) * self.resolution
-                possible *= length_s / STEPS_IN_S
+                possible *= max(length_s, STEPS_IN_S) / STEPS_IN_S
                 rolls = turn - fall <= max(raining, min(turn / 4, possible))
                 kind = ROLLOVER if rolls else RESET if value[i + 1] <= landed else EMPTIED
             elif -near <= value[i + 1] <= landed and value[i + 1] <= value[i] / 2:
@@ -343,10 +345,9 @@ class _Segment:
     def _hours(self, curve: Floats) -> tuple[float, Integers, Integers, Floats]:
         """Return the length of hours [s] (longer where readings are rare), their numbers, sizes and median changes."""
         length = max(HOUR_S, 4 * float(np.median(np.diff(self._seconds))))
-        bins, first = np.unique((self._seconds // length).astype(np.int64), return_index=True)
-        sizes = np.diff(np.append(first, len(curve)))
-        ordered = curve[np.lexsort((curve, np.repeat(bins, sizes)))]
-        medians = (ordered[first + (sizes - 1) // 2] + ordered[first + sizes // 2]) / 2
+        hour = (self._seconds // length).astype(np.int64)
+        bins, medians = medians_by_group(curve, hour)
+        sizes = np.diff(np.append(np.searchsorted(hour, bins), len(hour)))
         return length, bins, sizes, np.diff(medians)
 
     def _is_dry(self, bins: Integers, sizes: Integers, change: Floats) -> NDArray[np.bool_]:

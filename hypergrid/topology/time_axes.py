@@ -35,7 +35,7 @@ def per_cell(axis: TimeCells, of_blocks: Integers) -> Integers:
     return found
 
 
-def civil_lengths_ns(axis: TimeCells) -> Integers:
+def _civil_lengths_ns(axis: TimeCells) -> Integers:
     """Return how long each block is by the clock of its zone [ns], shape (blocks,): a day of 23 hours is a day."""
     starts, ends = blocks_of(axis)
     calendar = axis.calendar if isinstance(axis, Bins) else axis.cycle.calendar if isinstance(axis, Periodic) else None
@@ -57,7 +57,7 @@ def fitting(axis: TimeCells, interval_ns: int) -> Integers:
     interval, as the hours of the day are for readings every three hours, may hold one each.
     """
     starts, ends = blocks_of(axis)
-    lengths = ends - starts if interval_ns % DAY_NS else civil_lengths_ns(axis)
+    lengths = ends - starts if interval_ns % DAY_NS else _civil_lengths_ns(axis)
     counts = per_cell(axis, lengths // interval_ns)
     # What is over all instants ends a nanosecond after the last, which it holds.
     closing = per_cell(axis, (lengths % interval_ns == 1).astype(np.int64))

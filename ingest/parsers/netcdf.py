@@ -109,7 +109,7 @@ def layout(path: Path, options: ReadOptions) -> Layout:
         shown = first[first != geometry.NO_TIME]
         stamp, interval_s, lower = _bounds(dataset, shape, first)
         interval_s = interval_s or _interval(dataset, shape, first)
-        columns = {name: _told(dataset, name, interval_s, stamp) for name in wanted}
+        columns = {name: _column(dataset, name, interval_s, stamp) for name in wanted}
         told = Told(
             columns,
             geometry.stations(dataset, shape, stations),
@@ -153,7 +153,7 @@ def _bounds(dataset: "xr.Dataset", shape: Geometry, first: NDArray[np.int64]) ->
     return "start", interval_s, None if (first[there] == low[there]).all() else str(name)
 
 
-def _told(dataset: "xr.Dataset", name: str, interval_s: float, stamp: Stamp | None) -> ToldColumn:
+def _column(dataset: "xr.Dataset", name: str, interval_s: float, stamp: Stamp | None) -> ToldColumn:
     attributes = dataset[name].attrs
     long_name = str(attributes.get("long_name", ""))
     method = _METHOD.search(str(attributes.get("cell_methods", "")))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.flags import FAIL, MISSING, SUSPECT, TESTS
+from hypergrid.medians import medians_by_group
 from hypergrid.streams.elements import Readings
 from ingest.quality.settings import GrossRange
 from ingest.quality.temporal import HOUR_NS, Floats
@@ -61,30 +62,33 @@ def usable(readings: Readings, gross_range: GrossRange | None) -> NDArray[np.int
 def medians(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
     """Return the median of each series and block, shape (series, stop - first)."""
     place, value = _places(readings, rows, first, stop)
-    order = np.lexsort((value, place))
+    places, middle = medians_by_group(value, place)
     found = np.full(len(readings.series) * (stop - first), np.nan)
-    if len(order):
-        place, value = place[order], value[order]
-        begin = np.flatnonzero(np.r_[True, place[1:] != place[:-1]])
-        count = np.diff(np.r_[begin, len(place)])
-        found[place[begin]] = (value[begin + (count - 1) // 2] + value[begin + count // 2]) / 2.0
+    found[places] = middle
     return found.reshape(len(readings.series), stop - first)
 
 
 def sums(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
     """Return the sum of each series and block, shape (series, stop - first)."""
-    place, value = _places(readings, rows, first, stop)
-    size = len(readings.series) * (stop - first)
-    total = np.bincount(place, value, minlength=size).astype(np.float64)
-    total[np.bincount(place, minlength=size) == 0] = np.nan
-    return total.reshape(len(readings.series), stop - first)
+    return _sums_and_counts(readings, rows, first, stop)[0]
 
 
 def means(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> Floats:
     """Return the mean of each series and block, shape (series, stop - first)."""
-    place, _ = _places(readings, rows, first, stop)
-    count = np.bincount(place, minlength=len(readings.series) * (stop - first)).reshape(-1, stop - first)
-    return sums(readings, rows, first, stop) / np.maximum(count, 1)
+    total, count = _sums_and_counts(readings, rows, first, stop)
+    return total / np.maximum(count, 1)
+
+
+def _sums_and_counts(
+    readings: Readings, rows: NDArray[np.intp], first: int, stop: int
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Return sums, NaN where there is nothing, and counts, shape (series, stop - first) each."""
+    place, value = _places(readings, rows, first, stop)
+    shape = (len(readings.series), stop - first)
+    count = np.bincount(place, minlength=shape[0] * shape[1])
+    total = np.bincount(place, value, minlength=shape[0] * shape[1]).astype(np.float64)
+    total[count == 0] = np.nan
+    return total.reshape(shape), count.reshape(shape)
 
 
 def _places(readings: Readings, rows: NDArray[np.intp], first: int, stop: int) -> tuple[NDArray[np.int64], Floats]:
