@@ -22,7 +22,8 @@ a segment falls, increments are the plain differences.
 
 Bias: noise of standard deviation s leaves some hundredths of s a dry day; where a segment has few dry hours, or rain so
 light that its noise hides it, the drift is learned too small, and rain loses what evaporated before it; a segment that
-is wet throughout keeps its net change.
+is wet throughout keeps its net change. A drift learned over weeks would be nearer where all days are alike, and further
+off where evaporation changes with the weather, as it does: none is kept.
 """
 
 from dataclasses import dataclass
@@ -79,6 +80,8 @@ MEDIAN_ERROR: Final = 1.25
 """Standard error of the median over that of the mean: the median of n values has a variance of pi / 2n."""
 DAMPING: Final = 3.0
 """Dry hours that a daily wave must outweigh: where few hours of the day are dry, it is damped to none."""
+RISING_ERRORS: Final = 3
+"""Hours in which a gauge rises by so many standard errors of its drift are not dry."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,39 +319,51 @@ class _Segment:
     def _drift(self, curve: Floats) -> tuple[Floats, Floats]:
         """Return what drifted away up to each reading, and what evaporates in each step, as the dry hours show it.
 
-        The rate is a mean and a wave of one day, fitted by least squares to the changes of the dry hours. The mean
-        evaporates; of the wave as much as evaporation in daylight explains, and temperature takes and gives the rest.
+        What is lost is a line and a wave of one day, fitted by least squares to the medians of the dry hours, each run
+        of them around a level of its own. The line evaporates; of the wave as much as evaporation in daylight explains,
+        and temperature takes and gives the rest.
         """
-        length, bins, sizes, change = self._hours(curve)
-        dry = self._is_dry(bins, sizes, change)
-        hours = int(dry.sum())
-        if hours < DRY_BINS:
-            return np.zeros(len(curve)), np.zeros(len(curve) - 1)
-        speed = 2 * np.pi / DAY_S
-        # A change between two hours is that at their common bound.
-        phase = speed * (self._first_s + bins[1:] * length)[dry]
-        waves = np.stack([np.ones(hours), np.cos(phase), np.sin(phase)])
-        damped = waves @ waves.T + np.diag([0.0, DAMPING, DAMPING])
-        mean, cosine, sine = np.linalg.solve(damped, -waves @ change[dry]) / length
-        least = max(3 * MEDIAN_ERROR * self.noise * float(np.sqrt(2 / np.median(sizes))), self.resolution)
-        mean = mean if mean * length * hours >= least else 0.0
-        height = float(np.hypot(cosine, sine))
-        if 2 * height / speed < least:
-            cosine = sine = height = 0.0
-        turn = speed * (self._first_s + self._seconds)
-        lost = mean * self._seconds + (cosine * np.sin(turn) - sine * np.cos(turn)) / speed
+        none = np.zeros(len(curve)), np.zeros(len(curve) - 1)
+        length, bins, sizes, medians = self._hours(curve)
+        dry = self._is_dry(bins, sizes, np.diff(medians))
+        if int(dry.sum()) < DRY_BINS:
+            return none
+        run = np.concatenate([[0], np.cumsum(~dry)])
+        columns = np.stack([*self._losses(np.asarray((bins + 0.5) * length)), medians])
+        levels = np.stack([np.bincount(run, column) for column in columns]) / np.bincount(run)
+        *losses, left = columns - levels[:, run]
+        lost = np.stack(losses)
+        damped = lost @ lost.T + np.diag([0.0, DAMPING, DAMPING])
+        fitted = np.linalg.solve(damped, -lost @ left)
+        error = float(np.sqrt(np.mean((left + fitted @ lost) ** 2) * np.linalg.inv(damped)[0, 0]))
+        if fitted[0] < -RISING_ERRORS * error:
+            # It rains, too lightly to be seen within an hour: these hours are not dry.
+            return none
+        fitted[0] = max(fitted[0], 0.0)
+        mean, sine, cosine = fitted / DAY_S
+        sine, cosine = 2 * np.pi * sine, 2 * np.pi * cosine
+        height = float(np.hypot(sine, cosine))
         share = min(1.0, np.pi / 2 * mean / height) if height else 0.0
-        middle = (turn[1:] + turn[:-1]) / 2
-        rate = mean + share * (cosine * np.cos(middle) + sine * np.sin(middle))
-        return lost, np.maximum(rate, 0.0) * np.diff(self._seconds)
+        turn = self._turn(np.asarray((self._seconds[1:] + self._seconds[:-1]) / 2))
+        rate = mean + share * (sine * np.cos(turn) - cosine * np.sin(turn))
+        return fitted @ self._losses(self._seconds), np.maximum(rate, 0.0) * np.diff(self._seconds)
+
+    def _turn(self, seconds: Floats) -> Floats:
+        """Return the time of day as an angle."""
+        return np.asarray(2 * np.pi * (self._first_s + seconds) / DAY_S)
+
+    def _losses(self, seconds: Floats) -> Floats:
+        """Return what losses of one a day, and waves of one day with height one, have taken up to some times."""
+        turn = self._turn(seconds)
+        return np.stack([seconds / DAY_S, np.sin(turn), np.cos(turn)])
 
     def _hours(self, curve: Floats) -> tuple[float, Integers, Integers, Floats]:
-        """Return the length of hours [s] (longer where readings are rare), their numbers, sizes and median changes."""
+        """Return the length of hours [s] (longer where readings are rare), their numbers, sizes and medians."""
         length = max(HOUR_S, 4 * float(np.median(np.diff(self._seconds))))
         hour = (self._seconds // length).astype(np.int64)
         bins, medians = medians_by_group(curve, hour)
         sizes = np.diff(np.append(np.searchsorted(hour, bins), len(hour)))
-        return length, bins, sizes, np.diff(medians)
+        return length, bins, sizes, medians
 
     def _is_dry(self, bins: Integers, sizes: Integers, change: Floats) -> NDArray[np.bool_]:
         """Return where two hours follow one another, and neither they nor their neighbours change unusually."""

@@ -217,29 +217,42 @@ def _drift(
     if len(dry) < 12:
         return (lambda _: 0.0), (lambda _: 0.0)
     speed = 2 * math.pi / 86_400
-    rows = [
-        (1.0, math.cos(speed * (day_s + b * length)), math.sin(speed * (day_s + b * length)), -change[b]) for b in dry
-    ]
+    runs: list[list[int]] = []
+    for b in numbers:
+        if b in dry:
+            runs[-1].append(b)
+        else:
+            runs.append([b])
+
+    def losses(second: float) -> list[float]:
+        turn = speed * (day_s + second)
+        return [second / 86_400, math.sin(turn), math.cos(turn)]
+
+    rows: list[list[float]] = []
+    for run in runs:
+        mine = [[*losses((b + 0.5) * length), -statistics.median(bins[b])] for b in run]
+        means = [math.fsum(column) / len(mine) for column in zip(*mine, strict=True)]
+        rows += [[x - mean for x, mean in zip(row, means, strict=True)] for row in mine]
     normal = [[math.fsum(row[i] * row[j] for row in rows) for j in range(4)] for i in range(3)]
     normal[1][1] += 3.0
     normal[2][2] += 3.0
-    mean, cosine, sine = (x / length for x in _solved(normal))
-    sizes = statistics.median(len(readings) for readings in bins.values())
-    least = max(3 * 1.25 * noise * math.sqrt(2 / sizes), quantum)
-    if mean * length * len(dry) < least:
-        mean = 0.0
-    height = math.hypot(cosine, sine)
-    if 2 * height / speed < least:
-        cosine = sine = height = 0.0
+    first_of_inverse = _solved([[*normal[i][:3], float(i == 0)] for i in range(3)])[0]
+    daily, sine, cosine = _solved(normal)
+    left = [row[3] - daily * row[0] - sine * row[1] - cosine * row[2] for row in rows]
+    error = math.sqrt(math.fsum(x * x for x in left) / len(left) * first_of_inverse)
+    if daily < -3 * error:
+        return (lambda _: 0.0), (lambda _: 0.0)
+    daily = max(daily, 0.0)
+    mean, height = daily / 86_400, speed * math.hypot(sine, cosine)
     share = min(1.0, math.pi / 2 * mean / height) if height else 0.0
 
     def lost(second: float) -> float:
-        turn = speed * (day_s + second)
-        return mean * second + (cosine * math.sin(turn) - sine * math.cos(turn)) / speed
+        line, up, along = losses(second)
+        return daily * line + sine * up + cosine * along
 
     def rate(second: float) -> float:
         turn = speed * (day_s + second)
-        return mean + share * (cosine * math.cos(turn) + sine * math.sin(turn))
+        return mean + share * speed * (sine * math.cos(turn) - cosine * math.sin(turn))
 
     return lost, rate
 

@@ -1,6 +1,7 @@
 """Rain counters: increments of simulated gauges against what really fell, and of shared data beside plain differences.
 
-`simulated` scores the 200 gauges of `gauges_simulated.SEEDS`, `held_out` as many others. Beside the method stand three
+`simulated` scores the 200 gauges of `gauges_simulated.SEEDS`, `held_out` as many others, `weather` as many whose drift
+changes from day to day. Beside the method stand three
 plain ones: every fall is a reset (`resets`), falls are left out (`rises`), and the running maximum (`maximum`).
 `shared` takes the public files of `../shared/data` that have a counter, and lists each day on which the two disagree.
 """
@@ -21,13 +22,14 @@ from numpy.typing import NDArray
 import hypergrid as hg
 from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, increments
 from tests.bench.counter_scores import Score, score, summary
-from tests.bench.gauges_simulated import HELD_OUT, SEEDS, Gauge, gauge
+from tests.bench.gauges_simulated import HELD_OUT, SEEDS, WEATHER, Gauge, gauge
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Tell = Callable[[str, float], None]
 
-CASES: Final = ("simulated", "held_out", "shared")
+GAUGES: Final = {"simulated": SEEDS, "held_out": HELD_OUT, "weather": WEATHER}
+CASES: Final = (*GAUGES, "shared")
 SHARED: Final = Path(__file__).parents[3] / "shared" / "data"
 HOUR_NS: Final = 3600 * 10**9
 PARALLEL_FROM, PROCESSES = 20, 2
@@ -76,13 +78,14 @@ def measure(
     """
     if case == "shared":
         return {"case": "shared data", "files": _shared(tell)}
-    seeds = (SEEDS if case == "simulated" else HELD_OUT)[:gauges]
+    seeds = GAUGES[case][:gauges]
+    scored = partial(_scored, days=days, weather=case == "weather")
     scores: dict[tuple[str, str], list[Score]] = {}
     with ExitStack() as stack:
-        each = map(partial(_scored, days=days), seeds)
+        each = map(scored, seeds)
         if len(seeds) > PARALLEL_FROM:
             pool = stack.enter_context(ProcessPoolExecutor(PROCESSES))
-            each = pool.map(partial(_scored, days=days), seeds)
+            each = pool.map(scored, seeds)
         for number, (kind, own) in enumerate(each):
             tell(case, number / len(seeds))
             for name, held in own.items():
@@ -97,9 +100,9 @@ def measure(
     return {"case": f"{case}: {len(seeds)} gauges, seeds {seeds[0]} to {seeds[-1]}", "scores": rows}
 
 
-def _scored(seed: int, days: int | None) -> tuple[str, dict[str, Score]]:
+def _scored(seed: int, *, days: int | None, weather: bool) -> tuple[str, dict[str, Score]]:
     """Return the kind of a gauge, and the score of each method on it."""
-    one = gauge(seed, days=days)
+    one = gauge(seed, days=days, weather=weather)
     max_gap_ns = max(HOUR_NS, 3 * one.interval_s * 10**9)
     grown = {name: plain(one.value, one.time_ns, max_gap_ns) for name, plain in PLAIN.items()}
     grown["declared"] = _ours(one, max_gap_ns, declared=True)

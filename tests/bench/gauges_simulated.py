@@ -8,6 +8,8 @@ alone: climate, sensor, unit, interval and faults. Its content is what has falle
   empties them to zero or to a charge of antifreeze;
 * readings are missing singly, for hours, and for days.
 
+With `weather`, what evaporates and what temperature does differ from day to day; everything else is drawn as without.
+
 Everything is in millimetres until the end, where values are turned into the gauge's unit.
 """
 
@@ -23,6 +25,8 @@ Kind = Literal["tipping", "weighing"]
 
 SEEDS: Final = tuple(range(190_000, 190_200))
 """The 200 gauges that are judged."""
+WEATHER: Final = tuple(range(290_000, 290_200))
+"""As many others, whose evaporation and daily swing change with the weather."""
 HELD_OUT: Final = tuple(range(790_000, 790_200))
 """As many others, for figures that no choice can have been fitted to."""
 
@@ -74,8 +78,8 @@ def gauges(seeds: tuple[int, ...] = SEEDS, *, days: int | None = None) -> Iterat
         yield gauge(seed, days=days)
 
 
-def gauge(seed: int, *, days: int | None = None) -> Gauge:
-    """Return the gauge of a seed."""
+def gauge(seed: int, *, days: int | None = None, weather: bool = False) -> Gauge:
+    """Return the gauge of a seed; with `weather`, no day drifts as the one before."""
     rng = np.random.default_rng(seed)
     kind: Kind = "weighing" if rng.random() < 0.45 else "tipping"
     climate = str(rng.choice(list(CLIMATES)))
@@ -90,7 +94,8 @@ def gauge(seed: int, *, days: int | None = None) -> Gauge:
     if kind == "tipping":
         resolution, noise, rollover, content = _tipping(rng, fallen, lost, interval_s, faults)
     else:
-        resolution, noise, rollover, content = _weighing(rng, rain, fallen, lost, interval_s, faults)
+        daily = _weather(seed, count * interval_s // DAY_S + 1) if weather else np.ones(1)
+        resolution, noise, rollover, content = _weighing(rng, rain, fallen, lost, interval_s, faults, daily)
     # What fell while a logger was down, or a bucket lifted off, is in no reading: no method can be asked for it.
     fallen = np.cumsum(np.where(lost, 0.0, rain))
     keep = _heard(rng, count, interval_s, faults)
@@ -130,6 +135,15 @@ def _rain(rng: np.random.Generator, climate: str, count: int, interval_s: int) -
         share[0] = 1 - (start / step - first)
         found[first:stop] += mean * interval_s / 3600 * raw * share
     return found
+
+
+def _weather(seed: int, days: int) -> Floats:
+    """Return a factor a day of mean 1: lognormal, and like the day before by 0.6."""
+    rng = np.random.default_rng([seed, 1])
+    logarithm = rng.standard_normal(days)
+    for day in range(1, days):
+        logarithm[day] = 0.6 * logarithm[day - 1] + 0.8 * logarithm[day]
+    return np.exp(0.7 * logarithm - 0.245)
 
 
 def _tipping(
@@ -175,13 +189,14 @@ def _tipping(
 
 def _weighing(
     rng: np.random.Generator, rain: Floats, fallen: Floats, lost: NDArray[np.bool_], interval_s: int,
-    faults: dict[str, int],
+    faults: dict[str, int], daily: Floats,
 ) -> tuple[float, float, float | None, Floats]:  # fmt: skip
-    """Return resolution, noise, rollover and content of a weighing gauge [mm]."""
+    """Return resolution, noise, rollover and content of a weighing gauge [mm], whose drift has a factor a day."""
     count = len(fallen)
     resolution = float(rng.choice([0.001, 0.01, 0.05, 0.1]))
     noise = float(rng.choice([0.01, 0.02, 0.05, 0.1]))
     seconds = np.arange(count) * interval_s
+    drift = daily[np.minimum(seconds // DAY_S, len(daily) - 1)]
     white = rng.standard_normal(count)
     if rng.random() < 0.3:
         # Wind pumps for some minutes: noise with a memory, of the same standard deviation.
@@ -191,12 +206,12 @@ def _weighing(
         _add(faults, "correlated noise")
     elif rng.random() < 0.3:
         white = rng.standard_t(5, count) / np.sqrt(5 / 3)
-    swing = noise * float(rng.choice([0.0, 1.0, 2.0])) * np.sin(2 * np.pi * (seconds / DAY_S + rng.random()))
+    swing = noise * float(rng.choice([0.0, 1.0, 2.0])) * np.sin(2 * np.pi * (seconds / DAY_S + rng.random())) * drift
     evaporation = np.zeros(count)
     rate = float(rng.choice([0.0, 0.0, 0.1, 0.3]))
     if rate:
         daylight = np.maximum(np.sin(2 * np.pi * (seconds / DAY_S - 0.25)), 0.0) * np.pi
-        evaporation = np.cumsum(np.where(rain > 0, 0.0, rate * daylight * interval_s / DAY_S))
+        evaporation = np.cumsum(np.where(rain > 0, 0.0, rate * daylight * drift * interval_s / DAY_S))
         _add(faults, "evaporation")
     level = float(rng.uniform(5, 150)) + fallen - evaporation
     capacity = float(rng.choice([250.0, 400.0, 750.0]))

@@ -15,7 +15,8 @@ from typing import Any, Final
 import psutil
 from websockets.sync.client import ClientConnection, connect
 
-from tests.bench.page_tab import OPTIONS, chromium_path
+from tests.bench.page_tab import a_chromium
+from tests.chromium import OPTIONS
 
 _OPEN_TABS: Final = (
     "--disable-background-timer-throttling",
@@ -96,7 +97,7 @@ def devtools() -> Iterator[Devtools]:
     """Give a headless Chromium of its own."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         ports = ("--headless", "--remote-debugging-port=0", f"--user-data-dir={profile}")
-        command = [chromium_path(), *OPTIONS, *_OPEN_TABS, *ports, "about:blank"]
+        command = [a_chromium(), *OPTIONS, *_OPEN_TABS, *ports, "about:blank"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
             assert process.stderr is not None

@@ -1,7 +1,6 @@
 """A tab of a real Chromium, and a watch in it: when Run was pressed, and when a map was on the screen."""
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,8 +8,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
-OPTIONS: Final = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+from tests.chromium import OPTIONS, WINDOWED, chromium_path
 
 WATCH: Final = """(() => {
   const told = { pressed: null, paints: [] };
@@ -71,16 +69,13 @@ class Run:
         return self.complete.index(True)
 
 
-def found() -> str | None:
-    """Return the path of a Chromium, if there is one."""
-    return next((path for path in map(shutil.which, NAMES) if path), None)
-
-
-def chromium_path() -> str:
-    """Return the path of a Chromium, which there must be."""
-    path = found()
+def a_chromium() -> str:
+    """Return the path of a Chromium, which there must be: one with windows, as people have, if there is one."""
+    path = chromium_path(windowed=True)
     if path is None:
-        message = f"the benchmark of the pages needs a Chromium on the PATH ({', '.join(NAMES)}); see 'make chromium'"
+        message = (
+            f"the benchmark of the pages needs a Chromium on the PATH ({', '.join(WINDOWED)}); see 'make chromium'"
+        )
         raise FileNotFoundError(message)
     return path
 
@@ -89,7 +84,7 @@ def chromium_path() -> str:
 def chromium() -> Iterator[Browser]:
     """Give a headless Chromium."""
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium_path(), headless=True, args=list(OPTIONS))
+        running = playwright.chromium.launch(executable_path=a_chromium(), headless=True, args=list(OPTIONS))
         yield running
         running.close()
 

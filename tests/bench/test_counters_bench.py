@@ -42,6 +42,17 @@ def test_wet_days_of_a_gauge_that_evaporates_by_day() -> None:
     assert nothing.within_all < held.within_all
 
 
+def test_weather_changes_the_drift_and_nothing_else() -> None:
+    same, other = gauge(5029), gauge(5029, weather=True)
+    assert same.noise == other.noise
+    np.testing.assert_array_equal(same.fallen, other.fallen)
+    np.testing.assert_array_equal(same.time_ns, other.time_ns)
+    lost = same.value - other.value
+    assert np.ptp(lost) > 3 * same.noise
+    [row] = [row for row in measure("weather", gauges=6, days=40)["scores"] if row["method"] == "declared"][:1]
+    assert row["within_percent"] >= 90.0
+
+
 def test_shared_data_beside_plain_differences() -> None:
     if not SHARED.exists():
         pytest.skip(f"the shared data are not at {SHARED}")
@@ -53,4 +64,4 @@ def test_shared_data_beside_plain_differences() -> None:
 
 
 def test_each_kind_of_gauges_is_a_case() -> None:
-    assert set(CASES) == {"simulated", "held_out", "shared"}
+    assert set(CASES) == {"simulated", "held_out", "weather", "shared"}

@@ -5,14 +5,15 @@ import json
 import pytest
 
 from tests.bench import bench_pages
-from tests.bench.page_tab import NAMES, Run, found
+from tests.bench.page_tab import Run
 from tests.browser.pages import SMALL
+from tests.chromium import SHELL, chromium_path
 
 
 @pytest.fixture(autouse=True)
 def _chromium() -> None:
-    if found() is None:
-        pytest.skip(f"no Chromium on the PATH ({', '.join(NAMES)}): install the package chromium")
+    if chromium_path() is None:
+        pytest.skip(f"no Chromium on the PATH: install the package {SHELL}, or chromium")
 
 
 def test_the_first_picture_and_how_it_sharpens() -> None:

@@ -1,6 +1,5 @@
 """A headless Chromium that must not leave the machine, and a server of the sample network with its pages."""
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -18,17 +17,10 @@ from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web.app import create_app
 from tests.browser.pages import QUERIES, ROOT
+from tests.chromium import OPTIONS, SHELL, chromium_path
 from tests.serving import serving
 from viz.site import site
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-OPTIONS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-)
 LONGEST_MS = 60_000
 """How long a page may take to show what is expected, on a machine that is busy with other things [ms]."""
 MOST = 0.9
@@ -45,9 +37,9 @@ def on_this_machine(address: str) -> bool:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Give the path of a Chromium, or skip."""
-    found = next((path for path in map(shutil.which, NAMES) if path), None)
+    found = chromium_path()
     if found is None:
-        pytest.skip(f"no Chromium on the PATH ({', '.join(NAMES)}): install the package chromium")
+        pytest.skip(f"no Chromium on the PATH: install the package {SHELL}, or chromium")
     return found
 
 

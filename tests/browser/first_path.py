@@ -4,13 +4,14 @@
 `viz/FIRST_PATH.md`, from the archive of `make demo`.
 """
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.chromium import OPTIONS, chromium_path
 
 SIZE = {"width": 1280, "height": 800}
 
@@ -96,10 +97,9 @@ def _run(page: Page) -> None:
 
 def main(address: str, folder: Path) -> None:
     """Walk it, and keep the pictures and what was downloaded."""
-    chromium = next(path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path)
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=list(OPTIONS))
         page = browser.new_page(viewport=SIZE)
         for number, action in enumerate(walk(page, address, folder), 2):
             print(f"{number}. {action.words}")
