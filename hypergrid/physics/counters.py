@@ -243,6 +243,9 @@ class _Segment:
                 if size < spike:
                     continue
             for j in range(i + 2, min(i + 2 + SPIKE_READINGS, len(self.value))):
+                if (self.value[j - 1] - self.value[i]) * change <= 0:
+                    # It came back before, with what fell meanwhile.
+                    break
                 back = (self.value[j - 1] - self.value[j]) * np.sign(change)
                 if TAKEN_BACK[0] * size <= back <= TAKEN_BACK[1] * size:
                     self.value[i + 1 : j] = self.value[i]

@@ -118,6 +118,8 @@ def _hold(  # noqa: PLR0913 - what is known of the readings
             if abs(now) < 50 * quantum:
                 continue
         for j in range(i + 2, min(i + 5, len(value))):
+            if (value[j - 1] - value[i]) * now <= 0:
+                break
             back = value[j - 1] - value[j] if now > 0 else value[j] - value[j - 1]
             if 0.9 * abs(now) <= back <= 1.1 * abs(now):
                 for k in range(i + 1, j):

@@ -74,6 +74,13 @@ def test_falls_are_told_apart(name: str) -> None:
             if kind} == kinds  # fmt: skip
 
 
+def test_rain_after_a_wobble_counts_where_it_fell() -> None:
+    """The last half millimetre is as much as the wobble took, and does not give it back."""
+    found = grown([94.0, 94.0, 93.5, 95.5, 97.0, 97.5, 101.0], resolution=0.5)
+    np.testing.assert_allclose(np.nancumsum(found.grown), [0, 0, 0, 1.5, 3, 3.5, 7], atol=0.26)
+    assert HELD not in found.kind
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("noise", [0.02, 0.05, 0.1])
 def test_noise_of_a_dry_gauge_does_not_accumulate(seed: int, noise: float) -> None:
