@@ -1,8 +1,9 @@
-"""What each test needs, which tests stay on one worker, and those that `make quick` runs.
+"""What each test needs, which tests stay on one worker, and those that `make quick` and `make test` run.
 
 Marks follow from a test's folder, file and fixtures, so that no test needs to name its own. `pytest --quick` leaves out
 what is marked as `LEFT_OUT` says, thins the cases of a function, and counts the functions of each room that are left:
-too few of them are a failure.
+too few of them are a failure. The long proofs of `LONG` run whole in `make soak`, and in small, or not at all where
+another test stands for them, in `make test`.
 """
 
 from collections import defaultdict
@@ -15,6 +16,15 @@ import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 TESTS: Final = Path(__file__).resolve().parent
+
+
+class Less(NamedTuple):
+    """What is left of a long proof outside `make soak`, and why that is enough."""
+
+    kept: int
+    """Cases of the function, or examples of its property."""
+    why: str
+
 
 OF_PATHS: Final = {
     "bench/": "bench",
@@ -296,6 +306,49 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
     },
 }
 """Marks of single functions: of those of a file, by mark."""
+LONG: Final[dict[str, dict[str, Less]]] = {
+    "bench/test_pages_bench.py": {
+        "test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures": Less(
+            0, "browser/test_explore.py looks for figures that are kept after three questions"
+        ),
+    },
+    "bench/test_reprocess_bench.py": {
+        "test_a_short_archive_is_reprocessed": Less(
+            0, "it starts Spark five times; killed reprocessing is in ingest/test_reprocess.py, Spark's in ingest/spark"
+        ),
+    },
+    "hypergrid/execution/test_walk.py": {
+        "test_equal_seeds_walk_alike": Less(25, "each example walks a whole field twice"),
+    },
+    "hypergrid/kriging/test_coverage.py": {
+        "test_intervals_hold_the_truth_with_the_correlation_estimated": Less(1, "one correlation time of three"),
+        "test_intervals_of_means_over_time_hold_the_truth": Less(2, "the first and the last of models and hours"),
+    },
+    "hypergrid/kriging/test_local.py": {
+        "test_many_masks_chunks_and_sets_do_not_change_an_estimate": Less(2, "two ways of four"),
+    },
+    "hypergrid/streams/test_join.py": {
+        "test_cutting_into_pushes_changes_nothing": Less(2, "two policies of four, one form each"),
+    },
+    "hypergrid/test_against_oracle.py": {
+        "test_an_archive_answers_as_the_oracle": Less(100, "questions; the soak asks 2,000 more, in all ways"),
+        "test_an_array_answers_as_the_oracle": Less(100, "questions; the soak asks 2,000 more, in all ways"),
+    },
+    "ingest/spark/test_reprocess.py": {
+        "test_a_cluster_of_two_workers_gives_the_same": Less(
+            0, "two starts on a cluster, its driver and a worker killed; spark/test_s3.py starts one on a cluster"
+        ),
+    },
+    "ingest/test_bad_files.py": {"test_memory_is_bounded": Less(2, "a line without end, and a bomb in a zip")},
+    "ingest/test_kill.py": {
+        "test_ten_random_moments": Less(1, "every other moment of the ten"),
+        "test_on_spark": Less(1, "one moment of two"),
+    },
+    "ingest/test_stream_kill.py": {
+        "test_kills_of_python_of_spark_and_of_both": Less(1, "both at once, which is the hardest"),
+    },
+}
+"""Functions that `make test` runs in small, by file."""
 LEFT_OUT: Final = ("spark", "browser", "broker", "s3", "process", "slow")
 """What `pytest --quick` leaves out."""
 TOGETHER: Final = ("spark",)
@@ -336,6 +389,8 @@ def spread(cases: int, most: int = MOST_CASES) -> list[int]:
     """Return which of some cases to take: all of few, else as many as `most`, the first and the last among them."""
     if cases <= most:
         return list(range(cases))
+    if most <= 1:
+        return list(range(most))
     return [round(place * (cases - 1) / (most - 1)) for place in range(most)]
 
 
@@ -369,6 +424,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for mark in _marks(item):
             item.add_marker(mark)
+    _shorten(items, is_soak=config.getoption("markexpr") == "soak")
     if hasattr(config, "workerinput"):
         _begin_with_the_longest(items)
     if config.getoption("--quick"):
@@ -390,6 +446,23 @@ def _marks(item: pytest.Item) -> Iterable[str]:
     of_fixtures = {mark for name, mark in OF_FIXTURES.items() if name in fixtures}
     of_function = {mark for mark, files in OF_FUNCTIONS.items() if _function(item) in files.get(place, ())}
     return sorted(of_path | of_fixtures | of_function)
+
+
+def _shorten(items: list[pytest.Item], *, is_soak: bool) -> None:
+    """Mark as soak what is left for it of long proofs; all of them where it runs."""
+    cases: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if _function(item) in LONG.get(_place(item), {}) and not item.get_closest_marker("soak"):
+            cases[_place(item), _function(item)].append(item)
+    for (place, function), together in cases.items():
+        less = LONG[place][function]
+        is_property = _settings(together[0]) is not None
+        kept = [] if is_soak else together if is_property else [together[n] for n in spread(len(together), less.kept)]
+        for item in together:
+            if item not in kept:
+                item.add_marker("soak")
+            elif is_property:
+                _ask_for(item, less.kept)
 
 
 def _begin_with_the_longest(items: list[pytest.Item]) -> None:
@@ -447,17 +520,29 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if item in kept]
 
 
+def _test(item: pytest.Item) -> Any:  # noqa: ANN401 - any function, or none
+    test = getattr(item, "obj", None)
+    return getattr(test, "__func__", test)
+
+
+def _settings(item: pytest.Item) -> hypothesis.settings | None:
+    """Return how a property is tested, if it is one."""
+    return getattr(_test(item), "_hypothesis_internal_use_settings", None)
+
+
+def _ask_for(item: pytest.Item, examples: int) -> None:
+    """Have a property tested with so many examples."""
+    _test(item)._hypothesis_internal_use_settings = hypothesis.settings(_settings(item), max_examples=examples)
+
+
 def _ask_for_less(item: pytest.Item) -> None:
     """Have a property tested with fewer examples."""
-    test = getattr(item, "obj", None)
-    test = getattr(test, "__func__", test)
-    settings = getattr(test, "_hypothesis_internal_use_settings", None)
+    settings, test = _settings(item), _test(item)
     # The cases of one function share it.
     if settings is None or hasattr(test, "is_quick"):
         return
     test.is_quick = True
-    fewer = min(settings.max_examples, max(QUICK_EXAMPLES, settings.max_examples // 5))
-    test._hypothesis_internal_use_settings = hypothesis.settings(settings, max_examples=fewer)
+    _ask_for(item, min(settings.max_examples, max(QUICK_EXAMPLES, settings.max_examples // 5)))
 
 
 @pytest.hookimpl(optionalhook=True)

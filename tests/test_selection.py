@@ -75,7 +75,8 @@ def test_whoever_uses_the_session_of_spark_stands_among_those_of_spark() -> None
 
 
 def test_each_function_that_is_marked_exists() -> None:
-    marked = [(place, name) for files in selection.OF_FUNCTIONS.values() for place in files for name in files[place]]
+    tables = [*selection.OF_FUNCTIONS.values(), selection.LONG]
+    marked = [(place, name) for files in tables for place in files for name in files[place]]
     texts = {place: (selection.TESTS / place).read_text("utf-8") for place, _ in marked}
     assert [(place, name) for place, name in marked if f"def {name}(" not in texts[place]] == []
     assert all((selection.TESTS / start).exists() for start in selection.OF_PATHS)
