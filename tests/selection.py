@@ -307,15 +307,54 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
 }
 """Marks of single functions: of those of a file, by mark."""
 LONG: Final[dict[str, dict[str, Less]]] = {
+    "bench/test_archive_year_bench.py": {
+        "test_a_very_short_year_is_measured": Less(0, "a benchmark in small"),
+    },
+    "bench/test_hypergrid_bench.py": {
+        "test_both_sides_of_each_figure_agree": Less(0, "a benchmark in small; both sides have oracles of their own"),
+    },
+    "bench/test_ingest_bench.py": {
+        "test_few_values_are_measured": Less(0, "a benchmark in small"),
+    },
+    "bench/test_memory.py": {
+        "test_a_query_takes_what_its_plan_projects": Less(
+            2, "two plans of four; hypergrid/execution/test_plan.py has others"
+        ),
+    },
+    "bench/test_orders_bench.py": {
+        "test_the_default_of_engine_server_and_page_is_the_order_with_the_smallest_errors": Less(
+            0, "a choice that was made once, over six pictures"
+        ),
+    },
     "bench/test_pages_bench.py": {
         "test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures": Less(
             0, "browser/test_explore.py looks for figures that are kept after three questions"
+        ),
+        "test_the_first_picture_and_how_it_sharpens": Less(
+            0, "a benchmark in small; browser/test_views.py counts redraws"
         ),
     },
     "bench/test_reprocess_bench.py": {
         "test_a_short_archive_is_reprocessed": Less(
             0, "it starts Spark five times; killed reprocessing is in ingest/test_reprocess.py, Spark's in ingest/spark"
         ),
+    },
+    "bench/test_watermark_bench.py": {
+        "test_what_spark_holds_until_as_many_slices_are_whole": Less(0, "a benchmark in small, on Spark"),
+    },
+    "bench/test_wo_join_bench.py": {
+        "test_both_sides_of_each_figure_agree": Less(
+            0, "a benchmark in small, on Spark; hypergrid/streams has the oracles"
+        ),
+    },
+    "browser/test_frame.py": {
+        "test_every_page_fits_every_window": Less(2, "the narrowest window and the widest"),
+    },
+    "end_to_end/test_sample_network.py": {
+        "test_q1_halves_the_error_of_the_plain_mean": Less(1, "one network of three"),
+    },
+    "hypergrid/execution/test_strategies.py": {
+        "test_every_strategy_gives_the_same_surface": Less(12, "questions of 40, spread evenly"),
     },
     "hypergrid/execution/test_walk.py": {
         "test_equal_seeds_walk_alike": Less(25, "each example walks a whole field twice"),
@@ -327,25 +366,64 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "hypergrid/kriging/test_local.py": {
         "test_many_masks_chunks_and_sets_do_not_change_an_estimate": Less(2, "two ways of four"),
     },
+    "hypergrid/perspective/test_climatology.py": {
+        "test_every_strategy_box_and_order_gives_the_same": Less(2, "at stations, and of all"),
+    },
     "hypergrid/streams/test_join.py": {
         "test_cutting_into_pushes_changes_nothing": Less(2, "two policies of four, one form each"),
+        "test_with_known_parameters_each_result_comes_once": Less(20, "loads of 60, spread evenly"),
+    },
+    "hypergrid/streams/test_spilling.py": {
+        "test_each_result_comes_once_under_every_limit_that_admits_it": Less(8, "loads of 24 (the soak has 500)"),
     },
     "hypergrid/test_against_oracle.py": {
         "test_an_archive_answers_as_the_oracle": Less(100, "questions; the soak asks 2,000 more, in all ways"),
         "test_an_array_answers_as_the_oracle": Less(100, "questions; the soak asks 2,000 more, in all ways"),
+    },
+    "hypergrid/test_growing.py": {
+        "test_updates_equal_computing_anew": Less(1, "arrays of instants; of ends of intervals in the soak"),
+    },
+    "hypergrid/test_to_zarr.py": {
+        "test_a_store_is_what_compute_gives": Less(20, "questions of 60, spread evenly"),
     },
     "ingest/spark/test_reprocess.py": {
         "test_a_cluster_of_two_workers_gives_the_same": Less(
             0, "two starts on a cluster, its driver and a worker killed; spark/test_s3.py starts one on a cluster"
         ),
     },
-    "ingest/test_bad_files.py": {"test_memory_is_bounded": Less(2, "a line without end, and a bomb in a zip")},
+    "ingest/test_bad_files.py": {
+        "test_memory_is_bounded": Less(2, "a line without end, and a bomb in a zip"),
+    },
+    "ingest/test_judging.py": {
+        "test_pieces_have_the_flags_of_the_whole": Less(3, "orders of six, spread evenly"),
+    },
     "ingest/test_kill.py": {
-        "test_ten_random_moments": Less(1, "every other moment of the ten"),
         "test_on_spark": Less(1, "one moment of two"),
+        "test_ten_random_moments": Less(1, "every other moment of the ten"),
+    },
+    "ingest/test_nearby.py": {
+        "test_minutes_have_the_flags_of_the_whole": Less(4, "orders and networks of 14, spread evenly"),
+        "test_old_stamps_beside_new_ones_have_the_flags_of_the_whole": Less(2, "the first and the last of four"),
+    },
+    "ingest/test_random_kills.py": {
+        "test_some_kills": Less(0, "ingest/test_kill.py kills at five moments; the soak kills fifty times"),
     },
     "ingest/test_stream_kill.py": {
         "test_kills_of_python_of_spark_and_of_both": Less(1, "both at once, which is the hardest"),
+    },
+    "queries/standing/test_following.py": {
+        "test_what_is_found_bit_by_bit_is_what_one_look_finds": Less(4, "each kind of source once"),
+    },
+    "queries/standing/test_runner.py": {
+        "test_episodes_are_those_of_the_surface_whatever_the_order": Less(2, "two orders of four"),
+    },
+    "queries/standing/test_turns.py": {
+        "test_the_longest_waiting_query_gets_its_share_within_the_bound": Less(1, "one archive; three in the soak"),
+    },
+    "queries/web/test_operations.py": {
+        "test_a_server_that_ends_while_ten_queries_run_leaves_their_states_known": Less(
+            1, "killed; by a signal in the soak"
+        ),
     },
 }
 """Functions that `make test` runs in small, by file."""

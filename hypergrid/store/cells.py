@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidTime
 from hypergrid.flags import TESTS as FLAG_TESTS
 from hypergrid.store.table import COMPRESSOR
-from hypergrid.store.together import blocks
+from hypergrid.store.together import blocks, create
 from hypergrid.times import format_instant, parse_instant
 
 FIRST_NS: Final = parse_instant("1900-01-01")
@@ -177,17 +177,20 @@ class Cells:
 
 def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
     """Make the empty arrays of a variable, for no series."""
-    for name, (dtype, fill) in ARRAYS.items():
-        group.create_array(
-            name,
-            shape=(slices, 0),
-            chunks=(CHUNK_SLICES, CHUNK_SERIES),
-            dtype=dtype,
-            fill_value=fill,
-            compressors=COMPRESSOR,
-            dimension_names=("slice", "series"),
-            attributes={"units": unit if name == "value" else "1" if name == "flag" else "ns"},
-        )
+    common = {
+        "shape": (slices, 0),
+        "chunks": (CHUNK_SLICES, CHUNK_SERIES),
+        "compressors": COMPRESSOR,
+        "dimension_names": ("slice", "series"),
+    }
+    units = {"value": unit, "flag": "1"}
+    create(
+        group,
+        {
+            name: {**common, "dtype": dtype, "fill_value": fill, "attributes": {"units": units.get(name, "ns")}}
+            for name, (dtype, fill) in ARRAYS.items()
+        },
+    )
 
 
 def create_tests(group: zarr.Group, *, slices: int, series: int) -> zarr.Array[Any]:

@@ -26,7 +26,7 @@ class Root:
     @classmethod
     def create(cls, group: zarr.Group) -> "Root":
         """Fill the root group of a new archive."""
-        group.attrs.update({"stations": {}, "variables": []})
+        group.update_attributes({"stations": {}, "variables": []})
         for name, record in _RECORDS.items():
             kinds = {field.name: "text" if field.type is str else "int64" for field in fields(record)}
             Table.create(group, name, columns=kinds)

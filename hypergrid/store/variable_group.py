@@ -140,7 +140,8 @@ class VariableGroup:
         }
         if self.spans is not None:
             content["side"] = self.spans.tolist()
-        self.group.attrs.update(content)
+        # Not `attrs.update`, which writes the group once for each name.
+        self.group.update_attributes(content)
 
     def occupy(self, slice_index: NDArray[np.int64]) -> None:
         """Let the extent and the chunks include these slices, at least one."""

@@ -77,8 +77,6 @@ class Writer:
             if variable.name not in names:
                 self._groups[variable.name] = VariableGroup.create(self._root.group, variable, slices=self._slices)
                 names = [*names, variable.name]
-                self._root.variables = names
-                self.changed = True
                 continue
             unit = self._group(variable.name).variable.unit
             if unit != variable.unit:
@@ -87,6 +85,9 @@ class Writer:
                     f"declare {unit!r} (values are converted), or make another archive"
                 )
                 raise ArchiveConflict(message)
+        if names != self._root.variables:
+            self._root.variables = names
+            self.changed = True
 
     def stations(self, stations: Iterable[Station]) -> None:
         """Add stations, or extend the history of those that exist.

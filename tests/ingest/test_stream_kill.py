@@ -67,7 +67,7 @@ def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float,
 
 @pytest.mark.parametrize(("what", "after_s"), [("both", 0.1), ("spark", 0.5), ("python", 0.3)])
 def test_kills_of_python_of_spark_and_of_both(what: What, after_s: float, tmp_path: Path) -> None:
-    prove(tmp_path, [(what, 1, after_s)], until_h=4.0, at_once=100)
+    prove(tmp_path, [(what, 1, after_s)], until_h=8.0, at_once=100)
 
 
 @pytest.mark.soak
