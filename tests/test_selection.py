@@ -82,18 +82,41 @@ def test_each_function_that_is_marked_exists() -> None:
     assert all((selection.TESTS / start).exists() for start in selection.OF_PATHS)
 
 
+def _checkout(folder: Path, *, long: str = "") -> Path:
+    """Make a folder of tests with the selection, and return its only room."""
+    room = folder / "room"
+    room.mkdir()
+    shutil.copy(selection.__file__, folder / "selection.py")
+    (folder / "conftest.py").write_text(
+        f'import pytest\nimport selection\n\npytest_plugins = ["selection"]\nspark = pytest.fixture(lambda: None)\n{long}\n'
+    )
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = .\naddopts = -m 'not soak'\nmarkers =\n  spark\n  soak\n")
+    return room
+
+
+@pytest.mark.parametrize(("marks", "cases", "examples", "others"), [("not soak", 2, 30, 2), ("soak", 20, 500, 4)])
+def test_long_proofs_are_short_but_in_the_soak(
+    tmp_path: Path, marks: str, cases: int, examples: int, others: int
+) -> None:
+    kept = {"test_cases": 2, "test_property": 30, "test_with_spark": 0}
+    asked = f'{{name: selection.Less(kept, "a reason") for name, kept in {kept}.items()}}'
+    room = _checkout(tmp_path, long=f'selection.LONG["room/test_one.py"] = {asked}')
+    # In the soak, the count of examples runs beside the property.
+    (room / "test_one.py").write_text(
+        MODULE.replace("def test_how_many", "@pytest.mark.soak\n" * (marks == "soak") + "def test_how_many")
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", marks]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert answer.stdout.count("case ") == cases
+    assert f"examples {examples}" in answer.stdout
+    assert f"{cases + others} passed" in answer.stdout
+
+
 @pytest.mark.parametrize(("beside", "status"), [(0, 0), (1, 1)])
 def test_a_quick_run_thins_and_fails_where_too_little_is_left(tmp_path: Path, beside: int, status: int) -> None:
     """Beside three functions that are run, one that is left out is little enough; a second one is not."""
-    room = tmp_path / "room"
-    room.mkdir()
-    shutil.copy(selection.__file__, tmp_path / "selection.py")
-    (tmp_path / "conftest.py").write_text(
-        'import pytest\n\npytest_plugins = ["selection"]\nspark = pytest.fixture(id)\n'
-    )
-    (tmp_path / "pytest.ini").write_text(
-        "[pytest]\ntestpaths = .\naddopts = -m 'not soak'\nmarkers =\n  spark\n  soak\n"
-    )
+    room = _checkout(tmp_path)
     more = "".join(f"def test_more_{number}(spark):\n    pass\n" for number in range(beside))
     (room / "test_one.py").write_text(MODULE + more)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--quick"]
