@@ -342,13 +342,26 @@ LONG: Final[dict[str, dict[str, Less]]] = {
     "bench/test_watermark_bench.py": {
         "test_what_spark_holds_until_as_many_slices_are_whole": Less(0, "a benchmark in small, on Spark"),
     },
-    "bench/test_wo_join_bench.py": {
-        "test_both_sides_of_each_figure_agree": Less(
-            0, "a benchmark in small, on Spark; hypergrid/streams has the oracles"
+    "bench/test_wo_join_bench.py": dict.fromkeys(
+        (
+            "test_a_course_has_all_its_curves",
+            "test_both_sides_of_each_figure_agree",
+            "test_every_setting_of_table_5_4_has_its_goal",
+            "test_known_parameters_give_all_results",
+            "test_strategies_give_what_is_given_without",
+            "test_the_document_and_the_tables",
+            "test_windows_of_equal_accuracy_hold_more_than_the_optimum",
         ),
+        Less(0, "of a benchmark in small, on Spark; hypergrid/streams has the oracles"),
+    ),
+    "browser/test_brush.py": {
+        "test_axe_finds_nothing_serious": Less(1, "in one scheme of two"),
     },
     "browser/test_frame.py": {
         "test_every_page_fits_every_window": Less(2, "the narrowest window and the widest"),
+    },
+    "browser/test_variogram.py": {
+        "test_axe_finds_nothing_serious": Less(1, "in one scheme of two"),
     },
     "end_to_end/test_sample_network.py": {
         "test_q1_halves_the_error_of_the_plain_mean": Less(1, "one network of three"),
@@ -364,16 +377,18 @@ LONG: Final[dict[str, dict[str, Less]]] = {
         "test_intervals_of_means_over_time_hold_the_truth": Less(2, "the first and the last of models and hours"),
     },
     "hypergrid/kriging/test_local.py": {
-        "test_many_masks_chunks_and_sets_do_not_change_an_estimate": Less(2, "two ways of four"),
+        "test_many_masks_chunks_and_sets_do_not_change_an_estimate": Less(1, "one way of four"),
     },
     "hypergrid/perspective/test_climatology.py": {
         "test_every_strategy_box_and_order_gives_the_same": Less(2, "at stations, and of all"),
     },
     "hypergrid/streams/test_join.py": {
+        "test_assembling_equals_grouping_by_key": Less(27, "loads of 80, spread evenly"),
         "test_cutting_into_pushes_changes_nothing": Less(2, "two policies of four, one form each"),
         "test_with_known_parameters_each_result_comes_once": Less(20, "loads of 60, spread evenly"),
     },
     "hypergrid/streams/test_spilling.py": {
+        "test_a_process_grows_no_further_than_the_limit": Less(1, "one strategy of two"),
         "test_each_result_comes_once_under_every_limit_that_admits_it": Less(8, "loads of 24 (the soak has 500)"),
     },
     "hypergrid/test_against_oracle.py": {

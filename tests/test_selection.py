@@ -88,7 +88,8 @@ def _checkout(folder: Path, *, long: str = "") -> Path:
     room.mkdir()
     shutil.copy(selection.__file__, folder / "selection.py")
     (folder / "conftest.py").write_text(
-        f'import pytest\nimport selection\n\npytest_plugins = ["selection"]\nspark = pytest.fixture(lambda: None)\n{long}\n'
+        'import pytest\nimport selection\n\npytest_plugins = ["selection"]\nspark = pytest.fixture(lambda: None)\n'
+        + long
     )
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = .\naddopts = -m 'not soak'\nmarkers =\n  spark\n  soak\n")
     return room
