@@ -7,10 +7,10 @@ STAMP := .venv/ready
 ARGS ?=
 JUDGES := .venv/judges
 export NODE_PATH := $(CURDIR)/$(JUDGES)/node_modules
-# A worker for each processor; the tests of a file stay together, and what takes longest comes first.
-SPREAD := -n logical --maxprocesses=4 --dist loadfile --no-loadscope-reorder
+# The tests of a file stay together, and what takes longest comes first.
+SPREAD := --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 # Many tests of the whole wait for other processes: one worker more than there are processors fills these waits.
-WORKERS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null | awk '{ print ($$1 < 4 ? $$1 + 1 : 4) }')
+WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 CHECK := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache
 # Bytecode is kept, also where the environment forbids it: else each process that a test starts compiles all it imports.
 quick test soak: export PYTHONDONTWRITEBYTECODE :=
@@ -62,12 +62,12 @@ warm: $(STAMP)
 	@$(BIN)/python -m hypergrid.streams.warm
 
 quick: warm ## most tests, with fewer cases of each, after each change (at most 5 minutes; ARGS go to pytest)
-	$(BIN)/python -m pytest --quick $(SPREAD) $(ARGS)
+	$(BIN)/python -m pytest --quick -n logical $(SPREAD) $(ARGS)
 
 test: chromium mosquitto judges warm ## check, and all tests but the long proofs (half an hour on two processors; ARGS go to pytest)
 	@# Side by side; what the check says comes last.
 	@{ $(CHECK); } >.venv/check.log 2>&1 & checking=$$!; \
-	$(BIN)/python -m pytest $(SPREAD) $(if $(WORKERS),-n $(WORKERS)) $(ARGS); tested=$$?; \
+	$(BIN)/python -m pytest -n $(WORKERS) $(SPREAD) $(ARGS); tested=$$?; \
 	wait $$checking; checked=$$?; cat .venv/check.log; \
 	if [ $$checked -ne 0 ]; then echo "make check failed: see above" >&2; fi; exit $$((tested || checked))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import InvalidTime
 from hypergrid.flags import TESTS as FLAG_TESTS
 from hypergrid.store.table import COMPRESSOR
-from hypergrid.store.together import blocks, create
+from hypergrid.store.together import blocks, create_arrays
 from hypergrid.times import format_instant, parse_instant
 
 FIRST_NS: Final = parse_instant("1900-01-01")
@@ -184,7 +184,7 @@ def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
         "dimension_names": ("slice", "series"),
     }
     units = {"value": unit, "flag": "1"}
-    create(
+    create_arrays(
         group,
         {
             name: {**common, "dtype": dtype, "fill_value": fill, "attributes": {"units": units.get(name, "ns")}}

@@ -9,7 +9,7 @@ import zarr
 from numpy.typing import ArrayLike, NDArray
 from zarr.codecs import BloscCodec
 
-from hypergrid.store.together import blocks, create, extend, nodes
+from hypergrid.store.together import blocks, create_arrays, extend, nodes
 
 COMPRESSOR: Final = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
 """Levels 3 and 5 save 2 and 4 % of the bytes; their times differ from those of level 1 by less than the noise."""
@@ -39,10 +39,10 @@ class Table:
         for column, kind in columns.items():
             if kind == _TEXT:
                 content, ends = _names(column, kind)
-                arrays |= {content: _array("uint8", _CHUNK_BYTES), ends: _array("int64", CHUNK_ROWS)}
+                arrays |= {content: _empty("uint8", _CHUNK_BYTES), ends: _empty("int64", CHUNK_ROWS)}
             else:
-                arrays[column] = _array(kind, CHUNK_ROWS)
-        create(group, arrays)
+                arrays[column] = _empty(kind, CHUNK_ROWS)
+        create_arrays(group, arrays)
         return cls(group)
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class Table:
     def add_column(self, name: str, kind: str) -> None:
         """Add a column of numbers; it is 0 in the rows that are there."""
         rows = len(self)
-        create(self._group, {name: _array(kind, CHUNK_ROWS)})
+        create_arrays(self._group, {name: _empty(kind, CHUNK_ROWS)})
         self._columns[name] = kind
         self._group.attrs["columns"] = dict(self._columns)
         self._array(name).resize((rows,))
@@ -110,5 +110,5 @@ def _names(column: str, kind: str) -> tuple[str, ...]:
     return (column, column + _END) if kind == _TEXT else (column,)
 
 
-def _array(dtype: str, chunk: int) -> dict[str, Any]:
+def _empty(dtype: str, chunk: int) -> dict[str, Any]:
     return {"shape": (0,), "chunks": (chunk,), "dtype": dtype, "compressors": COMPRESSOR}

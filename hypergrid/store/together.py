@@ -22,7 +22,7 @@ def nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Arr
     return [zarr.Group(node) if isinstance(node, zarr.AsyncGroup) else zarr.Array(node) for node in found]
 
 
-def create(group: zarr.Group, arrays: Mapping[str, Mapping[str, Any]]) -> None:
+def create_arrays(group: zarr.Group, arrays: Mapping[str, Mapping[str, Any]]) -> None:
     """Make the arrays of some names below a group; each has the arguments of `zarr.create_array`."""
     prefix = f"{group.path}/" if group.path else ""
     make = zarr.api.asynchronous.create_array

@@ -76,16 +76,16 @@ def larger(network: Path, make_text: Callable[..., bytes]) -> Path:
     return network
 
 
-@pytest.mark.parametrize("first", range(2))
-def test_ten_random_moments(first: int, larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+@pytest.mark.parametrize(("every", "least"), [(2, 3), (1, 5)])
+def test_ten_random_moments(every: int, least: int, larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
     chosen = random.Random(2007)
-    moments = [(place + chosen.random()) / 10 for place in range(10)][first::2]
-    prove(larger, tmp_path, now_ns, tell, engine="inprocess", moments=moments, least=2)
+    moments = [(place + chosen.random()) / 10 for place in range(10)][::every]
+    prove(larger, tmp_path, now_ns, tell, engine="inprocess", moments=moments, least=least)
 
 
-@pytest.mark.parametrize("moment", [0.5, 0.3])
-def test_on_spark(moment: float, larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
-    prove(larger, tmp_path, now_ns, tell, engine="spark", moments=[moment], least=1)
+@pytest.mark.parametrize("moments", [[0.5], [0.5, 0.75]])
+def test_on_spark(moments: list[float], larger: Path, tmp_path: Path, now_ns: int, tell: Tell) -> None:
+    prove(larger, tmp_path, now_ns, tell, engine="spark", moments=moments, least=1)
 
 
 def test_in_an_s3_store(larger: Path, tmp_path: Path, now_ns: int, tell: Tell, s3: S3Server) -> None:
