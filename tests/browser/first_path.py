@@ -11,6 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
+from tests.browser.pages import box_of
 from tests.chromium import OPTIONS, chromium_path
 
 SIZE = {"width": 1280, "height": 800}
@@ -72,10 +73,7 @@ def _choose(page: Page, span: str) -> None:
 
 
 def _drag(page: Page) -> None:
-    canvas = page.locator("#region-map canvas").first
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    assert box is not None
+    box = box_of(page, "#region-map")
     before = page.get_by_label("Query (JSON)").input_value()
     page.mouse.move(box["x"] + box["width"] * 0.42, box["y"] + box["height"] * 0.32)
     page.mouse.down()

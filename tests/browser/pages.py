@@ -81,6 +81,21 @@ def wait_for(page: Page, word: str) -> None:
     expect(page.locator("#status")).to_contain_text(word, timeout=90_000)
 
 
+def box_of(page: Page, selector: str) -> dict[str, float]:
+    """Return where the first canvas below an element lies, once it stays there: a redraw makes it anew."""
+    canvas = page.locator(f"{selector} canvas").first
+    last: dict[str, float] = {}
+
+    def stays() -> bool:
+        nonlocal last
+        before, last = last, {**(canvas.bounding_box() or {})}
+        return bool(last) and last == before
+
+    canvas.scroll_into_view_if_needed()
+    eventually(page, stays)
+    return last
+
+
 def eventually(page: Page, holds: Callable[[], bool], within_s: float = 60.0) -> None:
     """Wait until something holds."""
     for _ in range(round(within_s * 10)):

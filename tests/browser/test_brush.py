@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import hypergrid as hg
-from tests.browser.pages import SMALL, axe, data, eventually, image, press_until, run, serious, wait_for
+from tests.browser.pages import SMALL, axe, box_of, data, eventually, image, press_until, run, serious, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -48,8 +48,7 @@ def maps(page: Page) -> None:
 def drag(page: Page, place: str, path: list[tuple[float, float]]) -> None:
     """Drag over a picture, along points as shares of its width and height."""
     page.evaluate("(id) => document.getElementById(id).scrollIntoView({ block: 'center' })", place)
-    box = page.locator(f"#{place} canvas").first.bounding_box()
-    assert box
+    box = box_of(page, f"#{place}")
     at = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in path]
     page.mouse.move(*at[0])
     page.mouse.down()

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import hypergrid as hg
-from tests.browser.pages import SMALL, press_until, run, saved, wait_for, write, written
+from tests.browser.pages import SMALL, box_of, press_until, run, saved, wait_for, write, written
 
 pytestmark = pytest.mark.browser
 
@@ -131,11 +131,8 @@ def test_another_function_keeps_what_it_knows(opened: Page) -> None:
 def test_a_region_is_dragged_on_the_map_of_the_stations(opened: Page) -> None:
     settle(opened, saved("q1"))
     opened.set_viewport_size({"width": 1280, "height": 1200})
-    canvas = opened.locator("#region-map canvas").first
     opened.wait_for_timeout(1000)
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    assert box
+    box = box_of(opened, "#region-map")
     x, y = box["x"] + box["width"] * 0.45, box["y"] + box["height"] * 0.35
     opened.mouse.move(x, y)
     opened.mouse.down()

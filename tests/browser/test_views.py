@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import hypergrid as hg
-from tests.browser.pages import SMALL, data, digest, eventually, finer, image, run, saved, wait_for, write
+from tests.browser.pages import SMALL, box_of, data, digest, eventually, finer, image, run, saved, wait_for, write
 
 pytestmark = pytest.mark.browser
 
@@ -130,8 +130,7 @@ def test_a_click_on_the_map_shows_the_cell(opened: Page) -> None:
     opened.set_viewport_size({"width": 1280, "height": 1000})
     run(opened, HOURLY)
     is_drawn(opened)
-    box = opened.locator("#picture canvas").first.bounding_box()
-    assert box
+    box = box_of(opened, "#picture")
     opened.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
     expect(opened.locator("#caption-cell")).to_contain_text("24 time cells")
     assert int(opened.get_by_label("Row of the cell for lines").input_value()) in range(23)
