@@ -37,11 +37,12 @@ from hypergrid.perspective.catalogue import called, catalogue
 from hypergrid.query import OpenArchive, Query, base, open_archive, read_document
 from hypergrid.recomputed import again as compute_again
 from hypergrid.settings import Settings, read_settings
-from hypergrid.store import StoreError
+from hypergrid.store import LAYOUT, StoreError, readable_layouts
 from hypergrid.study import compare_methods as compare
 from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
 from hypergrid.topology import Layer
+from hypergrid.version import VERSION
 from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.reprocess_commands import remap as remap_archive
@@ -70,6 +71,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _say_version(*, asked: bool) -> None:
+    if asked:
+        print(f"hypergrid {VERSION}, which writes archives of layout {LAYOUT} and reads {readable_layouts()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=lambda asked: _say_version(asked=asked), help="Say which."),
+    ] = False,
+) -> None:
+    """Take options that are of no command."""
+
 
 app.add_typer(layers_app, name="layers")
 app.add_typer(standing_app, name="standing")

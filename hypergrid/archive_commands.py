@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,7 +13,7 @@ import typer
 from hypergrid.console import Stage, say, show_json, show_table, stages
 from hypergrid.errors import InvalidQuery, NotAnArchive
 from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
-from hypergrid.store import CARE, MARKER, Archive, Change, Defect, compared, told
+from hypergrid.store import CARE, LAYOUT, MARKER, Archive, Change, Defect, check_files, compared, read_layout, told
 from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_duration, parse_instant
 
@@ -119,6 +120,11 @@ def check(
         show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
     else:
         say(f"{folder} is whole: nothing is wrong with snapshot {examined}")
+    if (layout := read_layout(folder)) not in (None, LAYOUT):
+        say(
+            f"its layout ({layout}) has no checksums, so that a byte that was flipped on the disk can pass: "
+            f"'hypergrid upgrade {folder}' gives it some"
+        )
     if defects:
         sys.exit(1)
 
@@ -130,7 +136,7 @@ def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) ->
         if not (folder / MARKER).is_file():
             raise
         remedy = "restore the archive from a copy, or ingest its raw files into a new one"
-        return [Defect("unreadable", str(folder), str(error), remedy)], None
+        return [Defect("unreadable", str(folder), str(error), remedy), *check_files(folder, tell)], None
     return list(opened.check(deep=deep, progress=tell)), opened.snapshot
 
 
@@ -209,5 +215,21 @@ def maintain(
         say(f"nothing expired while a reprocessing is at work (branches: {', '.join(done.held_by)})")
 
 
-COMMANDS: Final = (snapshots, check, export, maintain)
+def upgrade(place: ArchivePlace = None, *, archive: ArchivePlaceOption = None, as_json: JsonOption = False) -> None:
+    """Give an archive of an older layout today's; one that was interrupted goes on."""
+    from hypergrid.store.upgrade import upgrade as run  # noqa: PLC0415 - once in the life of an archive
+
+    waiting = partial(say, "a commit is at work; waiting")
+    with stages(quiet=as_json) as tell:
+        done = run(placed(place, archive), now_ns=time.time_ns(), progress=tell, on_wait=waiting)
+    if as_json:
+        show_json(asdict(done))
+    elif not done.changed:
+        say(f"{done.archive} has layout {done.layout} already; nothing was changed")
+    else:
+        went_on = ", after one that was interrupted" if done.resumed else ""
+        say(f"{done.archive} has layout {done.layout}, and had {done.layout_before}{went_on}; older snapshots stay")
+
+
+COMMANDS: Final = (snapshots, check, export, maintain, upgrade)
 """What the command line registers."""

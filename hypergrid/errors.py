@@ -11,6 +11,8 @@
     ├── InvalidDeployment   (ValueError)      a deployment file that cannot be used
     ├── InvalidLayer        (ValueError)      a raster or an array that cannot be a layer
     ├── NotAnArchive        (ValueError)      a folder that is no archive (left untouched)
+    │   └── DamagedArchive                    bytes of an archive that are not what was written
+    ├── OldLayout           (ValueError)      an archive that this program reads, and writes once it was upgraded
     ├── ArchiveConflict     (FileExistsError) an archive is in the way, is another network's, or is held
     ├── StoreUnavailable    (ConnectionError) the S3-compatible store of an archive does not answer, or refuses
     ├── TooLarge            (MemoryError)     a plan above its limit: both numbers
@@ -68,6 +70,14 @@ class InvalidLayer(HyperGridError, ValueError):
 
 class NotAnArchive(HyperGridError, ValueError):
     """A folder that is no archive. Nothing in it was touched."""
+
+
+class DamagedArchive(NotAnArchive):
+    """Bytes of an archive are not what was written; the message names the file, or the readings that it held."""
+
+
+class OldLayout(HyperGridError, ValueError):
+    """An archive of an older layout: this program reads it, and writes to it once it was upgraded."""
 
 
 class ArchiveConflict(HyperGridError, FileExistsError):

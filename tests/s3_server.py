@@ -93,7 +93,9 @@ class S3Server:
         self.stop()
         shutil.move(archive / "store", self._folder(place))
         self.start()
-        marker.write_text(json.dumps({**json.loads(marker.read_text()), "store": asdict(place)}))
+        told = json.loads(marker.read_text())
+        del told["checksum"]
+        marker.write_text(json.dumps({**told, "store": asdict(place)}))
 
     def _answers(self) -> bool:
         with socket.socket() as probe:

@@ -14,9 +14,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.errors import NotAnArchive, NotFound
+from hypergrid.errors import DamagedArchive, NotFound
 from hypergrid.store.as_of import counts_by, extent_by, known_by
-from hypergrid.store.attributes import decode_station
+from hypergrid.store.attributes import decode_station, node_name
 from hypergrid.store.care import (
     CARE,
     Care,
@@ -30,14 +30,17 @@ from hypergrid.store.care import (
     release,
 )
 from hypergrid.store.cells import Slices
-from hypergrid.store.checks import Defect, check_store, examine
-from hypergrid.store.folder import Identity, create_folder, read_identity, remove_folder, synchronise
+from hypergrid.store.checks import Defect, check_files, check_store, examine
+from hypergrid.store.checksums import Sums
+from hypergrid.store.folder import VERSION, Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
-from hypergrid.store.place import S3Store, place_of
+from hypergrid.store.place import STORE, S3Store, place_of
 from hypergrid.store.reading import bands, count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
 from hypergrid.store.root import Root
+from hypergrid.store.together import DamagedChunk, DamagedChunks
+from hypergrid.store.variable_group import GROUP as VARIABLES
 from hypergrid.store.variable_group import Extent, VariableGroup
 from hypergrid.store.writer import Writer
 from hypergrid.streams.elements import Readings, Series, Station
@@ -70,12 +73,16 @@ class Archive:
         Name of the network.
     slice_s
         Length of a slice [s].
+    layout
+        Version of its layout on disk.
     snapshot
         Id of the snapshot that is read.
     store
         The S3-compatible store that its values lie in; None: they lie in its folder.
     place
         Where that is, for those who open the repository.
+    sums
+        Checksums of its snapshots; None: they lie in a store, or its layout has none.
     as_of_ns
         Only what had arrived by this instant is read [ns since 1970 UTC]; None: all (`as_of`).
     """
@@ -93,12 +100,14 @@ class Archive:
         self.path = path
         self.name = identity.name
         self.slice_s = identity.slice_ns / 1e9
+        self.layout = identity.version
         self.snapshot = snapshot
         self.store = identity.store
         self.as_of_ns = as_of_ns
         self._care = care
         self._identity = identity
         self.place = place_of(path, identity.store)
+        self.sums = sums_of(path, identity)
         self._slices = Slices(identity.slice_ns)
         self._repository = repository
         self._groups: dict[str, VariableGroup] = {}
@@ -159,11 +168,13 @@ class Archive:
         place_of(folder, identity.store).reach()
 
         def build(building: Path) -> None:
-            session = place_of(building, identity.store).create().writable_session(BRANCH)
+            repository = place_of(building, identity.store).create()
+            session = repository.writable_session(BRANCH)
             root = Root.create(zarr.create_group(session.store))
             writer = Writer(root.group, slices=Slices(identity.slice_ns), batch="")
             writer.variables(declared)
-            session.commit("created", metadata=_metadata(now_ns, {"batch": "", "slices": {}, "counts": {}}))
+            metadata = _metadata(now_ns, {"batch": "", "slices": {}, "counts": {}})
+            commit_session(sums_of(building, identity), repository, session, BRANCH, "created", metadata)
             (building / LOCK).touch()
 
         create_folder(folder, identity, build=build)
@@ -199,12 +210,14 @@ class Archive:
             with place.explained():
                 head = repository.lookup_branch(BRANCH)
         except icechunk.IcechunkError as error:
-            message = f"{folder} is a damaged archive: {place.where} cannot be opened; restore it from a copy"
-            raise NotAnArchive(message) from error
+            remedy = f"'hypergrid check {folder}' names the files"
+            message = f"{folder} is a damaged archive: {place.where} cannot be opened; {remedy}"
+            raise DamagedArchive(message) from error
         archive = cls(folder, identity, repository, head, as_of_ns=as_of_ns, care=care)
         if snapshot in (None, head):
             return archive
-        is_there = any(info.id == snapshot and _snapshot(info) is not None for info in _ancestry(repository, head))
+        infos = archive._ancestry(repository, head)
+        is_there = any(info.id == snapshot and _snapshot(info) is not None for info in infos)
         if not is_there and snapshot not in archive.cited:
             existing = [one.id for one in archive.snapshots]
             message = f"{NotFound.among('snapshot', snapshot, existing)}; older ones expired unless they were cited"
@@ -256,14 +269,14 @@ class Archive:
     @cached_property
     def layers(self) -> Layers:
         """Layers by name; the values of each are read when it is first asked for, and kept with this object."""
-        return Layers(self._root.group)
+        return Layers(self._root.group, self._explained)
 
     @cached_property
     def snapshots(self) -> Sequence[Snapshot]:
         """Snapshots, newest first: from the one that is read to the oldest that has not expired, then cited ones."""
         # Opened anew: this object may remember what another process let expire.
         repository = self.place.open()
-        infos = [info for info in _ancestry(repository, self.snapshot) if _snapshot(info) is not None]
+        infos = [info for info in self._ancestry(repository, self.snapshot) if _snapshot(info) is not None]
         known = {info.id for info in infos}
         cited = [repository.lookup_snapshot(one) for one in self.cited if one not in known]
         older = [info for info in cited if not infos or info.written_at < infos[-1].written_at]
@@ -278,6 +291,8 @@ class Archive:
     @property
     def cited_by(self) -> Mapping[str, str]:
         """Who cites each of these: "hand" (until it is released) or "result" (while among the last so cited)."""
+        if self.sums is not None:
+            self.sums.verify_references()
         return cited(self._repository)
 
     @cached_property
@@ -302,7 +317,7 @@ class Archive:
 
     def since(self, snapshot: str) -> Iterator[Snapshot | None]:
         """Yield the snapshots after an older one, newest first, and at last None where that one is not among them."""
-        for info in _ancestry(self._repository, self.snapshot):
+        for info in self._ancestry(self._repository, self.snapshot):
             if info.id == snapshot:
                 return
             if (found := _snapshot(info)) is not None:
@@ -386,16 +401,41 @@ class Archive:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn Icechunk's error about an object that is not there into one that says why, and what to do."""
+        """Turn errors about what is damaged, or not there, into ones that say why, and what to do."""
         try:
-            yield
+            with self._chunks_named():
+                yield
         except icechunk.IcechunkError as error:
-            if self.snapshot in [one.id for one in self.snapshots]:
-                lacks = f"{self.place.where} lacks what snapshot {self.snapshot} holds"
-                message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check' names what is lost"
-                raise NotAnArchive(message) from error
+            is_head = self._repository.lookup_branch(BRANCH) == self.snapshot
+            if is_head or self.snapshot in [one.id for one in self.snapshots]:
+                lacks = f"{self.place.where} lacks what snapshot {self.snapshot} holds, or it is cut short"
+                message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
+                raise DamagedArchive(message) from error
             message = f"snapshot {self.snapshot} of {self.path} expired while it was read; read the newest, or cite it"
             raise NotFound(message) from error
+
+    @contextmanager
+    def _chunks_named(self) -> Iterator[None]:
+        """Turn the error about damaged chunks into one that names what they held."""
+        try:
+            yield
+        except DamagedChunks as error:
+            named = "; ".join(dict.fromkeys(self._named(chunk) for chunk in error.chunks))
+            message = (
+                f"{self.path} is damaged: {named} cannot be read, as the checksum differs; all else can; 'hypergrid "
+                f"check {self.path} --repair' brings back what raw copies hold"
+            )
+            raise DamagedArchive(message) from error
+
+    def _named(self, chunk: DamagedChunk) -> str:
+        """Return what a chunk holds, as people know it."""
+        names = {f"{VARIABLES}/{node_name(name)}": name for name in self._root.variables}
+        group, _, array = chunk.array.rpartition("/")
+        if group not in names:
+            return str(chunk)
+        rows, columns = chunk.block
+        start, stop = (format_instant(self._slices.start_ns(edge)) for edge in (rows.start, rows.stop))
+        return f"{array} of {names[group]} from {start} to {stop}, series {columns.start} to {columns.stop - 1}"
 
     @property
     def quality(self) -> Mapping[str, object]:
@@ -415,11 +455,13 @@ class Archive:
 
     def rejects(self) -> list[Reject]:
         """Return what could not be read, in the order of the commits."""
-        return self._root.rejects()
+        with self._explained():
+            return self._root.rejects()
 
     def files(self) -> list[FileEntry]:
         """Return the files that were ingested, in the order of the commits."""
-        return self._root.files()
+        with self._explained():
+            return self._root.files()
 
     @property
     def described_by(self) -> Mapping[str, str]:
@@ -437,7 +479,8 @@ class Archive:
         "readings" are those not superseded: "values" and "missing" (reported without a value). "slices" are those that
         hold a reading; they are counted anew from the flags.
         """
-        return {name: self._counts(self._group(name)) for name in self._root.variables}
+        with self._explained():
+            return {name: self._counts(self._group(name)) for name in self._root.variables}
 
     @contextmanager
     def commit(self, *, batch: str, message: str, now_ns: int) -> Iterator[Writer]:
@@ -455,15 +498,27 @@ class Archive:
             For people.
         now_ns
             The present [ns since 1970 UTC].
+
+        Raises
+        ------
+        OldLayout
+            The archive is to be upgraded first.
         """
+        self.require_newest()
         with exclusive(self.path / LOCK), self.place.explained():
             session = self._repository.writable_session(BRANCH)
-            writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch=batch)
+            if self.sums is not None:
+                self.sums.settle()
+                self.sums.verify(session.snapshot_id)
+            with self._chunks_named():
+                writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch=batch)
             writer.parent = session.snapshot_id
-            yield writer
-            metadata = writer.finish()
+            with self._chunks_named():
+                yield writer
+                metadata = writer.finish()
             if metadata is not None:
-                writer.snapshot = session.commit(message, metadata=_metadata(now_ns, metadata))
+                told = _metadata(now_ns, metadata)
+                writer.snapshot = commit_session(self.sums, self._repository, session, BRANCH, message, told)
                 # What was committed is committed: that care fails is told by `check`, and it is tried again later.
                 with suppress(OSError):
                     if is_due(self.path, self.place, self._care):
@@ -471,6 +526,10 @@ class Archive:
                             self._maintain(self._care)
                         except (icechunk.IcechunkError, OSError) as error:
                             note_failure(self.path, self.place, error)
+
+    def require_newest(self) -> None:
+        """Raise `OldLayout` where the archive is to be upgraded before anything is committed to it."""
+        self._identity.require_newest(self.path)
 
     def settle(self) -> None:
         """Return once all that was committed, and all else in its folder, is on the disk: no power cut undoes it.
@@ -510,13 +569,19 @@ class Archive:
         """Let snapshots expire that were replaced long ago, and remove what no snapshot uses; cited snapshots stay.
 
         Committers do so by themselves, after some commits.
+
+        Raises
+        ------
+        OldLayout
+            The archive is to be upgraded first.
         """
+        self.require_newest()
         with exclusive(self.path / LOCK), self.place.explained():
             return self._maintain(care or self._care)
 
     def _maintain(self, care: Care) -> Maintained:
         # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
-        return maintain(self.path, self.place, BRANCH, now=datetime.now(UTC), care=care)
+        return maintain(self.path, self.place, self.sums, BRANCH, now=datetime.now(UTC), care=care)
 
     def cite(self, *, for_result: bool = False, on_wait: Callable[[], None] = lambda: None) -> None:
         """Let the snapshot that is read stay, with all that it holds, until it is released.
@@ -563,6 +628,7 @@ class Archive:
         deep: bool = False,
         grace_s: float = CARE.keep_s,
         progress: Callable[[str, float], None] = lambda _name, _done: None,
+        whole_folder: bool = True,
     ) -> Iterator[Defect]:
         """Yield what is wrong with the archive at this snapshot, each with what to do.
 
@@ -574,8 +640,14 @@ class Archive:
             Objects of no snapshot that are younger than this are left out: maintenance does not remove them yet [s].
         progress
             Called with what is examined, and the fraction of it that is done.
+        whole_folder
+            Whether to look for objects of no snapshot, too, which needs the lock.
         """
+        if self.sums is not None:
+            yield from check_files(self.path, progress)
         yield from examine(self.path, self._root, self._slices, deep=deep, progress=progress)
+        if not whole_folder:
+            return
         progress("store", 0.0)
         with exclusive(self.path / LOCK):
             yield from check_store(self._repository, self.place.where, grace_s=grace_s)
@@ -597,10 +669,30 @@ class Archive:
             self.path, self._identity, self._repository, snapshot, as_of_ns=self.as_of_ns, care=self._care
         )  # fmt: skip
 
+    def _ancestry(self, repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
+        """Yield what is known of snapshots, newest first, as far as they have not expired."""
+        following: str | None = snapshot
+        try:
+            for info in repository.ancestry(snapshot_id=snapshot):
+                self._verify_alone(info.id)
+                yield info
+                following = info.parent_id
+        except icechunk.IcechunkError:
+            # The snapshot expired, or its parent did, which this process remembers; or it is damaged.
+            if following is not None:
+                self._verify_alone(following)
+
+    def _verify_alone(self, snapshot: str) -> None:
+        if self.sums is not None:
+            self.sums.verify_alone(snapshot)
+
     @cached_property
     def _root(self) -> Root:
-        store = self._repository.readonly_session(snapshot_id=self.snapshot).store
-        return Root(zarr.open_group(store, mode="r"))
+        if self.sums is not None:
+            self.sums.verify(self.snapshot)
+        with self._explained():
+            store = self._repository.readonly_session(snapshot_id=self.snapshot).store
+            return Root(zarr.open_group(store, mode="r"))
 
     def _group(self, variable: str) -> VariableGroup:
         if variable not in self._groups:
@@ -624,13 +716,24 @@ class Archive:
         return {"series": len(group.series), "values": found["readings"] - found["missing"], **found}
 
 
-def _ancestry(repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
-    """Yield what is known of snapshots, newest first, as far as they have not expired."""
-    try:
-        yield from repository.ancestry(snapshot_id=snapshot)
-    except icechunk.IcechunkError:
-        # The snapshot expired, or its parent did, which this process remembers.
-        return
+def sums_of(folder: Path, identity: Identity) -> Sums | None:
+    """Return the checksums of the snapshots of an archive; None where it has none."""
+    is_here = identity.store is None and identity.version >= VERSION
+    return Sums(folder, folder / STORE) if is_here else None
+
+
+def commit_session(
+    sums: Sums | None,
+    repository: icechunk.Repository,
+    session: icechunk.Session,
+    branch: str,
+    message: str,
+    metadata: dict[str, object],
+) -> str:
+    """Commit what a session holds to a branch, with checksums where the archive has them; return the snapshot."""
+    if sums is None:
+        return session.commit(message, metadata=metadata)
+    return sums.publish(repository, session, branch=branch, message=message, metadata=metadata)
 
 
 def _snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:

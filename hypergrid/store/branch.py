@@ -18,7 +18,7 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
-from hypergrid.store.archive import BRANCH, LOCK, Archive
+from hypergrid.store.archive import BRANCH, LOCK, Archive, commit_session
 from hypergrid.store.attributes import Json
 from hypergrid.store.cells import CHUNK_SLICES, RUN_CHUNKS, Slices, consecutive
 from hypergrid.store.changes import told
@@ -94,6 +94,7 @@ class Branch:
         self.name = name
         self._repository = archive.place.open()
         self._lock = archive.path / LOCK
+        self._sums = archive.sums
         self._slices = Slices(round(archive.slice_s * 1e9))
         self._session: icechunk.Session | None = None
         ours = []
@@ -106,7 +107,14 @@ class Branch:
 
     @classmethod
     def begin(cls, archive: Archive, name: str) -> "Branch":
-        """Return the branch of a name, which begins at the newest snapshot where there is none yet."""
+        """Return the branch of a name, which begins at the newest snapshot where there is none yet.
+
+        Raises
+        ------
+        OldLayout
+            The archive is to be upgraded first.
+        """
+        archive.require_newest()
         with exclusive(archive.path / LOCK):
             repository = archive.place.open()
             if name not in repository.list_branches():
@@ -174,7 +182,7 @@ class Branch:
         # Icechunk refuses a commit that changes nothing; that a part has no other flags is to be noted as well.
         zarr.open_group(session.store, mode="r+").attrs[_NOTES] = len(self.notes) + len(notes)
         with exclusive(self._lock):
-            session.commit(message, metadata=content)
+            commit_session(self._sums, self._repository, session, self.name, message, content)
 
     def published(self, batch: str) -> str | None:
         """Return the snapshot of main that got the result of a batch; None: there is none yet."""

@@ -11,10 +11,10 @@ It runs under the archive's lock, so that no commit is at work. A reader has tha
 it was replaced. A process that dies meanwhile leaves litter, which the next maintenance removes.
 """
 
-import json
 import time
 import uuid
 from collections.abc import Set
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,8 @@ from typing import Any, Final
 
 import icechunk
 
+from hypergrid.errors import DamagedArchive
+from hypergrid.store.checksums import Sums, read_checked, write_checked
 from hypergrid.store.place import Place
 
 MARKER: Final = "maintained.json"
@@ -87,25 +89,22 @@ def failure(folder: Path) -> str:
 
 def _told(folder: Path) -> dict[str, Any]:
     try:
-        told = json.loads((folder / MARKER).read_text())
-    except (OSError, ValueError):
+        return read_checked(folder / MARKER)
+    except (OSError, DamagedArchive):
         return {}
-    return told if isinstance(told, dict) else {}
 
 
 def _tell(folder: Path, told: dict[str, Any]) -> None:
-    scratch = folder / f".{MARKER}"
-    scratch.write_text(json.dumps(told) + "\n")
-    scratch.replace(folder / MARKER)
+    write_checked(folder / MARKER, told)
 
 
-def maintain(folder: Path, place: Place, branch: str, *, now: datetime, care: Care) -> Maintained:
+def maintain(folder: Path, place: Place, sums: Sums | None, branch: str, *, now: datetime, care: Care) -> Maintained:
     """Let snapshots expire, and remove what none uses; called under the lock.
 
     Parameters
     ----------
-    folder, place
-        Folder of the archive, and where its Icechunk repository lies.
+    folder, place, sums
+        Folder of the archive, where its Icechunk repository lies, and the checksums of its snapshots, if it has some.
     branch
         The branch that commits go to. While there are others no snapshot expires.
     now
@@ -117,10 +116,11 @@ def maintain(folder: Path, place: Place, branch: str, *, now: datetime, care: Ca
     written = [info.written_at for info in repository.ancestry(branch=branch)]
     cutoff = _cutoff(written, now, care)
     others = tuple(sorted(repository.list_branches() - {branch}))
-    expired = 0 if others else len(repository.expire_snapshots(cutoff))
-    # What is older and in no snapshot belongs to a commit that died, or to a snapshot that expired.
-    before = max(cutoff, now - timedelta(seconds=care.keep_s))
-    removed = repository.garbage_collect(now - timedelta(seconds=care.keep_s) if others else before)
+    with nullcontext() if sums is None else sums.expiring():
+        expired = 0 if others else len(repository.expire_snapshots(cutoff))
+        # What is older and in no snapshot belongs to a commit that died, or to a snapshot that expired.
+        before = max(cutoff, now - timedelta(seconds=care.keep_s))
+        removed = repository.garbage_collect(now - timedelta(seconds=care.keep_s) if others else before)
     objects = removed.chunks_deleted + removed.manifests_deleted + removed.snapshots_deleted
     objects += removed.attributes_deleted + removed.transaction_logs_deleted
     litter, size = place.sweep(before)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidTime
 from hypergrid.flags import TESTS as FLAG_TESTS
-from hypergrid.store.table import COMPRESSOR
-from hypergrid.store.together import blocks, create_arrays
+from hypergrid.store.table import CODECS
+from hypergrid.store.together import blocks, create_arrays, readable
 from hypergrid.times import format_instant, parse_instant
 
 FIRST_NS: Final = parse_instant("1900-01-01")
@@ -148,7 +148,7 @@ class Cells:
 
     def read_flags(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
         """Return the flags of a block alone."""
-        return np.asarray(self._arrays["flag"][rows, columns], np.uint8)
+        return blocks([self._arrays["flag"]], rows, columns)[0]
 
     def read_judgements(self, rows: slice, columns: slice) -> "Judgements":
         """Return the flags of a block, and the tests that set them."""
@@ -159,16 +159,21 @@ class Cells:
 
     def write_judgements(self, rows: slice, columns: slice, judged: "Judgements") -> None:
         """Write the flags of a block and the tests that set them; it may end within a chunk."""
-        self._arrays["flag"][rows, columns] = judged.flag
+        self._write("flag", rows, columns, judged.flag)
         if self.has_tests:
-            self._arrays[TESTS][rows, columns] = judged.tests
+            self._write(TESTS, rows, columns, judged.tests)
 
     def write(self, rows: slice, columns: slice, tile: Tile) -> None:
         """Write a block, which begins and ends where chunks do."""
-        self._arrays["value"][rows, columns] = tile.value
-        self._arrays["offset_ns"][rows, columns] = tile.offset_ns
-        self._arrays["delay_ns"][rows, columns] = tile.delay_ns
+        self._write("value", rows, columns, tile.value)
+        self._write("offset_ns", rows, columns, tile.offset_ns)
+        self._write("delay_ns", rows, columns, tile.delay_ns)
         self.write_flags(rows, columns, tile)
+
+    def _write(self, name: str, rows: slice, columns: slice, values: NDArray[Any]) -> None:
+        array = self._arrays[name]
+        with readable([array], rows, columns):
+            array[rows, columns] = values
 
     def write_flags(self, rows: slice, columns: slice, tile: Tile) -> None:
         """Write the flags of a block and the tests that set them."""
@@ -180,7 +185,7 @@ def create_cells(group: zarr.Group, *, slices: int, unit: str) -> None:
     common = {
         "shape": (slices, 0),
         "chunks": (CHUNK_SLICES, CHUNK_SERIES),
-        "compressors": COMPRESSOR,
+        "compressors": CODECS,
         "dimension_names": ("slice", "series"),
     }
     units = {"value": unit, "flag": "1"}
@@ -201,7 +206,7 @@ def create_tests(group: zarr.Group, *, slices: int, series: int) -> zarr.Array[A
         chunks=(CHUNK_SLICES, CHUNK_SERIES),
         dtype="uint16",
         fill_value=0,
-        compressors=COMPRESSOR,
+        compressors=CODECS,
         dimension_names=("slice", "series"),
         attributes={"flag_masks": [1 << bit for bit in range(len(FLAG_TESTS))], "flag_meanings": " ".join(FLAG_TESTS)},
     )

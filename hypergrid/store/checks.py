@@ -1,7 +1,7 @@
 """Whether an archive is whole: what is wrong with it, where, and what to do.
 
-Readings are examined piece by piece, so that memory stays bounded; what is compressed carries no checksum of its own,
-so a byte that was flipped on the disk and still decodes is found only where it breaks one of the rules below.
+Readings are examined piece by piece, so that memory stays bounded. Files are compared with their checksums, and what
+they hold with the rules below, which is all that finds a flipped byte in an archive of a layout without checksums.
 """
 
 import hashlib
@@ -17,13 +17,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from zarr.core.sync import sync
 
+from hypergrid.errors import DamagedArchive
 from hypergrid.flags import MEANINGS, MISSING
 from hypergrid.flags import TESTS as FLAG_TESTS
 from hypergrid.store.attributes import decode_station
 from hypergrid.store.care import MARKER, failure
 from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
+from hypergrid.store.checksums import FOLDER as CHECKSUMS
+from hypergrid.store.checksums import Sums, read_checked
 from hypergrid.store.layers import Layers
 from hypergrid.store.lock import is_free
+from hypergrid.store.place import STAGED, STORE
 from hypergrid.store.reading import bands
 from hypergrid.store.root import Root
 from hypergrid.store.variable_group import VariableGroup, holds
@@ -35,7 +39,11 @@ STAGING: Final = "staging"
 _CHUNKS_AT_ONCE: Final = 4
 _BLOCK: Final = 4 << 20
 _RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
+_REPAIR: Final = "'hypergrid check ARCHIVE --repair' brings back what raw copies hold"
 _AGAIN: Final = "ingest the raw files into a new archive"
+
+ORPHANS: Final = ("orphan", "lost", "care")
+"""Kinds of defects that are not in what a snapshot holds."""
 
 Progress = Callable[[str, float], None]
 
@@ -45,7 +53,7 @@ class Defect:
     """Something that is wrong."""
 
     kind: str
-    """"unreadable", "counts", "flags", "times", "table", "layer", "orphan", "lost" or "care"."""
+    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "orphan", "lost" or "care"."""
     where: str
     what: str
     remedy: str
@@ -341,6 +349,35 @@ def _content(path: Path, sha256: str) -> str:
     except OSError as error:
         return f"cannot be read: {_short(error)}"
     return "" if digest.hexdigest() == sha256 else "its content is another than when it was ingested"
+
+
+def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
+    """Compare the files of an archive, but for raw copies, with their checksums; it need not open.
+
+    Those of a layout without checksums, or in a store, are passed over.
+    """
+    if not (folder / CHECKSUMS).is_dir() or not (folder / STORE).is_dir():
+        return
+    sums = Sums(folder, folder / STORE)
+    try:
+        read_checked(folder / MARKER)
+    except FileNotFoundError:
+        pass
+    except (OSError, DamagedArchive) as error:
+        yield Defect("damaged", MARKER, _short(error), "'hypergrid maintain' writes it anew")
+    for path in sums.damaged():
+        yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
+    for path in sums.damaged_references():
+        what = "does not name a snapshot that is there"
+        yield Defect("damaged", str(path.relative_to(folder)), what, _REPAIR)
+    # What the driver of the file system was writing when it died is litter.
+    chunks = sorted(path for path in (sums.store / "chunks").glob("*") if STAGED not in path.name)
+    for place, path in enumerate(chunks):
+        if not sums.is_whole(path):
+            yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
+        if place % 64 == 0:
+            progress("chunks", place / len(chunks))
+    progress("chunks", 1.0)
 
 
 def check_left(folder: Path) -> Iterator[Defect]:

@@ -1,25 +1,40 @@
 """The folder of an archive: it is one completely, or not at all."""
 
 import ctypes
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from hypergrid.errors import ArchiveConflict, InvalidDeployment, NotAnArchive, StoreUnavailable
+from hypergrid.errors import (
+    ArchiveConflict,
+    DamagedArchive,
+    InvalidDeployment,
+    NotAnArchive,
+    OldLayout,
+    StoreUnavailable,
+)
+from hypergrid.store.checksums import read_checked, write_checked
 from hypergrid.store.lock import exclusive
 from hypergrid.store.place import S3Store, place_of
+from hypergrid.version import VERSION as PROGRAM
 
 MARKER: Final = "hypergrid.json"
 """File that makes a folder an archive."""
 FORMAT: Final = "hypergrid-archive"
-VERSION: Final = 2
-"""Version of the layout that this program writes and reads."""
+VERSION: Final = 3
+"""Version of the layout that this program writes."""
+READABLE: Final = (2, VERSION)
+"""Versions that it reads; it commits nothing to older ones, which `hypergrid upgrade` makes new."""
+
+
+def readable_layouts() -> str:
+    """Return the layouts that this program reads, as people are told of them."""
+    return f"the layouts {' and '.join(map(str, READABLE))}"
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,16 @@ class Identity:
     """Where the values lie; None: in the folder."""
     format: str = FORMAT
     version: int = VERSION
+    """Version of the layout."""
+
+    def require_newest(self, path: Path) -> None:
+        """Raise `OldLayout` where this program only reads the layout of the archive at `path`."""
+        if self.version != VERSION:
+            message = (
+                f"{path} is an archive of layout {self.version}, which this program reads and does not write; "
+                f"'hypergrid upgrade {path}' gives it layout {VERSION}"
+            )
+            raise OldLayout(message)
 
 
 def read_identity(path: Path) -> Identity:
@@ -42,20 +67,30 @@ def read_identity(path: Path) -> Identity:
     Raises
     ------
     NotAnArchive
-        The folder is missing or no archive, or has another version of the layout.
+        The folder is missing or no archive, or has a version of the layout that this program does not read.
+    DamagedArchive
+        Its marker is another than it was.
     """
     marker = path / MARKER
     if not path.exists():
         message = f"{path} does not exist; an archive was needed; create one with 'hypergrid ingest … --archive {path}'"
         raise NotAnArchive(message)
     try:
-        content = json.loads(marker.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = read_checked(marker, by_hand=True)
+    except OSError as error:
         message = (
             f"{path} is no archive: {MARKER} is missing or unreadable; nothing was touched; give an archive's folder"
         )
         raise NotAnArchive(message) from error
     return _checked(path, content)
+
+
+def read_layout(path: Path) -> int | None:
+    """Return the version of the layout of the archive in a folder; None where it cannot be read."""
+    try:
+        return read_identity(path).version
+    except NotAnArchive:
+        return None
 
 
 def _checked(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever the file held
@@ -64,17 +99,23 @@ def _checked(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever t
             f"{path} is no archive: {MARKER} does not say {FORMAT!r}; nothing was touched; give an archive's folder"
         )
         raise NotAnArchive(message)
-    if content.get("version") != VERSION:
+    version = content.get("version")
+    if version not in READABLE:
+        needed = f"HyperGrid {content['program']} or newer" if content.get("program") else "the program that wrote it"
         message = (
-            f"{path} is an archive of layout {content.get('version')!r}; this program reads layout {VERSION}; nothing "
-            "was touched; use the program that wrote it, or ingest the files into a new archive"
+            f"{path} is an archive of layout {version!r}; this program (HyperGrid {PROGRAM}) reads "
+            f"{readable_layouts()}; nothing was touched; use {needed}"
         )
         raise NotAnArchive(message)
+    unknown = sorted(content.keys() - {"program", *(field.name for field in fields(Identity))})
+    if unknown:
+        message = f"{path / MARKER} is another than it was: it has {unknown[0]!r}; restore the file from a copy"
+        raise DamagedArchive(message)
     name, slice_ns = content.get("name"), content.get("slice_ns")
     if not isinstance(name, str) or not isinstance(slice_ns, int) or slice_ns <= 0:
         message = f"{path} is no archive: {MARKER} lacks the name or the slice length; restore the file from a copy"
         raise NotAnArchive(message)
-    return Identity(name, slice_ns, _store(path, content.get("store")))
+    return Identity(name, slice_ns, _store(path, content.get("store")), version=version)
 
 
 def _store(path: Path, told: Any) -> S3Store | None:  # noqa: ANN401 - whatever the file held
@@ -113,7 +154,7 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
         try:
             building.chmod(0o755)
             # First of all, for it tells the next creation what there is to remove elsewhere.
-            (building / MARKER).write_text(json.dumps(_told(identity), indent=1) + "\n", encoding="utf-8")
+            write_identity(building, identity)
             build(building)
             os.rename(building, path)
         except BaseException:
@@ -121,8 +162,10 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
             raise
 
 
-def _told(identity: Identity) -> dict[str, Any]:
-    return {key: value for key, value in asdict(identity).items() if value is not None}
+def write_identity(path: Path, identity: Identity) -> None:
+    """Make a folder an archive, or give one another layout."""
+    told = {key: value for key, value in asdict(identity).items() if value is not None}
+    write_checked(path / MARKER, {**told, "program": PROGRAM})
 
 
 def _take_away(hidden: Path) -> None:

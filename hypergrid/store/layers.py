@@ -1,6 +1,7 @@
 """The layers of an archive: one group of arrays each, and what is known of all of them in the root's attributes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidLayer, NotFound
 from hypergrid.store.attributes import Json, node_name
-from hypergrid.store.table import COMPRESSOR
+from hypergrid.store.table import CODECS
+from hypergrid.store.together import blocks
 from hypergrid.topology.layer import Layer
 
 GROUP: Final = "layers"
@@ -63,8 +65,11 @@ class Layers(Mapping[str, Layer]):
     A name that is missing raises `NotFound`, which says what there is and how to add one.
     """
 
-    def __init__(self, root: zarr.Group) -> None:
+    def __init__(
+        self, root: zarr.Group, explained: Callable[[], AbstractContextManager[None]] = lambda: nullcontext()
+    ) -> None:
         self._root = root
+        self._explained = explained
         self._read: dict[str, Layer] = {}
         self.entries: Mapping[str, LayerEntry] = read_entries(root)
         """What is known of each, without reading it."""
@@ -73,7 +78,8 @@ class Layers(Mapping[str, Layer]):
         if name not in self.entries:
             raise unknown_layer(name, self.entries)
         if name not in self._read:
-            self._read[name] = _load(self._root, name, self.entries[name])
+            with self._explained():
+                self._read[name] = _load(self._root, name, self.entries[name])
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
@@ -155,12 +161,18 @@ def _write(group: zarr.Group, name: str, values: NDArray[np.float64], dimensions
     kept = short if name == "values" and np.array_equal(short, values, equal_nan=True) else values
     chunks = tuple(min(_CHUNK, length) for length in values.shape) if values.ndim == 2 else values.shape
     array = group.create_array(
-        name, shape=values.shape, chunks=chunks, dtype=kept.dtype, fill_value=np.nan, compressors=COMPRESSOR,
+        name, shape=values.shape, chunks=chunks, dtype=kept.dtype, fill_value=np.nan, compressors=CODECS,
         dimension_names=dimensions,
     )  # fmt: skip
     array[:] = kept
 
 
 def _load(root: zarr.Group, name: str, entry: LayerEntry) -> Layer:
-    arrays = {key: np.asarray(root[f"{GROUP}/{node_name(name)}/{key}"][:]) for key in _DIMENSIONS}  # type: ignore[index]
+    group = root[f"{GROUP}/{node_name(name)}"]
+    assert isinstance(group, zarr.Group)
+    arrays = {}
+    for key in _DIMENSIONS:
+        array = group[key]
+        assert isinstance(array, zarr.Array)
+        (arrays[key],) = blocks([array])
     return Layer(name, arrays["x"], arrays["y"], arrays["values"], entry.unit, description=entry.description)

@@ -24,7 +24,7 @@ from hypergrid.errors import InvalidDeployment, StoreUnavailable
 
 STORE: Final = "store"
 """Folder of an archive that holds the repository, where no store is named."""
-_STAGED: Final = "#"
+STAGED: Final = "#"
 """What is in the name of a file that the file system's driver is writing, or died while it was."""
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX: Final = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
@@ -195,7 +195,7 @@ class InFolder:
 
     def sweep(self, before: datetime) -> tuple[int, int]:
         """Remove what the driver of the file system was writing when it died."""
-        staged = [path for path in (self.folder / STORE).rglob(f"*{_STAGED}*") if path.is_file()]
+        staged = [path for path in (self.folder / STORE).rglob(f"*{STAGED}*") if path.is_file()]
         old = [path for path in staged if datetime.fromtimestamp(path.stat().st_mtime, UTC) < before]
         size = sum(path.stat().st_size for path in old)
         for path in old:

@@ -1,7 +1,10 @@
 """Several requests to a store at once: one by one, each waits for Zarr's own thread to wake and to answer."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+import itertools
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +14,58 @@ from numpy.typing import NDArray
 from zarr.core.common import AccessModeLiteral
 from zarr.core.sync import sync
 
+from hypergrid.errors import DamagedArchive
+
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class DamagedChunk:
+    """A chunk that cannot be read."""
+
+    array: str
+    """Path of its array."""
+    block: tuple[slice, ...]
+    """What it holds of the array, a slice a dimension."""
+
+    def __str__(self) -> str:
+        """Name the array, and the rows."""
+        return f"{self.array}[{', '.join(f'{one.start}:{one.stop}' for one in self.block)}]"
+
+
+class DamagedChunks(DamagedArchive):
+    """Chunks that cannot be read, each by name."""
+
+    def __init__(self, chunks: Sequence[DamagedChunk]) -> None:
+        super().__init__(f"the checksums of chunks differ, or they are cut: {', '.join(map(str, chunks))}")
+        self.chunks = tuple(chunks)
+
+
+@contextmanager
+def readable(arrays: Sequence[zarr.Array[Any]], *block: slice) -> Iterator[None]:
+    """Turn what Zarr raises inside the context, where a block of arrays is read, into `DamagedChunks`."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        found = [chunk for array in arrays for chunk in _damaged(array, block)]
+        if not found:
+            raise
+        raise DamagedChunks(found) from error
+
+
+def _damaged(array: zarr.Array[Any], block: tuple[slice, ...]) -> Iterator[DamagedChunk]:
+    """Yield the chunks of a block that cannot be read, each by itself."""
+    ranges = []
+    whole = (slice(None),) * (array.ndim - len(block))
+    for size, length, part in zip(array.chunks, array.shape, (*block, *whole), strict=True):
+        first, stop, _ = part.indices(length)
+        starts = range(first // size * size, stop, size)
+        ranges.append([slice(start, min(start + size, length)) for start in starts])
+    for chunk in itertools.product(*ranges):
+        try:
+            array[chunk]
+        except (ValueError, RuntimeError):
+            yield DamagedChunk(array.path, chunk)
 
 
 def nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:
@@ -31,7 +85,8 @@ def create_arrays(group: zarr.Group, arrays: Mapping[str, Mapping[str, Any]]) ->
 
 def blocks(arrays: Sequence[zarr.Array[Any]], *block: slice) -> list[NDArray[Any]]:
     """Return the same block of several arrays, a slice a dimension."""
-    found = _together([array.async_array.getitem(block) for array in arrays])
+    with readable(arrays, *block):
+        found = _together([array.async_array.getitem(block) for array in arrays])
     return [np.asarray(block) for block in found]
 
 
@@ -44,7 +99,8 @@ def extend(arrays: Sequence[zarr.Array[Any]], rows: Sequence[NDArray[Any]]) -> N
         await array.setitem(slice(stored, None), rows)
 
     pairs = zip(arrays, rows, strict=True)
-    _together([added(array.async_array, rows) for array, rows in pairs if len(rows)])
+    with readable(arrays):
+        _together([added(array.async_array, rows) for array, rows in pairs if len(rows)])
 
 
 def _together(requests: Sequence[Awaitable[Answer]]) -> list[Answer]:

@@ -42,7 +42,7 @@ def _warmer(stored: Readings) -> Readings:
 def _two_hours_later(archive: OpenArchive) -> None:
     """Maintain the archive as the next committer would, two hours from now, with nothing shortened."""
     store = archive.store
-    done = maintain(store.path, store.place, "main", now=datetime.now(UTC) + timedelta(hours=2), care=CARE)
+    done = maintain(store.path, store.place, store.sums, "main", now=datetime.now(UTC) + timedelta(hours=2), care=CARE)
     assert done.held_by == ()
 
 

@@ -104,7 +104,7 @@ def test_check_of_an_archive_that_cannot_be_opened(archive: Archive, tmp_path: P
     status, out, _ = run("check", archive.path, "--json")
     assert (status, "damaged archive" in json.loads(out)["defects"][0]["what"]) == (1, True)
     (archive.path / "hypergrid.json").write_text("{}")
-    (found,) = json.loads(run("check", archive.path, "--json")[1])["defects"]
+    found, *_ = json.loads(run("check", archive.path, "--json")[1])["defects"]
     assert "restore" in found["remedy"]
     assert run("check", tmp_path)[0] == 2
 

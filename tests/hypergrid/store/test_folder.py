@@ -55,13 +55,16 @@ def test_a_missing_folder_is_no_archive(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("", "missing or unreadable"),
-        ("[1]", "does not say"),
+        ("", "is no JSON"),
+        ("[1]", "is no object"),
         ('{"format": "other"}', "does not say"),
-        ('{"format": "hypergrid-archive", "version": 99}', "layout 99; this program reads layout 2"),
+        (
+            '{"format": "hypergrid-archive", "version": 99, "program": "7.1"}',
+            "layout 99; this program .* reads the layouts 2 and 3; nothing was touched; use HyperGrid 7.1 or newer",
+        ),
         (
             '{"format": "hypergrid-archive", "version": 1, "name": "p", "slice_ns": 1}',
-            "layout 1; this program reads layout 2",
+            "layout 1; this program .* reads the layouts 2 and 3",
         ),
         ('{"format": "hypergrid-archive", "version": 2, "name": "p"}', "lacks"),
     ],

@@ -33,8 +33,8 @@ def test_an_archive_without_layers_has_none(archive: Archive) -> None:
     assert archive.layers.entries == {}
     assert "elevation" not in archive.layers
     assert archive.layers.get("elevation") is None
-    # An archive that never had a layer is the one that earlier programs wrote, and read.
-    assert VERSION == 2
+    # An archive that never had a layer is one that a program without layers could read.
+    assert VERSION == 3
     assert "layers" not in dict(archive._root.group.attrs)
     with pytest.raises(NotFound, match=r"unknown layer 'elevation'.*none; add one with 'hypergrid layers add FILE"):
         archive.layers["elevation"]

@@ -167,7 +167,7 @@ def test_check_finds_an_object_that_is_gone(archive: Archive, readings: Build, s
     s3.remove(s3.objects(archive.store, "chunks"))
     (first, *_) = Archive.open(archive.path).check()
     assert first.kind == "unreadable"
-    with pytest.raises(NotAnArchive, match="is a damaged archive: s3://networks/.*'hypergrid check' names"):
+    with pytest.raises(NotAnArchive, match="is a damaged archive: s3://networks/.*'hypergrid check .*' names"):
         Archive.open(archive.path).read(AIR)
 
 
@@ -223,7 +223,7 @@ def test_a_folder_moves_there_by_copying_its_objects(s3: S3Server, tmp_path: Pat
     here = commit(create(tmp_path / "here", None), 0, readings)
     expected = all_of(here)
     s3.take(here.path)
-    assert sorted(os.listdir(here.path)) == [MARKER, "lock"]
+    assert sorted(os.listdir(here.path)) == ["checksums", MARKER, "lock"]
     assert all_of(Archive.open(here.path)) == expected
     assert len(commit(Archive.open(here.path), 1, readings).read(AIR)) > 243
 
@@ -424,6 +424,7 @@ def test_what_cannot_be_a_store_is_refused(given: dict[str, str], said: str) -> 
 def test_a_marker_that_names_no_store_is_refused(tmp_path: Path, told: object, said: str) -> None:
     archive = create(tmp_path / "archive", None)
     content = json.loads((archive.path / MARKER).read_text())
+    del content["checksum"]
     (archive.path / MARKER).write_text(json.dumps({**content, "store": told}))
     with pytest.raises(NotAnArchive, match=said):
         Archive.open(archive.path)

@@ -1,0 +1,358 @@
+"""Checksums of what lies on the disk: a byte that was flipped there is an error and never a reading.
+
+Chunks carry theirs (`table.CODECS`). The files that lead to the chunks (a snapshot, its manifests) are Icechunk's and
+carry none, so each commit writes down theirs in a file of its own, before the branch moves to it; who opens a snapshot
+compares them once. Small files of JSON (`write_checked`) carry their own.
+
+All are CRC-32C, as Zarr's: for faults of disks and copies, not against somebody who means harm. What lies in an
+S3-compatible store is not compared again, as the store itself does so; chunks are, wherever they lie.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import google_crc32c
+import icechunk
+
+from hypergrid.errors import DamagedArchive
+
+FOLDER: Final = "checksums"
+"""Folder of an archive with a file for each snapshot: checksum, size and name of each file that leads to its chunks."""
+PENDING: Final = "maintaining"
+"""File in it while snapshots expire: Icechunk writes the oldest that is left anew, so that its checksum changes."""
+CHUNK_TAIL: Final = 4
+"""Bytes at the end of a chunk that are the checksum of those before, little-endian."""
+_SNAPSHOT: Final = "snapshots/"
+_LOG: Final = "transactions/"
+"""Folders of the repository. Of a log of what a commit touched nothing is read, so that it may be missing."""
+_REFERENCE: Final = "ref.json"
+"""File of a branch or a tag."""
+_BARE: Final = "chunks-of-layout-"
+"""File with the checksums of chunks that carry none; the number of their layout follows."""
+_KEY: Final = "checksum"
+_MEND: Final = "'hypergrid check ARCHIVE --repair' mends what can be mended"
+_BY_HAND: Final = f" (whoever changed it by hand leaves the line '{_KEY}' away)"
+_BLOCK: Final = 4 << 20
+
+
+def checksum(data: bytes) -> str:
+    """Return the CRC-32C of bytes, as eight hexadecimal digits."""
+    return f"{google_crc32c.value(data):08x}"
+
+
+def checksum_of_file(path: Path) -> tuple[str, int]:
+    """Return the CRC-32C of a file, and its size [byte], in bounded memory."""
+    found, size = 0, 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found, size = google_crc32c.extend(found, block), size + len(block)
+    return f"{found:08x}", size
+
+
+def is_whole_chunk(data: bytes) -> bool:
+    """Return whether a chunk ends with the checksum of what is before."""
+    return len(data) > CHUNK_TAIL and google_crc32c.value(data[:-CHUNK_TAIL]) == int.from_bytes(
+        data[-CHUNK_TAIL:], "little"
+    )
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The checksum of a file."""
+
+    name: str
+    """Path below the folder that it is told of."""
+    crc: str
+    size: int
+
+    def fits(self, folder: Path) -> bool:
+        """Return whether the file is there, and what it was."""
+        try:
+            return checksum_of_file(folder / self.name) == (self.crc, self.size)
+        except OSError:
+            return False
+
+
+def sum_of(folder: Path, name: str) -> Sum:
+    """Return the checksum of a file below a folder."""
+    return Sum(name, *checksum_of_file(folder / name))
+
+
+def write_sums(path: Path, sums: Iterable[Sum]) -> None:
+    """Write checksums to a file, a line each and one for itself at the end; it is there whole or not at all."""
+    text = "".join(f"{one.crc} {one.size} {one.name}\n" for one in sums)
+    _swap(path, f"{text}{checksum(text.encode())}\n")
+
+
+def read_sums(path: Path) -> list[Sum]:
+    """Return what `write_sums` wrote.
+
+    Raises
+    ------
+    DamagedArchive
+        It is missing, or another than it was.
+    """
+    try:
+        text = path.read_bytes().decode("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, "cannot be read") from error
+    body, tail = text[:-9], text[-9:]
+    if tail != f"{checksum(body.encode())}\n":
+        raise _damaged(path, "is another than it was")
+    rows = [line.split(" ", 2) for line in body.splitlines()]
+    return [Sum(name, crc, int(size)) for crc, size, name in rows]
+
+
+def write_checked(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON with its checksum to a file, which is there whole or not at all."""
+    _swap(path, _checked_text(content))
+
+
+def read_checked(path: Path, *, by_hand: bool = False) -> dict[str, Any]:
+    """Return what `write_checked` wrote, or, where it may be `by_hand`, what somebody wrote without a checksum.
+
+    Raises
+    ------
+    OSError
+        It is missing.
+    DamagedArchive
+        It is another than it was, or no JSON.
+    """
+    data = path.read_bytes()
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise _damaged(path, "is no JSON") from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "is no object of JSON")
+    told = content.pop(_KEY, None)
+    if data != _checked_text(content).encode() and not (told is None and by_hand):
+        raise _damaged(path, "is another than it was" + (_BY_HAND if by_hand else ""))
+    return content
+
+
+def _checked_text(content: Mapping[str, Any]) -> str:
+    told = dict(content)
+    return json.dumps({**told, _KEY: checksum(json.dumps(told).encode())}, indent=1) + "\n"
+
+
+def _swap(path: Path, text: str) -> None:
+    scratch = path.with_name(f".{path.name}")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)
+
+
+def _damaged(path: Path, what: str) -> DamagedArchive:
+    return DamagedArchive(f"{path} {what}; {_MEND}")
+
+
+class Sums:
+    """The checksums of an archive's snapshots, whose repository lies in its folder.
+
+    A file is read and compared once by a process: Icechunk keeps what it read as well.
+    """
+
+    def __init__(self, folder: Path, store: Path) -> None:
+        self.folder = folder / FOLDER
+        self.store = store
+
+    def publish(
+        self,
+        repository: icechunk.Repository,
+        session: icechunk.Session,
+        *,
+        branch: str,
+        message: str,
+        metadata: dict[str, object],
+    ) -> str:
+        """Commit what a session holds: checksums first, so that no branch shows a snapshot without; return its id."""
+        parent = session.snapshot_id
+        snapshot = session.flush(message, metadata=metadata)
+        self.folder.mkdir(exist_ok=True)
+        if not (self.folder / parent).exists():
+            # Icechunk's own first snapshot.
+            self.write(repository, parent, parent)
+        self.write(repository, snapshot, parent)
+        repository.reset_branch(branch, snapshot, from_snapshot_id=parent)
+        return snapshot
+
+    def write(self, repository: icechunk.Repository, snapshot: str, parent: str) -> None:
+        """Write down the checksums of a snapshot, which no branch shows yet."""
+        try:
+            known = {one.name: one for one in read_sums(self.folder / parent)}
+        except DamagedArchive:
+            known = {}
+        names = _names(repository, snapshot)
+        write_sums(self.folder / snapshot, [known.get(name) or sum_of(self.store, name) for name in names])
+
+    def adopt(self, repository: icechunk.Repository, *, newest: str, of_layout: int) -> None:
+        """Write down the checksums of all snapshots, and of all chunks that carry none.
+
+        These are of an older layout: whoever opens a snapshot that may need them compares them once. All chunks of the
+        newest snapshot carry theirs.
+        """
+        self.folder.mkdir(exist_ok=True)
+        chunks = sorted((self.store / "chunks").glob("*"))
+        bare = [sum_of(self.store, f"chunks/{path.name}") for path in chunks if not is_whole_chunk(path.read_bytes())]
+        write_sums(self.folder / f"{_BARE}{of_layout}", bare)
+        together = sum_of(self.store, f"../{FOLDER}/{_BARE}{of_layout}")
+        for path in sorted((self.store / _SNAPSHOT).iterdir()):
+            sums = [sum_of(self.store, name) for name in _names(repository, path.name)]
+            write_sums(self.folder / path.name, sums if path.name == newest else [*sums, together])
+
+    def verify(self, snapshot: str) -> None:
+        """Return where the files that lead to a snapshot's chunks are what they were.
+
+        Raises
+        ------
+        DamagedArchive
+            One is not; the message names it.
+        """
+        self._verify(snapshot, lambda sums: [one for one in sums if not one.name.startswith(_LOG)])
+
+    def verify_alone(self, snapshot: str) -> None:
+        """Return where the file of a snapshot, without its manifests, is what it was; errors as of `verify`."""
+        self._verify(snapshot, lambda sums: sums[:1])
+
+    def _verify(self, snapshot: str, chosen: Callable[[list[Sum]], list[Sum]]) -> None:
+        wrong = self._wrong(snapshot, chosen)
+        if wrong and self.is_pending:
+            # Snapshots are expiring, or their expiry was killed: the next commit writes down what it made of them.
+            wrong = [one for one in wrong if not one.name.startswith(_SNAPSHOT)]
+        elif wrong:
+            # Once more, as an expiry may have ended meanwhile.
+            wrong = self._wrong(snapshot, chosen)
+        if wrong:
+            raise _damaged(self.store / wrong[0].name, "is another than it was")
+
+    def _wrong(self, snapshot: str, chosen: Callable[[list[Sum]], list[Sum]]) -> list[Sum]:
+        if not (self.store / _SNAPSHOT / snapshot).exists():
+            # It expired, or is lost: Icechunk says so.
+            return []
+        sums = chosen(read_sums(self.folder / snapshot))
+        sums += [bare for one in sums if _BARE in one.name for bare in read_sums(self.store / one.name)]
+        new = [one for one in sums if (self.store, one) not in _VERIFIED]
+        wrong = [one for one in new if not one.fits(self.store)]
+        _VERIFIED.update((self.store, one) for one in new if one not in wrong)
+        return wrong
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether snapshots are expiring, or their expiry was killed."""
+        return (self.folder / PENDING).exists()
+
+    def damaged(self) -> Iterator[Path]:
+        """Yield the files that are not what they were, those with the checksums among them; each once."""
+        told: set[Path] = set()
+        for path in self._of_snapshots():
+            try:
+                sums = read_sums(path)
+            except DamagedArchive:
+                yield path
+                continue
+            for one in sums:
+                place = self.store / one.name
+                if place not in told and not one.fits(self.store):
+                    told.add(place)
+                    yield place
+
+    def damaged_references(self) -> Iterator[Path]:
+        """Yield the files of branches and tags that do not name a snapshot that is there, as Icechunk writes it."""
+        for path in sorted((self.store / "refs").glob(f"*/{_REFERENCE}")):
+            if path.with_name(f"{_REFERENCE}.deleted").exists():
+                continue
+            try:
+                text = path.read_text("ascii")
+                snapshot = str(json.loads(text)["snapshot"])
+            except (OSError, ValueError, KeyError, TypeError):
+                yield path
+                continue
+            is_there = (self.store / _SNAPSHOT / snapshot).is_file()
+            if not is_there or text != json.dumps({"snapshot": snapshot}, separators=(",", ":")):
+                yield path
+
+    def verify_references(self) -> None:
+        """Return where every branch and tag names a snapshot that is there: Icechunk passes over those that do not.
+
+        Raises
+        ------
+        DamagedArchive
+            One does not; the message names its file.
+        """
+        for path in self.damaged_references():
+            raise _damaged(path, "does not name a snapshot that is there")
+
+    def is_whole(self, chunk: Path) -> bool:
+        """Return whether the file of a chunk is what it was."""
+        known = self._bare.get(f"chunks/{chunk.name}")
+        return is_whole_chunk(chunk.read_bytes()) if known is None else known.fits(self.store)
+
+    @cached_property
+    def _bare(self) -> dict[str, Sum]:
+        """Checksums of chunks that carry none, by name."""
+        return {one.name: one for path in self.folder.glob(f"{_BARE}*") for one in read_sums(path)}
+
+    @contextmanager
+    def expiring(self) -> Iterator[None]:
+        """Let snapshots expire inside the context, under the lock; what becomes of those that stay is written down.
+
+        Raises
+        ------
+        DamagedArchive
+            One is another than it was; nothing expires then.
+        """
+        self.verify_references()
+        if not self.is_pending:
+            for path in self._of_snapshots():
+                self.verify_alone(path.name)
+        (self.folder / PENDING).touch()
+        yield
+        self.settle()
+
+    def settle(self) -> None:
+        """Write down what an expiry made of the snapshots that it left, also one that was killed; under the lock."""
+        if not self.is_pending:
+            return
+        for path in self._of_snapshots():
+            if not (self.store / _SNAPSHOT / path.name).exists():
+                path.unlink()
+                continue
+            first, *others = read_sums(path)
+            if not first.fits(self.store):
+                write_sums(path, [sum_of(self.store, first.name), *others])
+        for path in self.folder.glob(f"{_BARE}*"):
+            self._forget_removed(path)
+        (self.folder / PENDING).unlink()
+
+    def _forget_removed(self, bare: Path) -> None:
+        """Take chunks that no snapshot needs any more out of those that carry no checksum."""
+        before = read_sums(bare)
+        left = [one for one in before if (self.store / one.name).exists()]
+        if len(left) == len(before):
+            return
+        old = sum_of(self.store, f"../{FOLDER}/{bare.name}")
+        write_sums(bare, left)
+        new = sum_of(self.store, old.name)
+        for path in self._of_snapshots():
+            sums = read_sums(path)
+            if old in sums:
+                write_sums(path, [new if one == old else one for one in sums])
+
+    def _of_snapshots(self) -> list[Path]:
+        return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
+
+
+_VERIFIED: Final[set[tuple[Path, Sum]]] = set()
+
+
+def _names(repository: icechunk.Repository, snapshot: str) -> list[str]:
+    """Return the files that lead to the chunks of a snapshot, its own first."""
+    content = json.loads(repository.inspect_snapshot(snapshot))
+    manifests = sorted(f"manifests/{one['id']}" for one in content["manifests"])
+    logs = [f"{_LOG}{snapshot}"] if content.get("parent_id") else []
+    return [f"{_SNAPSHOT}{snapshot}", *manifests, *logs]

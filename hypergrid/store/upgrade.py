@@ -1,0 +1,238 @@
+"""An archive of an older layout becomes one of today's: its newest snapshot is written anew, beside what it is.
+
+From layout 2 to 3 every chunk gets a checksum, and every snapshot checksums of the files that lead to its chunks. The
+arrays are copied on a branch, a commit for each variable, table and layer, so that whoever comes after a kill goes on
+where it ended; nobody commits meanwhile, and readers read on. When all of the copy was read back and found whole, main
+moves to it, and last of all the marker says the new layout. Older snapshots stay as they are; the checksums of all
+chunks that they may need are written down (`Sums.adopt`).
+
+Each layout is a step of its own: one from 3 to 4 would follow here.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import icechunk
+import zarr
+from zarr.core.metadata import ArrayV3Metadata
+from zarr.core.sync import sync
+
+from hypergrid.errors import DamagedArchive
+from hypergrid.store.archive import BRANCH, LOCK, Archive, commit_session, sums_of
+from hypergrid.store.attributes import Json
+from hypergrid.store.care import MARKER as MAINTAINED
+from hypergrid.store.cells import RUN_CHUNKS
+from hypergrid.store.checks import ORPHANS
+from hypergrid.store.folder import VERSION, Identity, read_identity, write_identity
+from hypergrid.store.layers import GROUP as LAYERS
+from hypergrid.store.lock import exclusive
+from hypergrid.store.place import place_of
+from hypergrid.store.table import CODECS
+from hypergrid.store.together import DamagedChunks, readable
+from hypergrid.store.variable_group import GROUP as VARIABLES
+
+WORKING: Final = f"upgrade-to-{VERSION}"
+"""Branch on which the copy is made."""
+_DONE: Final = "upgraded"
+"""Key of the metadata of its commits: the group that was copied."""
+_LAYOUT: Final = "layout"
+"""Attribute of the root that says the layout of the copy, once all of it is there."""
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """What an upgrade did."""
+
+    archive: str
+    layout_before: int
+    layout: int
+    snapshot: str
+    """The newest snapshot, which is of the new layout."""
+    copied: int
+    """Groups that this run copied; what one that was killed had copied is not counted."""
+    resumed: bool
+    """Whether it went on with what one that was killed had begun."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether there was anything to do."""
+        return self.layout_before != self.layout
+
+
+def upgrade(
+    path: Path,
+    *,
+    now_ns: int,
+    progress: Callable[[str, float], None] = lambda _what, _done: None,
+    on_wait: Callable[[], None] = lambda: None,
+) -> Upgraded:
+    """Give an archive today's layout; a run that is killed is gone on with by the next.
+
+    Raises
+    ------
+    NotAnArchive
+        There is none, or one of a layout that this program does not read.
+    DamagedArchive
+        It cannot be read as a whole; nothing was changed.
+    """
+    folder = Path(path).resolve()
+    read_identity(folder)
+    with exclusive(folder / LOCK, on_wait=on_wait):
+        before = read_identity(folder)
+        repository = place_of(folder, before.store).open()
+        if before.version != VERSION:
+            return _Run(folder, before, repository, now_ns, progress).do()
+        if is_left := WORKING in repository.list_branches():
+            repository.delete_branch(WORKING)
+        return Upgraded(str(folder), VERSION, VERSION, repository.lookup_branch(BRANCH), 0, resumed=is_left)
+
+
+@dataclass
+class _Run:
+    folder: Path
+    before: Identity
+    repository: icechunk.Repository
+    now_ns: int
+    progress: Callable[[str, float], None]
+
+    def do(self) -> Upgraded:
+        after = replace(self.before, version=VERSION)
+        head = self.repository.lookup_branch(BRANCH)
+        copied, resumed = 0, self._is_copy(head)
+        if not resumed:
+            resumed = self._begin(head)
+            copied = self._copy(head)
+            self._examine(after)
+        is_left = WORKING in self.repository.list_branches()
+        newest = self.repository.lookup_branch(WORKING) if is_left else head
+        if (sums := sums_of(self.folder, after)) is not None:
+            self.progress("checksums", 0.0)
+            sums.adopt(self.repository, newest=newest, of_layout=self.before.version)
+            self.progress("checksums", 1.0)
+        if newest != head:
+            self.repository.reset_branch(BRANCH, newest, from_snapshot_id=head)
+        # What the last maintenance said carries no checksum; the next one says it anew.
+        (self.folder / MAINTAINED).unlink(missing_ok=True)
+        write_identity(self.folder, after)
+        if is_left:
+            self.repository.delete_branch(WORKING)
+        return Upgraded(str(self.folder), self.before.version, VERSION, newest, copied, resumed)
+
+    def _is_copy(self, snapshot: str) -> bool:
+        """Return whether a snapshot is of the new layout: a run was killed after main had moved."""
+        root = zarr.open_group(self.repository.readonly_session(snapshot_id=snapshot).store, mode="r")
+        return root.attrs.get(_LAYOUT) == VERSION
+
+    def _begin(self, head: str) -> bool:
+        """Make the branch, anew where main has moved since; return whether it was there."""
+        if WORKING in self.repository.list_branches():
+            if self._base() == head:
+                return True
+            self.repository.delete_branch(WORKING)
+        self.repository.create_branch(WORKING, head)
+        return False
+
+    def _base(self) -> str:
+        return next(info.id for info in self.repository.ancestry(branch=WORKING) if _DONE not in info.metadata)
+
+    def _copy(self, head: str) -> int:
+        """Copy the groups that are not copied yet; return how many."""
+        source = zarr.open_group(self.repository.readonly_session(snapshot_id=head).store, mode="r")
+        done = {info.metadata.get(_DONE) for info in self.repository.ancestry(branch=WORKING)}
+        names = list(_groups(source))
+        left = [name for name in names if name not in done]
+        for name in left:
+            self.progress("copy", (len(names) - len(left)) / (len(names) + 1))
+            session = self.repository.writable_session(WORKING)
+            target = zarr.open_group(session.store, mode="r+")
+            for array in _arrays(source, name):
+                try:
+                    _copy_array(array, target)
+                except (DamagedChunks, icechunk.IcechunkError) as error:
+                    raise self._damaged(array.path, "cannot be read") from error
+            self._commit(session, name)
+        if "" not in done:
+            session = self.repository.writable_session(WORKING)
+            zarr.open_group(session.store, mode="r+").attrs[_LAYOUT] = VERSION
+            self._commit(session, "")
+        self.progress("copy", 1.0)
+        return len(left)
+
+    def _commit(self, session: icechunk.Session, name: str) -> None:
+        content: Json = {"time_ns": int(self.now_ns), "batch": "", "slices": {}, "counts": {}, _DONE: name}
+        message = f"layout {VERSION}" + (f", {name}" if name else "")
+        commit_session(None, self.repository, session, WORKING, message, content)
+
+    def _examine(self, after: Identity) -> None:
+        """Refuse a copy of which anything cannot be read, or breaks a rule."""
+        new = self.repository.lookup_branch(WORKING)
+        unverified = replace(after, version=self.before.version)
+        copy = Archive(self.folder, unverified, self.repository, new)
+        for defect in copy.check(deep=True, progress=self.progress, whole_folder=False):
+            if defect.kind not in ORPHANS:
+                raise self._damaged(defect.where, defect.what)
+
+    def _damaged(self, where: str, what: str) -> DamagedArchive:
+        stays = f"{self.folder} stays at layout {self.before.version}"
+        return DamagedArchive(f"{stays}: {where} {what}; 'hypergrid check {self.folder}' names all, and what to do")
+
+
+def _groups(root: zarr.Group) -> Iterator[str]:
+    """Yield the paths of the groups that are copied, each in a commit."""
+    for name, _ in sorted(root.groups()):
+        if name in (VARIABLES, LAYERS):
+            group = root[name]
+            assert isinstance(group, zarr.Group)
+            yield from (f"{name}/{below}" for below, _ in sorted(group.groups()))
+        else:
+            yield name
+
+
+def _arrays(root: zarr.Group, path: str) -> Iterator[zarr.Array[Any]]:
+    """Yield the arrays below a path."""
+    group = root[path]
+    assert isinstance(group, zarr.Group)
+    for _, node in group.members(max_depth=None):
+        if isinstance(node, zarr.Array):
+            yield node
+
+
+def _copy_array(source: zarr.Array[Any], root: zarr.Group) -> None:
+    """Write an array anew where it was, with today's codecs; chunks that were never written stay so."""
+    metadata = source.metadata
+    assert isinstance(metadata, ArrayV3Metadata)
+    copy = root.create_array(
+        source.path, shape=source.shape, chunks=source.chunks, dtype=source.dtype, fill_value=source.fill_value,
+        compressors=CODECS, dimension_names=metadata.dimension_names, attributes=source.attrs.asdict(),
+        overwrite=True,
+    )  # fmt: skip
+    for block in _stored(source):
+        with readable([source], *block):
+            copy[block] = source[block]
+
+
+def _stored(array: zarr.Array[Any]) -> Iterator[tuple[slice, ...]]:
+    """Yield blocks of whole chunks that hold all that was written, those one after the other together."""
+    store = array.store
+    assert isinstance(store, icechunk.IcechunkStore)
+
+    async def places() -> list[tuple[int, ...]]:
+        return [tuple(place) async for place in store.session.chunk_coordinates(f"/{array.path}")]
+
+    by_column: dict[tuple[int, ...], list[int]] = {}
+    for place in sync(places()):
+        by_column.setdefault(place[1:], []).append(place[0])
+    for others, firsts in sorted(by_column.items()):
+        ordered = sorted(firsts)
+        while ordered:
+            length = 1
+            while length < min(RUN_CHUNKS, len(ordered)) and ordered[length] == ordered[0] + length:
+                length += 1
+            places_of = ((ordered[0], length), *((one, 1) for one in others))
+            yield tuple(
+                slice(start * size, min((start + count) * size, whole))
+                for (start, count), size, whole in zip(places_of, array.chunks, array.shape, strict=True)
+            )
+            ordered = ordered[length:]
