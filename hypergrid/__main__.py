@@ -20,6 +20,7 @@ import xarray as xr
 from hypergrid.archive_commands import COMMANDS
 from hypergrid.console import PEOPLE, Footnotes, Stage, notes_in, say, show_json, show_line, show_table, stages
 from hypergrid.errors import (
+    CannotBackUp,
     HyperGridError,
     InvalidDeployment,
     InvalidLayer,
@@ -52,7 +53,16 @@ from queries.web.commands import keys_app
 FAILED, USED_WRONGLY, INTERRUPTED = 1, 2, 130
 """Exit statuses; 0 is done."""
 
-WRONG_USE = (InvalidQuery, InvalidUnit, InvalidTime, InvalidDeployment, InvalidLayer, NotAnArchive, NotFound)
+WRONG_USE = (
+    InvalidQuery,
+    InvalidUnit,
+    InvalidTime,
+    InvalidDeployment,
+    InvalidLayer,
+    NotAnArchive,
+    NotFound,
+    CannotBackUp,
+)
 """Errors whose remedy is another command line or another query."""
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -13,6 +13,7 @@
     ├── NotAnArchive        (ValueError)      a folder that is no archive (left untouched)
     │   └── DamagedArchive                    bytes of an archive that are not what was written
     ├── OldLayout           (ValueError)      an archive that this program reads, and writes once it was upgraded
+    ├── CannotBackUp        (ValueError)      a backup that cannot be made or restored: what is in the way
     ├── ArchiveConflict     (FileExistsError) an archive is in the way, is another network's, or is held
     ├── StoreUnavailable    (ConnectionError) the S3-compatible store of an archive does not answer, or refuses
     ├── TooLarge            (MemoryError)     a plan above its limit: both numbers
@@ -78,6 +79,10 @@ class DamagedArchive(NotAnArchive):
 
 class OldLayout(HyperGridError, ValueError):
     """An archive of an older layout: this program reads it, and writes to it once it was upgraded."""
+
+
+class CannotBackUp(HyperGridError, ValueError):
+    """A backup cannot be made, or restored; the message says what is in the way, and what to do."""
 
 
 class ArchiveConflict(HyperGridError, FileExistsError):

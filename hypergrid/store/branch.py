@@ -29,7 +29,7 @@ from hypergrid.store.writer import Writer
 from hypergrid.streams.elements import Readings
 from hypergrid.times import Window
 
-_NAME: Final = "branch"
+NAME: Final = "branch"
 _NOTES: Final = "notes"
 """Keys of the metadata of a branch's commits."""
 
@@ -99,7 +99,7 @@ class Branch:
         self._session: icechunk.Session | None = None
         ours = []
         for info in self._repository.ancestry(branch=name):
-            if info.metadata.get(_NAME) != name:
+            if info.metadata.get(NAME) != name:
                 break
             ours.append(info)
         self.base = archive.at(info.id)
@@ -178,7 +178,7 @@ class Branch:
         return changed
 
     def _commit(self, session: icechunk.Session, message: str, notes: Sequence[Json], now_ns: int) -> None:
-        content = {"time_ns": int(now_ns), "batch": "", "slices": {}, "counts": {}, _NAME: self.name, _NOTES: notes}
+        content = {"time_ns": int(now_ns), "batch": "", "slices": {}, "counts": {}, NAME: self.name, _NOTES: notes}
         # Icechunk refuses a commit that changes nothing; that a part has no other flags is to be noted as well.
         zarr.open_group(session.store, mode="r+").attrs[_NOTES] = len(self.notes) + len(notes)
         with exclusive(self._lock):

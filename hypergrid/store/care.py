@@ -179,6 +179,14 @@ def cited(repository: icechunk.Repository) -> dict[str, str]:
     return {snapshot: by[snapshot] for snapshot in sorted(by)}
 
 
+def snapshot_of_tag(tag: str) -> str | None:
+    """Return the snapshot that a tag is of by its name; None: it is no tag of ours."""
+    for start in (_CITED, _RESULT):
+        if tag.startswith(start):
+            return tag.removeprefix(start).split(".")[0]
+    return None
+
+
 def _by_hand(tags: Set[str]) -> set[str]:
     return {tag.removeprefix(_CITED).rsplit(".", 1)[0] for tag in tags if tag.startswith(_CITED)}
 

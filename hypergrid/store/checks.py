@@ -25,6 +25,7 @@ from hypergrid.store.care import MARKER, failure
 from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.checksums import Sums, read_checked
+from hypergrid.store.folder import SPARE, is_spare_whole
 from hypergrid.store.layers import Layers
 from hypergrid.store.lock import is_free
 from hypergrid.store.place import STAGED, STORE
@@ -335,12 +336,13 @@ def check_raw(folder: Path, root: Root, *, deep: bool, progress: Progress) -> It
         if sha256 not in ledger and sha256 not in root.described_by:
             what = "a raw copy of which the ledger knows nothing, as a run that was killed leaves it"
             yield Defect("orphan", where, what, "ingest the file again, or remove the copy; deployment files may stay")
-        elif deep and (problem := _content(path, sha256)):
+        elif deep and (problem := content_problem(path, sha256)):
             yield Defect("unreadable", where, problem, "replace it by a copy of the file as it came")
         progress("raw copies", (place + 1) / len(there))
 
 
-def _content(path: Path, sha256: str) -> str:
+def content_problem(path: Path, sha256: str) -> str:
+    """Return what is wrong with a raw copy, of which this is the hash; empty: nothing."""
     digest = hashlib.sha256()
     try:
         with pa.CompressedInputStream(str(path), "zstd") as packed:
@@ -365,6 +367,8 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
         pass
     except (OSError, DamagedArchive) as error:
         yield Defect("damaged", MARKER, _short(error), "'hypergrid maintain' writes it anew")
+    if not is_spare_whole(folder):
+        yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
     for path in sums.damaged():
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
     for path in sums.damaged_references():

@@ -10,7 +10,7 @@ S3-compatible store is not compared again, as the store itself does so; chunks a
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ import google_crc32c
 import icechunk
 
 from hypergrid.errors import DamagedArchive
+from hypergrid.store.place import STAGED
 
 FOLDER: Final = "checksums"
 """Folder of an archive with a file for each snapshot: checksum, size and name of each file that leads to its chunks."""
@@ -197,11 +198,11 @@ class Sums:
         newest snapshot carry theirs.
         """
         self.folder.mkdir(exist_ok=True)
-        chunks = sorted((self.store / "chunks").glob("*"))
+        chunks = sorted(path for path in (self.store / "chunks").glob("*") if STAGED not in path.name)
         bare = [sum_of(self.store, f"chunks/{path.name}") for path in chunks if not is_whole_chunk(path.read_bytes())]
         write_sums(self.folder / f"{_BARE}{of_layout}", bare)
         together = sum_of(self.store, f"../{FOLDER}/{_BARE}{of_layout}")
-        for path in sorted((self.store / _SNAPSHOT).iterdir()):
+        for path in sorted(path for path in (self.store / _SNAPSHOT).iterdir() if STAGED not in path.name):
             sums = [sum_of(self.store, name) for name in _names(repository, path.name)]
             write_sums(self.folder / path.name, sums if path.name == newest else [*sums, together])
 
@@ -213,7 +214,7 @@ class Sums:
         DamagedArchive
             One is not; the message names it.
         """
-        self._verify(snapshot, lambda sums: [one for one in sums if not one.name.startswith(_LOG)])
+        self._verify(snapshot, lambda sums: [one for one in sums if not self.is_log(one)])
 
     def verify_alone(self, snapshot: str) -> None:
         """Return where the file of a snapshot, without its manifests, is what it was; errors as of `verify`."""
@@ -249,7 +250,7 @@ class Sums:
     def damaged(self) -> Iterator[Path]:
         """Yield the files that are not what they were, those with the checksums among them; each once."""
         told: set[Path] = set()
-        for path in self._of_snapshots():
+        for path in self.of_snapshots():
             try:
                 sums = read_sums(path)
             except DamagedArchive:
@@ -287,15 +288,48 @@ class Sums:
         for path in self.damaged_references():
             raise _damaged(path, "does not name a snapshot that is there")
 
+    @staticmethod
+    def is_log(one: Sum) -> bool:
+        """Return whether a file is a log of what a commit touched, which nothing reads."""
+        return one.name.startswith(_LOG)
+
+    def renew(self, repository: icechunk.Repository, snapshot: str) -> None:
+        """Write the checksums of a snapshot anew; of files that other snapshots share, those that are known."""
+        known: dict[str, Sum] = {}
+        for path in self.of_snapshots():
+            with suppress(DamagedArchive):
+                known |= {one.name: one for one in read_sums(path)}
+        sums = [known.get(name) or sum_of(self.store, name) for name in _names(repository, snapshot)]
+        write_sums(self.folder / snapshot, sums)
+
+    def of(self, snapshot: str) -> list[Sum]:
+        """Return the checksums of the files that lead to a snapshot's chunks; errors as of `verify`."""
+        return read_sums(self.folder / snapshot)
+
+    def bare_lists(self) -> list[Path]:
+        """Return the files with the checksums of chunks that carry none."""
+        return sorted(self.folder.glob(f"{_BARE}*"))
+
     def is_whole(self, chunk: Path) -> bool:
         """Return whether the file of a chunk is what it was."""
-        known = self._bare.get(f"chunks/{chunk.name}")
-        return is_whole_chunk(chunk.read_bytes()) if known is None else known.fits(self.store)
+        return self.holds(f"chunks/{chunk.name}", chunk.read_bytes())
+
+    def holds(self, name: str, data: bytes) -> bool:
+        """Return whether a file of the repository that never changes is to hold these bytes."""
+        known = self._bare.get(name) if name.startswith("chunks/") else self._led.get(name)
+        if known is None:
+            return name.startswith("chunks/") and is_whole_chunk(data)
+        return (known.crc, known.size) == (checksum(data), len(data))
+
+    @cached_property
+    def _led(self) -> dict[str, Sum]:
+        """Checksums of the files that lead to the chunks of all snapshots, by name."""
+        return {one.name: one for path in self.of_snapshots() for one in read_sums(path)}
 
     @cached_property
     def _bare(self) -> dict[str, Sum]:
         """Checksums of chunks that carry none, by name."""
-        return {one.name: one for path in self.folder.glob(f"{_BARE}*") for one in read_sums(path)}
+        return {one.name: one for path in self.bare_lists() for one in read_sums(path)}
 
     @contextmanager
     def expiring(self) -> Iterator[None]:
@@ -308,24 +342,28 @@ class Sums:
         """
         self.verify_references()
         if not self.is_pending:
-            for path in self._of_snapshots():
+            for path in self.of_snapshots():
                 self.verify_alone(path.name)
-        (self.folder / PENDING).touch()
+        self.pend()
         yield
         self.settle()
+
+    def pend(self) -> None:
+        """Say that snapshots are about to change, until `settle`."""
+        (self.folder / PENDING).touch()
 
     def settle(self) -> None:
         """Write down what an expiry made of the snapshots that it left, also one that was killed; under the lock."""
         if not self.is_pending:
             return
-        for path in self._of_snapshots():
+        for path in self.of_snapshots():
             if not (self.store / _SNAPSHOT / path.name).exists():
                 path.unlink()
                 continue
             first, *others = read_sums(path)
             if not first.fits(self.store):
                 write_sums(path, [sum_of(self.store, first.name), *others])
-        for path in self.folder.glob(f"{_BARE}*"):
+        for path in self.bare_lists():
             self._forget_removed(path)
         (self.folder / PENDING).unlink()
 
@@ -338,12 +376,13 @@ class Sums:
         old = sum_of(self.store, f"../{FOLDER}/{bare.name}")
         write_sums(bare, left)
         new = sum_of(self.store, old.name)
-        for path in self._of_snapshots():
+        for path in self.of_snapshots():
             sums = read_sums(path)
             if old in sums:
                 write_sums(path, [new if one == old else one for one in sums])
 
-    def _of_snapshots(self) -> list[Path]:
+    def of_snapshots(self) -> list[Path]:
+        """Return the files with the checksums of each snapshot."""
         return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
 
 

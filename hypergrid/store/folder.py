@@ -18,6 +18,7 @@ from hypergrid.errors import (
     OldLayout,
     StoreUnavailable,
 )
+from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.checksums import read_checked, write_checked
 from hypergrid.store.lock import exclusive
 from hypergrid.store.place import S3Store, place_of
@@ -25,6 +26,8 @@ from hypergrid.version import VERSION as PROGRAM
 
 MARKER: Final = "hypergrid.json"
 """File that makes a folder an archive."""
+SPARE: Final = f"{CHECKSUMS}/{MARKER}"
+"""A copy of it, from which a damaged one is mended."""
 FORMAT: Final = "hypergrid-archive"
 VERSION: Final = 3
 """Version of the layout that this program writes."""
@@ -82,7 +85,7 @@ def read_identity(path: Path) -> Identity:
             f"{path} is no archive: {MARKER} is missing or unreadable; nothing was touched; give an archive's folder"
         )
         raise NotAnArchive(message) from error
-    return _checked(path, content)
+    return identity_of(path, content)
 
 
 def read_layout(path: Path) -> int | None:
@@ -93,7 +96,8 @@ def read_layout(path: Path) -> int | None:
         return None
 
 
-def _checked(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever the file held
+def identity_of(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whatever the file held
+    """Return the identity that a marker tells of the archive in a folder; errors as of `read_identity`."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         message = (
             f"{path} is no archive: {MARKER} does not say {FORMAT!r}; nothing was touched; give an archive's folder"
@@ -164,8 +168,41 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
 
 def write_identity(path: Path, identity: Identity) -> None:
     """Make a folder an archive, or give one another layout."""
+    told = told_of(identity)
+    write_checked(path / MARKER, told)
+    (path / SPARE).parent.mkdir(exist_ok=True)
+    write_checked(path / SPARE, told)
+
+
+def is_spare_whole(path: Path) -> bool:
+    """Return whether the copy of the marker says what the marker does."""
+    try:
+        return read_checked(path / SPARE) == read_checked(path / MARKER, by_hand=True)
+    except (OSError, DamagedArchive):
+        return False
+
+
+def restore_marker(path: Path) -> None:
+    """Put the copy of a damaged marker in its place.
+
+    Raises
+    ------
+    NotAnArchive
+        It is missing or damaged, too.
+    """
+    try:
+        content = read_checked(path / SPARE)
+    except (OSError, DamagedArchive) as error:
+        message = f"{path / MARKER} is damaged, and so is its copy, {SPARE}; restore a backup"
+        raise NotAnArchive(message) from error
+    identity_of(path, content)
+    write_checked(path / MARKER, content)
+
+
+def told_of(identity: Identity) -> dict[str, Any]:
+    """Return what a marker tells."""
     told = {key: value for key, value in asdict(identity).items() if value is not None}
-    write_checked(path / MARKER, {**told, "program": PROGRAM})
+    return {**told, "program": PROGRAM}
 
 
 def _take_away(hidden: Path) -> None:

@@ -189,6 +189,11 @@ class InFolder:
         """Return the repository, as it is now."""
         return icechunk.Repository.open(self._storage())
 
+    @property
+    def store(self) -> Path:
+        """The folder of the repository."""
+        return self.folder / STORE
+
     def count_snapshots(self) -> int:
         """Return how many snapshots there are."""
         return sum(1 for _ in (self.folder / STORE / "snapshots").iterdir())

@@ -35,7 +35,7 @@ from hypergrid.store.variable_group import GROUP as VARIABLES
 
 WORKING: Final = f"upgrade-to-{VERSION}"
 """Branch on which the copy is made."""
-_DONE: Final = "upgraded"
+COPIED: Final = "upgraded"
 """Key of the metadata of its commits: the group that was copied."""
 _LAYOUT: Final = "layout"
 """Attribute of the root that says the layout of the copy, once all of it is there."""
@@ -135,12 +135,12 @@ class _Run:
         return False
 
     def _base(self) -> str:
-        return next(info.id for info in self.repository.ancestry(branch=WORKING) if _DONE not in info.metadata)
+        return next(info.id for info in self.repository.ancestry(branch=WORKING) if COPIED not in info.metadata)
 
     def _copy(self, head: str) -> int:
         """Copy the groups that are not copied yet; return how many."""
         source = zarr.open_group(self.repository.readonly_session(snapshot_id=head).store, mode="r")
-        done = {info.metadata.get(_DONE) for info in self.repository.ancestry(branch=WORKING)}
+        done = {info.metadata.get(COPIED) for info in self.repository.ancestry(branch=WORKING)}
         names = list(_groups(source))
         left = [name for name in names if name not in done]
         for name in left:
@@ -161,7 +161,7 @@ class _Run:
         return len(left)
 
     def _commit(self, session: icechunk.Session, name: str) -> None:
-        content: Json = {"time_ns": int(self.now_ns), "batch": "", "slices": {}, "counts": {}, _DONE: name}
+        content: Json = {"time_ns": int(self.now_ns), "batch": "", "slices": {}, "counts": {}, COPIED: name}
         message = f"layout {VERSION}" + (f", {name}" if name else "")
         commit_session(None, self.repository, session, WORKING, message, content)
 

@@ -216,3 +216,12 @@ def test_what_cannot_be_read_is_not_upgraded_and_stays(layout: int, tmp_path: Pa
     with pytest.raises(DamagedArchive, match=f"stays at layout {layout}"):
         upgrade(archive, now_ns=NOW_NS)
     assert (archive / MARKER).read_bytes() == marker
+
+
+@pytest.mark.parametrize("layout", OLDER)
+def test_what_the_driver_was_writing_when_it_died_is_passed_over(layout: int, tmp_path: Path) -> None:
+    archive = fixture_of(layout, tmp_path)
+    for kind in ("snapshots", "chunks", "manifests"):
+        (archive / "store" / kind / "0123456789ABCDEFGHJK#1").write_bytes(b"half")
+    assert upgrade(archive, now_ns=NOW_NS).changed
+    assert without_ids(answers(archive)) == without_ids(told(layout))

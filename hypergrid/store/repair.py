@@ -1,0 +1,277 @@
+"""Repair of an archive's files: what leads to its chunks is brought to the newest snapshot that is whole.
+
+For copies that were made while others committed, and for disks that lose bytes. Chunks themselves are another matter
+(`ingest.restoring`): what they held comes back from raw copies. Nothing is invented: where something is lost, what is
+told says so, and what is there stays readable.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import icechunk
+import zarr
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from hypergrid.errors import DamagedArchive
+from hypergrid.store.archive import BRANCH, LOCK
+from hypergrid.store.branch import NAME as BRANCH_KEY
+from hypergrid.store.care import MARKER as MAINTAINED
+from hypergrid.store.care import snapshot_of_tag
+from hypergrid.store.checksums import FOLDER as CHECKSUMS
+from hypergrid.store.checksums import Sums, read_checked, read_sums, sum_of, write_sums
+from hypergrid.store.folder import MARKER, SPARE, is_spare_whole, read_identity, restore_marker, write_identity
+from hypergrid.store.lock import exclusive
+from hypergrid.store.place import STAGED, InFolder
+from hypergrid.store.upgrade import COPIED
+
+_HEAD: Final = f"refs/branch.{BRANCH}"
+_FIRST: Final = "1CECHNKREP0F1RSTCMT0"
+"""Icechunk's own first snapshot, of every repository."""
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Something that was mended, or could not be."""
+
+    where: str
+    what: str
+    lost: bool = False
+    """Whether something is gone."""
+
+
+def repair_files(folder: Path) -> list[Mended]:
+    """Mend the marker, references, checksums and snapshots of an archive; return what was done.
+
+    Where its newest snapshot is not whole, the newest that is becomes the newest of the archive.
+
+    Raises
+    ------
+    NotAnArchive
+        There is none, or nothing tells any more what it was.
+    DamagedArchive
+        No snapshot is whole.
+    OldLayout
+        It has no checksums.
+    """
+    folder = Path(folder).resolve()
+    done = list(_mend_marker(folder))
+    identity = read_identity(folder)
+    identity.require_newest(folder)
+    if identity.store is not None:
+        return done
+    with exclusive(folder / LOCK):
+        run = _Run(folder, Sums(folder, InFolder(folder).store), done)
+        run.do()
+    return done
+
+
+def _mend_marker(folder: Path) -> Iterator[Mended]:
+    try:
+        read_identity(folder)
+    except DamagedArchive:
+        restore_marker(folder)
+        yield Mended(MARKER, f"was another than it was; {SPARE}, its copy, took its place")
+    if (folder / CHECKSUMS).is_dir() and not is_spare_whole(folder):
+        write_identity(folder, read_identity(folder))
+        yield Mended(SPARE, f"was another than {MARKER}; it was written anew")
+    try:
+        read_checked(folder / MAINTAINED)
+    except FileNotFoundError:
+        pass
+    except (OSError, DamagedArchive):
+        (folder / MAINTAINED).unlink()
+        yield Mended(MAINTAINED, "was another than it was; the next maintenance writes it")
+
+
+@dataclass
+class _Run:
+    folder: Path
+    sums: Sums
+    done: list[Mended]
+    _known: dict[str, bool] = field(default_factory=dict)
+
+    def do(self) -> None:
+        """Mend what leads to chunks: the newest snapshot first, then what is cited, then what came before."""
+        self._first_snapshot()
+        (self.sums.folder / "").mkdir(exist_ok=True)
+        before = self._named(self.sums.store / _HEAD)
+        repository = self._opened()
+        head = self._head(repository, before)
+        self._point(_HEAD, head)
+        if head != before:
+            told = "does not name a snapshot" if before is None else f"snapshot {before}, the newest, is not whole"
+            when = repository.lookup_snapshot(head).message
+            self._tell(_HEAD, f"{told}; {head} is the newest that is ({when!r}); what came after it is lost", lost=True)
+        self._references(repository)
+        self._history(repository)
+        self._logs()
+        self.sums.pend()
+        self.sums.settle()
+
+    def _tell(self, where: str, what: str, *, lost: bool = False) -> None:
+        self.done.append(Mended(where, what, lost))
+
+    def _first_snapshot(self) -> None:
+        """Write Icechunk's own first snapshot anew where it is damaged: it is the same in every repository."""
+        name = f"snapshots/{_FIRST}"
+        known = self._sums_of(_FIRST)
+        if known and known[0].fits(self.sums.store):
+            return
+        with tempfile.TemporaryDirectory() as scratch:
+            icechunk.Repository.create(icechunk.local_filesystem_storage(scratch))
+            shutil.copyfile(Path(scratch) / name, self.sums.store / name)
+        write_sums(self.sums.folder / _FIRST, [sum_of(self.sums.store, name)])
+        self._tell(f"store/{name}", "Icechunk's own first snapshot was written anew")
+
+    def _opened(self) -> icechunk.Repository:
+        """Return the repository, which opens where main names any snapshot."""
+        if self._named(self.sums.store / _HEAD) is None:
+            self._point(_HEAD, _FIRST)
+        for path in (self.sums.store / "refs").glob("*.deleted"):
+            path.unlink()
+        return InFolder(self.folder).open()
+
+    def _head(self, repository: icechunk.Repository, now: str | None) -> str:
+        """Return the newest snapshot of main that is whole."""
+        if now is not None and now != _FIRST:
+            self._renew_sums(repository, now)
+            if self._is_whole(repository, now):
+                return now
+        for snapshot in self._candidates(repository):
+            self._renew_sums(repository, snapshot)
+            if self._is_whole(repository, snapshot):
+                return snapshot
+        message = f"{self.folder} has no snapshot that is whole; restore a backup, or ingest its raw files anew"
+        raise DamagedArchive(message)
+
+    def _candidates(self, repository: icechunk.Repository) -> list[str]:
+        """Return the snapshots that may have been main's, newest first."""
+        found = []
+        for path in sorted((self.sums.store / "snapshots").iterdir()):
+            try:
+                info = repository.lookup_snapshot(path.name)
+            except icechunk.IcechunkError:
+                continue
+            metadata: dict[str, Any] = dict(info.metadata)
+            if "time_ns" in metadata and BRANCH_KEY not in metadata and not metadata.get(COPIED):
+                found.append((info.written_at, path.name))
+        return [name for _, name in sorted(found, reverse=True)]
+
+    def _renew_sums(self, repository: icechunk.Repository, snapshot: str) -> None:
+        """Write the checksums of a snapshot anew where they are damaged; those of its manifests are others', too."""
+        if self._sums_of(snapshot) is not None or not (self.sums.store / "snapshots" / snapshot).exists():
+            return
+        try:
+            self.sums.renew(repository, snapshot)
+        except (icechunk.IcechunkError, OSError):
+            return
+        self._tell(f"checksums/{snapshot}", "was damaged; its checksums were taken anew from files that others tell")
+
+    def _is_whole(self, repository: icechunk.Repository, snapshot: str) -> bool:
+        """Return whether a snapshot, its manifests, and all of its chunks are there; chunks may be damaged."""
+        return self._leads(snapshot) and self._has_chunks(repository, snapshot)
+
+    def _leads(self, snapshot: str) -> bool:
+        sums = self._sums_of(snapshot)
+        return sums is not None and all(one.fits(self.sums.store) for one in sums if not Sums.is_log(one))
+
+    def _has_chunks(self, repository: icechunk.Repository, snapshot: str) -> bool:
+        if snapshot not in self._known:
+            try:
+                store = repository.readonly_session(snapshot_id=snapshot).store
+                self._known[snapshot] = sync(_all_there(store, zarr.open_group(store, mode="r")))
+            except (icechunk.IcechunkError, ValueError, KeyError):
+                self._known[snapshot] = False
+        return self._known[snapshot]
+
+    def _sums_of(self, snapshot: str) -> list[Any] | None:
+        try:
+            return read_sums(self.sums.folder / snapshot)
+        except DamagedArchive:
+            return None
+
+    def _named(self, reference: Path) -> str | None:
+        """Return the snapshot that a reference names, if it is there."""
+        try:
+            snapshot = str(json.loads((reference / "ref.json").read_text("ascii"))["snapshot"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return snapshot if (self.sums.store / "snapshots" / snapshot).is_file() else None
+
+    def _point(self, reference: str, snapshot: str) -> None:
+        path = self.sums.store / reference / "ref.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"snapshot": snapshot}, separators=(",", ":"))
+        if not path.exists() or path.read_bytes() != text.encode():
+            scratch = path.with_name(".ref.json")
+            scratch.write_text(text)
+            scratch.replace(path)
+
+    def _references(self, repository: icechunk.Repository) -> None:
+        """Mend what is cited: a tag tells the snapshot by its name; and let go what leads nowhere."""
+        damaged = {path.parent.name for path in self.sums.damaged_references()}
+        for path in sorted((self.sums.store / "refs").iterdir()):
+            if f"refs/{path.name}" == _HEAD or (path / "ref.json.deleted").exists() or not any(path.iterdir()):
+                continue
+            kind, _, name = path.name.partition(".")
+            snapshot = snapshot_of_tag(name) if kind == "tag" else self._named(path)
+            if snapshot is not None:
+                self._renew_sums(repository, snapshot)
+            if snapshot is None or not self._is_whole(repository, snapshot):
+                shutil.rmtree(path)
+                what = f"snapshot {snapshot}, which was cited" if kind == "tag" else f"the branch {name}"
+                self._tell(f"store/refs/{path.name}", f"{what}, is not whole, and was let go", lost=True)
+            elif path.name in damaged:
+                self._point(f"refs/{path.name}", snapshot)
+                self._tell(f"store/refs/{path.name}", f"names snapshot {snapshot} again")
+
+    def _history(self, repository: icechunk.Repository) -> None:
+        """Cut the history before a snapshot that is not whole: else nothing would ever expire."""
+        for path in sorted((self.sums.store / "snapshots").iterdir()):
+            snapshot = path.name
+            if snapshot == _FIRST or STAGED in snapshot:
+                continue
+            self._renew_sums(repository, snapshot)
+            if self._leads(snapshot):
+                continue
+            if self._sums_of(snapshot) is None and not self._is_listed(snapshot):
+                # Of a commit that no branch had seen yet.
+                path.unlink()
+                continue
+            shutil.copyfile(self.sums.store / "snapshots" / _FIRST, path)
+            write_sums(self.sums.folder / snapshot, [sum_of(self.sums.store, f"snapshots/{snapshot}")])
+            self._tell(f"store/snapshots/{snapshot}", "is not whole; history ends after it", lost=True)
+
+    def _is_listed(self, snapshot: str) -> bool:
+        return (self.sums.folder / snapshot).exists()
+
+    def _logs(self) -> None:
+        """Take logs of what commits touched as they are: nothing reads them."""
+        for path in self.sums.of_snapshots():
+            sums = self._sums_of(path.name)
+            if sums is None:
+                path.unlink()
+                continue
+            kept = [one if one.fits(self.sums.store) or not Sums.is_log(one) else None for one in sums]
+            if None in kept:
+                write_sums(path, [one for one in kept if one is not None])
+                self._tell(f"store/transactions/{path.name}", "is another than it was; nothing reads it")
+
+
+async def _all_there(store: icechunk.IcechunkStore, root: zarr.Group) -> bool:
+    """Return whether the first byte of every chunk can be read."""
+    prototype = default_buffer_prototype()
+    async for path, node in root._async_group.members(max_depth=None):
+        if isinstance(node, zarr.AsyncArray):
+            async for place in store.session.chunk_coordinates(f"/{path}"):
+                key = "/".join([path, "c", *map(str, place)])
+                if await store.get(key, prototype, RangeByteRequest(0, 1)) is None:
+                    return False
+    return True
