@@ -44,6 +44,7 @@ from hypergrid.times import SECOND_NS, format_instant
 from hypergrid.timeseries_file import Box, read_timeseries
 from hypergrid.topology import Layer
 from hypergrid.version import VERSION
+from ingest.check_commands import COMMANDS as CHECK_COMMANDS
 from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.reprocess_commands import remap as remap_archive
@@ -103,7 +104,7 @@ def _about(
 app.add_typer(layers_app, name="layers")
 app.add_typer(standing_app, name="standing")
 app.add_typer(keys_app, name="keys")
-for command in (*COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
+for command in (*COMMANDS, *CHECK_COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
     app.command()(command)
 
 QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]

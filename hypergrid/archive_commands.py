@@ -1,6 +1,5 @@
 """The commands about an archive as a whole: its snapshots, whether it is whole, its readings, its care."""
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -10,10 +9,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from hypergrid.console import Stage, say, show_json, show_table, stages
-from hypergrid.errors import InvalidQuery, NotAnArchive
+from hypergrid.console import say, show_json, show_table, stages
+from hypergrid.errors import InvalidQuery
 from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
-from hypergrid.store import CARE, LAYOUT, MARKER, Archive, Change, Defect, check_files, compared, read_layout, told
+from hypergrid.store import CARE, Archive, Change, compared, told
 from hypergrid.streams.elements import Series
 from hypergrid.times import SECOND_NS, Window, format_duration, format_instant, parse_duration, parse_instant
 
@@ -99,45 +98,6 @@ def _some(listed: Sequence[Any], text: Callable[[Any], str]) -> str:
     shown = ", ".join(text(one) for one in listed[:SHOWN])
     more = f" and {len(listed) - SHOWN:,} more" if len(listed) > SHOWN else ""
     return f"{len(listed):,}: {shown}{more}" if listed else "not told"
-
-
-def check(
-    place: ArchivePlace = None,
-    *,
-    archive: ArchivePlaceOption = None,
-    snapshot: SnapshotOption = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read all raw copies too, and compare their hashes.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Examine an archive; name everything that is wrong, and what to do. Exit status 1 where something is."""
-    folder = placed(place, archive)
-    with stages(quiet=as_json) as tell:
-        defects, examined = _examined(folder, snapshot, tell, deep=deep)
-    if as_json:
-        show_json({"archive": str(folder), "snapshot": examined, "defects": [one.to_json() for one in defects]})
-    elif defects:
-        rows = [(one.kind, one.where, one.what, one.remedy) for one in defects]
-        show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
-    else:
-        say(f"{folder} is whole: nothing is wrong with snapshot {examined}")
-    if (layout := read_layout(folder)) not in (None, LAYOUT):
-        say(
-            f"its layout ({layout}) has no checksums, so that a byte that was flipped on the disk can pass: "
-            f"'hypergrid upgrade {folder}' gives it some"
-        )
-    if defects:
-        sys.exit(1)
-
-
-def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) -> tuple[list[Defect], str | None]:
-    try:
-        opened = Archive.open(folder, snapshot=snapshot)
-    except NotAnArchive as error:
-        if not (folder / MARKER).is_file():
-            raise
-        remedy = "restore the archive from a copy, or ingest its raw files into a new one"
-        return [Defect("unreadable", str(folder), str(error), remedy), *check_files(folder, tell)], None
-    return list(opened.check(deep=deep, progress=tell)), opened.snapshot
 
 
 def export(
@@ -274,5 +234,5 @@ def restore(
     )
 
 
-COMMANDS: Final = (snapshots, check, export, maintain, upgrade, backup, restore)
+COMMANDS: Final = (snapshots, export, maintain, upgrade, backup, restore)
 """What the command line registers."""

@@ -146,7 +146,7 @@ class Comparison:
                 continue
             stored = writer.read(name, window=_around(new, old))
             series = tuple(dict.fromkeys([*stored.series, *old.series, *new.series]))
-            offered = self._difference(*(_counted(one, series) for one in (new, old, stored)))
+            offered = self._difference(*(counted(one, series) for one in (new, old, stored)))
             if len(offered):
                 found[name] = offered
         return found
@@ -154,13 +154,13 @@ class Comparison:
     def _difference(self, new: Readings, old: Readings, stored: Readings) -> Readings:
         """Return what is to be stored: other values, further readings, and missing values for those withdrawn."""
         report = self.report
-        was, is_now, again = _find(old, new), _find(stored, new), _find(new, old)
+        was, is_now, again = find(old, new), find(stored, new), find(new, old)
         same = (was >= 0) & _alike(new, old, was, flags=True)
         # Where the archive has what neither says, somebody else replaced it.
         others = ~same & (is_now >= 0) & (was >= 0) & ~_alike(old, stored, is_now, of=was)
         done = ~same & (is_now >= 0) & _alike(new, stored, is_now)
         changes = ~same & ~others & ~done
-        at = _find(stored, old)
+        at = find(stored, old)
         gone = (again < 0) & (at >= 0) & (old.flag != MISSING)
         mine = gone & _alike(old, stored, at)
         report.same += int(np.count_nonzero(same | done))
@@ -219,17 +219,17 @@ def _around(*some: Readings) -> Window:
 
 def _together(some: Sequence[Readings]) -> Readings:
     series = tuple(dict.fromkeys(one for readings in some for one in readings.series))
-    return concatenate([Readings.empty(series), *(_counted(one, series) for one in some)]).ordered()
+    return concatenate([Readings.empty(series), *(counted(one, series) for one in some)]).ordered()
 
 
-def _counted(readings: Readings, series: tuple[Series, ...]) -> Readings:
+def counted(readings: Readings, series: tuple[Series, ...]) -> Readings:
     """Return readings that count other series, among which theirs are."""
     place = {one: number for number, one in enumerate(series)}
     table = np.array([place[one] for one in readings.series] or [0], np.int32)
     return replace(readings, series=series, index=table[readings.index]).ordered()
 
 
-def _find(here: Readings, wanted: Readings) -> NDArray[np.intp]:
+def find(here: Readings, wanted: Readings) -> NDArray[np.intp]:
     """Return for each wanted reading the place of the one with its series and stamp, -1 where there is none."""
     index, time_ns = (np.concatenate([getattr(one, name) for one in (here, wanted)]) for name in ("index", "time_ns"))
     order = np.lexsort((time_ns, index))

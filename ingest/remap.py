@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -19,6 +20,7 @@ from typing import Final
 from hypergrid.errors import HyperGridError, InvalidDeployment, NotFound
 from hypergrid.store import Archive, FileEntry
 from ingest.amending import Comparison, RemapReport, Said
+from ingest.arrivals import Arrivals, read_arrivals
 from ingest.job import RAW, SPARK_FROM_BYTES
 from ingest.mapping import FILE_NAME, Deployment, default_deployment, load
 from ingest.plan import make_plan
@@ -87,6 +89,19 @@ def remap(
     return report
 
 
+def versions_of(archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None]) -> list[tuple[Said, int]]:
+    """Return what the raw files of an archive said when they were ingested, each run's with its instant, oldest first.
+
+    What came by streams, and files of which nothing tells any more how they were read, is left out and told.
+    """
+    run = _Run(archive, scratch, stages, _parse_here, warn)
+    try:
+        entries = run.entries()
+    except NotFound:
+        return []
+    return run.versions(list(entries.values()), _kept_descriptions(archive))
+
+
 def stage_here_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
     """Parse chunks into a folder, on Spark where they are large."""
     if sum(chunk.stop - chunk.start for chunk in chunks) < SPARK_FROM_BYTES:
@@ -108,13 +123,19 @@ def _parse_here(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[S
 def _kept_descriptions(archive: Archive) -> dict[str, Deployment]:
     """Return the descriptions whose raw copies the archive keeps, by the hash of their file, oldest first."""
     found: dict[str, Deployment] = {}
+    raw = archive.path / RAW
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE_NAME
+        # Beside a description lie the tables that it names, as those of arrivals.
+        for sha256, name in archive.described_by.items():
+            if not name.endswith(".toml"):
+                with suppress(OSError):
+                    path.with_name(PurePosixPath(name).name).write_bytes(read_back(raw, sha256))
         for sha256, name in archive.described_by.items():
             if not name.endswith(".toml"):
                 continue
-            path = Path(folder) / FILE_NAME
             try:
-                path.write_bytes(read_back(archive.path / RAW, sha256))
+                path.write_bytes(read_back(raw, sha256))
                 found[sha256] = load(path)
             except (OSError, HyperGridError):
                 # Lost, or written for a later or an earlier program: what was read by it is told as not known.
@@ -143,7 +164,7 @@ class _Run:
 
     def do(self, described: Deployment, kept: Mapping[str, Deployment], now_ns: int) -> RemapReport:
         report = RemapReport(str(self.archive.path), str(described.path or "the one that the archive keeps"))
-        entries = self._entries()
+        entries = self.entries()
         new = self._said(described, list(entries.values()), "new")
         given = self._usable(new, entries)
         if not given:
@@ -173,7 +194,7 @@ class _Run:
             )
         return report
 
-    def _entries(self) -> dict[str, FileEntry]:
+    def entries(self) -> dict[str, FileEntry]:
         """Return the last entry of each content, in the order in which contents came first."""
         found: dict[str, FileEntry] = {}
         files = self.archive.files()
@@ -206,6 +227,47 @@ class _Run:
             path.write_bytes(read_back(self.archive.path / RAW, entry.sha256))
         return list(runs.values())
 
+    def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[Said, int]]:
+        """Return what files said when they were ingested, a run and a description at a time, oldest first."""
+        known, unknown = self._descriptions(kept), []
+        groups: dict[tuple[int, str], list[FileEntry]] = {}
+        for entry in entries:
+            if entry.mapping in known:
+                groups.setdefault((entry.ingested_ns, known[entry.mapping].token()), []).append(entry)
+            else:
+                unknown.append(entry.name)
+        found = []
+        for number, ((ingested_ns, _), some) in enumerate(sorted(groups.items())):
+            deployment = known[some[0].mapping]
+            try:
+                said = self._said(deployment, some, f"version-{number}")
+            except InvalidDeployment:
+                unknown += [entry.name for entry in some]
+                continue
+            stock = replace(said.stock, arrivals=self._arrivals(deployment))
+            found.append((Said(stock, said.series), ingested_ns))
+        if unknown:
+            self.warn(f"nothing tells how these were read, so that nothing of them comes back: {_some(unknown)}")
+        return found
+
+    def _arrivals(self, deployment: Deployment) -> dict[str, Arrivals]:
+        """Return the tables of arrivals that a description names, as far as their raw copies are kept."""
+        names = {name: sha256 for sha256, name in self.archive.described_by.items()}
+        found = {}
+        for feed in deployment.feeds:
+            if feed.arrivals is not None and (sha256 := names.get(PurePosixPath(feed.arrivals).name)):
+                path = self.scratch / f"arrivals-{sha256}.csv"
+                path.write_bytes(read_back(self.archive.path / RAW, sha256))
+                found[feed.name] = read_arrivals(path)
+        return found
+
+    def _descriptions(self, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
+        """Return the descriptions that files may have been read by, by what the ledger says of each."""
+        without = default_deployment(
+            name=self.archive.name, slice_s=self.archive.slice_s, variables=tuple(self.archive.variables.values())
+        )
+        return {feed.token(): deployment for deployment in (without, *kept.values()) for feed in deployment.feeds}
+
     def _said(self, deployment: Deployment, entries: Sequence[FileEntry], name: str) -> Said:
         folder = self.scratch / name
         roots = self._placed(entries, folder / "files")
@@ -235,10 +297,7 @@ class _Run:
 
     def _old(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[Said]:
         """Return what was said of files when they were ingested, as far as the archive keeps by what."""
-        without = default_deployment(
-            name=self.archive.name, slice_s=self.archive.slice_s, variables=tuple(self.archive.variables.values())
-        )
-        known = {feed.token(): deployment for deployment in (without, *kept.values()) for feed in deployment.feeds}
+        known = self._descriptions(kept)
         groups: dict[int, tuple[Deployment, list[FileEntry]]] = {}
         unknown = []
         for entry in entries:

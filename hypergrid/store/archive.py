@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from hypergrid.errors import DamagedArchive, NotFound
+from hypergrid.errors import DamagedArchive, HyperGridError, NotFound
 from hypergrid.store.as_of import counts_by, extent_by, known_by
 from hypergrid.store.attributes import decode_station, node_name
 from hypergrid.store.care import (
@@ -483,7 +483,9 @@ class Archive:
             return {name: self._counts(self._group(name)) for name in self._root.variables}
 
     @contextmanager
-    def commit(self, *, batch: str, message: str, now_ns: int) -> Iterator[Writer]:
+    def commit(
+        self, *, batch: str, message: str, now_ns: int, prepare: Callable[[Root], bool] = lambda _root: False
+    ) -> Iterator[Writer]:
         """Change the archive at its newest snapshot: all that the context writes becomes visible together, or nothing.
 
         Other committers wait, in this process and in others; so a commit inside a commit never begins. This object goes
@@ -498,6 +500,8 @@ class Archive:
             For people.
         now_ns
             The present [ns since 1970 UTC].
+        prepare
+            Is called with the root before anything is read of it; returns whether it changed something.
 
         Raises
         ------
@@ -511,7 +515,10 @@ class Archive:
                 self.sums.settle()
                 self.sums.verify(session.snapshot_id)
             with self._chunks_named():
-                writer = Writer(zarr.open_group(session.store, mode="r+"), slices=self._slices, batch=batch)
+                root = zarr.open_group(session.store, mode="r+")
+                prepared = prepare(Root(root))
+                writer = Writer(root, slices=self._slices, batch=batch)
+                writer.changed |= prepared
             writer.parent = session.snapshot_id
             with self._chunks_named():
                 yield writer
@@ -526,6 +533,11 @@ class Archive:
                             self._maintain(self._care)
                         except (icechunk.IcechunkError, OSError) as error:
                             note_failure(self.path, self.place, error)
+
+    @property
+    def root(self) -> Root:
+        """The root of the snapshot, for those who know the layout."""
+        return self._root
 
     def require_newest(self) -> None:
         """Raise `OldLayout` where the archive is to be upgraded before anything is committed to it."""
@@ -652,6 +664,15 @@ class Archive:
         with exclusive(self.path / LOCK):
             yield from check_store(self._repository, self.place.where, grace_s=grace_s)
         progress("store", 1.0)
+
+    def whole_root(self, holds: Callable[[Root], bool]) -> tuple[str, Root] | None:
+        """Return the newest snapshot, and its root, of which something holds, as that a table can be read."""
+        for one in self.snapshots:
+            with suppress(HyperGridError, icechunk.IcechunkError):
+                root = self.at(one.id).root
+                if holds(root):
+                    return one.id, root
+        return None
 
     def discard(self) -> bool:
         """Remove an archive that nothing was committed to since its creation; return whether it was such a one."""

@@ -31,6 +31,7 @@ from hypergrid.store.lock import is_free
 from hypergrid.store.place import STAGED, STORE
 from hypergrid.store.reading import bands
 from hypergrid.store.root import Root
+from hypergrid.store.together import DamagedChunks
 from hypergrid.store.variable_group import VariableGroup, holds
 from hypergrid.times import format_instant
 
@@ -41,6 +42,7 @@ _CHUNKS_AT_ONCE: Final = 4
 _BLOCK: Final = 4 << 20
 _RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
 _REPAIR: Final = "'hypergrid check ARCHIVE --repair' brings back what raw copies hold"
+_OLDER: Final = "one that only older snapshots hold goes when they expire"
 _AGAIN: Final = "ingest the raw files into a new archive"
 
 ORPHANS: Final = ("orphan", "lost", "care")
@@ -141,6 +143,12 @@ class _Found:
             )
             try:
                 tile = self.group.cells.read(rows, columns)
+            except DamagedChunks as error:
+                names = ", ".join(dict.fromkeys(chunk.array.rpartition("/")[2] for chunk in error.chunks))
+                yield Defect("damaged", where, f"the checksums of {names} differ", _REPAIR)
+                self.is_whole = False
+                held |= True
+                continue
             except Exception as error:  # whatever a damaged store raises
                 yield Defect("unreadable", where, f"cannot be read: {_short(error)}", _RESTORE)
                 self.is_whole = False
@@ -378,7 +386,7 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
     chunks = sorted(path for path in (sums.store / "chunks").glob("*") if STAGED not in path.name)
     for place, path in enumerate(chunks):
         if not sums.is_whole(path):
-            yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
+            yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", f"{_REPAIR}; {_OLDER}")
         if place % 64 == 0:
             progress("chunks", place / len(chunks))
     progress("chunks", 1.0)

@@ -19,7 +19,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from hypergrid.errors import DamagedArchive
+from hypergrid.errors import DamagedArchive, NotAnArchive
 from hypergrid.store.archive import BRANCH, LOCK
 from hypergrid.store.branch import NAME as BRANCH_KEY
 from hypergrid.store.care import MARKER as MAINTAINED
@@ -75,7 +75,9 @@ def repair_files(folder: Path) -> list[Mended]:
 def _mend_marker(folder: Path) -> Iterator[Mended]:
     try:
         read_identity(folder)
-    except DamagedArchive:
+    except NotAnArchive:
+        if not (folder / SPARE).exists():
+            raise
         restore_marker(folder)
         yield Mended(MARKER, f"was another than it was; {SPARE}, its copy, took its place")
     if (folder / CHECKSUMS).is_dir() and not is_spare_whole(folder):

@@ -17,6 +17,10 @@ _BATCHES: Final = "batches"
 _KEY_COLUMNS: Final = {"high": "uint64", "low": "uint64"}
 
 
+TABLES: Final = (*_RECORDS, _BATCHES)
+"""Names of the tables."""
+
+
 class Root:
     """The root group of a session."""
 
@@ -115,6 +119,21 @@ class Root:
         """Remember a batch id; 16 bytes of its hash, so that a year of commits each minute stays at 8 MB."""
         high, low = _batch_key(batch)
         self._table(_BATCHES).append({"high": [high], "low": [low]})
+
+    def replace_table(self, name: str, older: "Root | None") -> tuple[int, int]:
+        """Put a table of another snapshot, or an empty one, in the place of a damaged one; return the rows of both."""
+        damaged = self._table(name)
+        kinds, before = damaged.columns, len(damaged)
+        kept = None if older is None else older._table(name)
+        columns: dict[str, Any] = {} if kept is None else {
+            column: kept.read_text(column) if kind == "text" else kept.read(column)[0] for column, kind in kinds.items()
+        }  # fmt: skip
+        del self.group[name]
+        table = Table.create(self.group, name, columns=kinds)
+        if kept is None:
+            return 0, before
+        table.append(columns)
+        return len(kept), before
 
     def _rows(self, name: str) -> list[tuple[Any, ...]]:
         table = self._table(name)

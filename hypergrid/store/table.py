@@ -85,6 +85,11 @@ class Table:
         with readable([array]):
             array.set_orthogonal_selection((rows,), values)
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """The NumPy type of each column, or "text"."""
+        return dict(self._columns)
+
     def has(self, name: str) -> bool:
         """Return whether there is such a column."""
         return name in self._columns

@@ -209,6 +209,22 @@ class VariableGroup:
                 }
             )
 
+    def keep_side_rows(self, kept: NDArray[np.bool_]) -> None:
+        """Write the side table anew with some of its rows alone, all of which can be read; `kept` has shape (rows,)."""
+        kinds = self.side.columns
+        columns = {name: np.empty(0, kind) for name, kind in kinds.items()}
+        for first in range(0, len(kept), CHUNK_ROWS):
+            rows = kept[first : first + CHUNK_ROWS]
+            if rows.any():
+                part = self.side.read(*kinds, rows=slice(first, first + len(rows)))
+                columns = {
+                    name: np.concatenate([columns[name], one[rows]]) for name, one in zip(kinds, part, strict=True)
+                }
+        del self.group[_SIDE]
+        self.spans = _spans(0, columns["time_ns"])
+        Table.create(self.group, _SIDE, columns=kinds).append(columns)
+        del self._opened
+
     def _span(self, time_ns: NDArray[np.int64]) -> None:
         """Note the stamps of rows that are about to be appended."""
         before = len(self.side)

@@ -1,6 +1,6 @@
 """What changes an archive inside one commit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from threading import Lock
 
@@ -304,6 +304,12 @@ class Writer:
                 group.side.set("tests", rows.row[other], tests[other])
             self._touch(group, "flags", rows.time_ns[other], rows.series[other])
             self._flags += self._count(int(np.count_nonzero(other)))
+
+    def mend(self, variable: str, change: Callable[[VariableGroup, Slices], None]) -> None:
+        """Let something mend the group of a variable; nobody reads or writes it meanwhile."""
+        with self._locked(variable):
+            change(self._group(variable), self._slices)
+        self.changed = True
 
     @property
     def kept_quality(self) -> Mapping[str, object]:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from hypergrid.__main__ import main
-from hypergrid.store import Archive
+from hypergrid.store import LAYOUT, Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.units import KNOWN_VARIABLES
+from tests.hypergrid.store.test_upgrade import fixture_of
 
 AIR = "air_temperature"
 MINUTE = 60 * 10**9
@@ -107,6 +108,38 @@ def test_check_of_an_archive_that_cannot_be_opened(archive: Archive, tmp_path: P
     found, *_ = json.loads(run("check", archive.path, "--json")[1])["defects"]
     assert "restore" in found["remedy"]
     assert run("check", tmp_path)[0] == 2
+
+
+def test_check_mends_what_is_damaged_and_says_what(archive: Archive) -> None:
+    assert run("check", archive.path, "--repair")[0] == 0
+    assert "nothing was to be mended" in run("check", archive.path, "--repair")[2]
+    (archive.path / "hypergrid.json").write_bytes(b"")
+    assert run("check", archive.path)[0] == 1
+    status, out, _ = run("check", archive.path, "--repair", "--json")
+    assert (status, json.loads(out)["repair"]["mended"][0]["where"]) == (0, "hypergrid.json")
+    status, _, told = run("check", archive.path, "--repair", "--snapshot", archive.snapshot)
+    assert (status, "leave --snapshot away" in told) == (2, True)
+
+
+def test_a_backup_is_restored(archive: Archive, tmp_path: Path) -> None:
+    status, out, _ = run("backup", archive.path, tmp_path / "backup", "--json")
+    assert (status, json.loads(out)["snapshot"]) == (0, archive.snapshot)
+    assert "were there" in run("backup", archive.path, tmp_path / "backup")[2]
+    status, _, told = run("restore", tmp_path / "backup", tmp_path / "restored")
+    assert (status, f"at snapshot {archive.snapshot}" in told) == (0, True)
+    assert len(Archive.open(tmp_path / "restored").read(AIR)) == len(archive.read(AIR))
+    status, _, told = run("backup", archive.path, archive.path)
+    assert (status, "a folder of its own" in told) == (2, True)
+
+
+def test_an_archive_of_an_older_layout_is_upgraded(tmp_path: Path) -> None:
+    archive = fixture_of(2, tmp_path)
+    assert "has no checksums" in run("check", archive)[2]
+    assert "gives it layout" in run("maintain", archive)[2]
+    status, _, told = run("upgrade", archive)
+    assert (status, f"has layout {LAYOUT}, and had 2" in told) == (0, True)
+    assert "already" in run("upgrade", archive)[2]
+    assert run("--version")[1].startswith("hypergrid ")
 
 
 def test_export_writes_readings(archive: Archive, tmp_path: Path) -> None:

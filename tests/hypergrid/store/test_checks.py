@@ -195,7 +195,7 @@ def test_chunks_that_are_gone_or_cannot_be_unpacked_are_named(archive: Archive) 
     for path in chunks:
         path.write_bytes(b"\0" * 100)
     found = _defects(archive)
-    assert {"unreadable", "table"} <= {one.kind for one in found}
+    assert {"damaged", "table"} <= {one.kind for one in found}
 
 
 def test_raw_copies_and_the_ledger_are_compared(archive: Archive) -> None:

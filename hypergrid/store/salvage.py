@@ -1,0 +1,263 @@
+"""What is left of chunks that are damaged: emptied, so that the rest can be written to, and what they held told.
+
+Called inside a commit, whose writer then stores once more what raw copies hold (`ingest.restoring`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import icechunk
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.core.sync import sync
+
+from hypergrid.flags import ABSENT, MISSING, NOT_EVALUATED
+from hypergrid.store.archive import Archive
+from hypergrid.store.attributes import node_name
+from hypergrid.store.cells import ARRAYS, CHUNK_SERIES, CHUNK_SLICES, TESTS, Slices
+from hypergrid.store.layers import GROUP as LAYERS
+from hypergrid.store.layers import read_entries, remove_layer
+from hypergrid.store.reading import bands
+from hypergrid.store.repair import Mended
+from hypergrid.store.root import TABLES, Root
+from hypergrid.store.table import CHUNK_ROWS
+from hypergrid.store.variable_group import VariableGroup
+from hypergrid.streams.elements import Readings
+from hypergrid.times import Window
+
+_UNREADABLE: Final = (ValueError, RuntimeError, icechunk.IcechunkError)
+"""What Zarr and Icechunk raise where a chunk is damaged, cut or gone."""
+
+
+@dataclass
+class Hole:
+    """A block of a variable's cells of which some arrays are damaged."""
+
+    rows: slice
+    """Slices."""
+    columns: slice
+    """Series, by number."""
+    known: Mapping[str, NDArray[Any]]
+    """The arrays that can be read, each of the shape (slices, series)."""
+
+    @property
+    def knows_arrivals(self) -> bool:
+        """Whether the arrivals can be read."""
+        return "delay_ns" in self.known
+
+    def filled(self) -> NDArray[np.bool_] | None:
+        """Return which cells held a reading, shape (slices, series); None: nothing tells."""
+        if "flag" in self.known:
+            return np.asarray(self.known["flag"] != ABSENT)
+        # A reading without a value cannot be told from an empty cell.
+        return ~np.isnan(self.known["value"]) if "value" in self.known else None
+
+
+@dataclass
+class Damage:
+    """What of a variable is damaged."""
+
+    holes: list[Hole] = field(default_factory=list)
+    side_rows: NDArray[np.bool_] | None = None
+    """Which rows of the side table cannot be read as a whole, shape (rows,); None: all can."""
+
+    def __bool__(self) -> bool:
+        """Return whether there is any."""
+        return bool(self.holes) or self.side_rows is not None
+
+    def windows(self, group: VariableGroup, slices: Slices) -> list[Window]:
+        """Return the windows of time that may lack readings."""
+        found = [Window(slices.start_ns(one.rows.start), slices.start_ns(one.rows.stop)) for one in self.holes]
+        if self.side_rows is not None and group.extent is not None:
+            first, last = group.extent
+            spans = np.empty((0, 2), np.int64) if group.spans is None else group.spans
+            for chunk in np.unique(np.flatnonzero(self.side_rows) // CHUNK_ROWS).tolist():
+                if chunk < len(spans):
+                    found.append(Window(int(spans[chunk, 0]), int(spans[chunk, 1]) + 1))
+                else:
+                    found.append(Window(slices.start_ns(first), slices.start_ns(last + 1)))
+        return found
+
+
+def damage_of(group: VariableGroup) -> Damage:
+    """Return what of a variable's cells and side table cannot be read; memory is a chunk's at a time."""
+    damage = Damage()
+    arrays = {name: _array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
+    shape = arrays["flag"].shape
+    for top, left in sorted({place for array in arrays.values() for place in _stored(array)}):
+        rows = slice(top * CHUNK_SLICES, min((top + 1) * CHUNK_SLICES, shape[0]))
+        columns = slice(left * CHUNK_SERIES, min((left + 1) * CHUNK_SERIES, shape[1]))
+        known = {}
+        for name, array in arrays.items():
+            try:
+                known[name] = np.asarray(array[rows, columns])
+            except _UNREADABLE:
+                continue
+        if len(known) < len(arrays):
+            damage.holes.append(Hole(rows, columns, known))
+    side = group.group["side"]
+    assert isinstance(side, zarr.Group)
+    damage.side_rows = _unreadable_rows([array for _, array in side.arrays()])
+    return damage
+
+
+def empty(group: VariableGroup, damage: Damage) -> None:
+    """Take the damaged blocks, and rows beside, out of a variable; its counts are taken anew by `recount`."""
+    arrays = [name for name in (*ARRAYS, TESTS) if name in group.group]
+    for hole in damage.holes:
+        place = f"{hole.rows.start // CHUNK_SLICES}/{hole.columns.start // CHUNK_SERIES}"
+        for name in arrays:
+            sync(group.group.store.delete(f"{group.group.path}/{name}/c/{place}"))
+    if damage.side_rows is not None:
+        group.keep_side_rows(~damage.side_rows)
+
+
+def put_back(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
+    """Return the readings of a hole that can be told without what is damaged: value and exact stamp are known.
+
+    Where the arrival is lost it is the stamp, and where the flag is, the reading was not evaluated.
+    """
+    if not {"value", "offset_ns"} <= hole.known.keys():
+        return Readings.empty(group.series)
+    filled = hole.filled()
+    assert filled is not None
+    row, column = np.nonzero(filled)
+    value = np.asarray(hole.known["value"], np.float64)[row, column]
+    time_ns = slices.starts_ns(hole.rows.start + row) + hole.known["offset_ns"][row, column]
+    delay_ns = hole.known["delay_ns"][row, column] if "delay_ns" in hole.known else np.zeros(len(row), np.int64)
+    flag = hole.known["flag"][row, column] if "flag" in hole.known else np.full(len(row), NOT_EVALUATED, np.uint8)
+    flag = np.where(np.isnan(value), MISSING, flag).astype(np.uint8)
+    tests = hole.known[TESTS][row, column] if TESTS in hole.known else None
+    index = (column + hole.columns.start).astype(np.int32)
+    return Readings(group.series, index, time_ns, value, flag, time_ns + delay_ns, tests)
+
+
+def known_flags(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
+    """Return the readings of a hole whose stamps and flags can be read; their values are not told."""
+    if not {"flag", "offset_ns"} <= hole.known.keys():
+        return Readings.empty(group.series)
+    flag = hole.known["flag"]
+    row, column = np.nonzero(flag != ABSENT)
+    time_ns = slices.starts_ns(hole.rows.start + row) + hole.known["offset_ns"][row, column]
+    delay_ns = hole.known["delay_ns"][row, column] if "delay_ns" in hole.known else np.zeros(len(row), np.int64)
+    tests = hole.known[TESTS][row, column] if TESTS in hole.known else np.zeros(len(row), np.uint16)
+    index, value = (column + hole.columns.start).astype(np.int32), np.full(len(row), np.nan)
+    return Readings(group.series, index, time_ns, value, flag[row, column], time_ns + delay_ns, tests)
+
+
+def recount(group: VariableGroup, slices: Slices) -> None:
+    """Count a variable's readings anew, and where they lie."""
+    readings = missing = 0
+    first, last, chunks = None, 0, []
+    columns = slice(0, len(group.series))
+    for rows in bands(group, 0, slices.count, 1):
+        flag = group.cells.read_flags(rows, columns)
+        filled = np.flatnonzero((flag != ABSENT).any(axis=1)) + rows.start
+        if len(filled):
+            readings += int(np.count_nonzero(flag != ABSENT))
+            missing += int(np.count_nonzero(flag == MISSING))
+            first, last = int(filled[0]) if first is None else first, int(filled[-1])
+            chunks.append(rows.start // CHUNK_SLICES)
+    flag, superseded = group.side.read("flag", "superseded")
+    current = superseded == 0
+    group.readings = readings + int(np.count_nonzero(current))
+    group.missing = missing + int(np.count_nonzero(current & (flag == MISSING)))
+    group.superseded = int(np.count_nonzero(superseded))
+    group.extent = None if first is None else (first, last)
+    group.chunks = np.array(chunks, np.int64)
+    group.save()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What of a snapshot is damaged."""
+
+    variables: list[str]
+    root: bool
+    """Whether a table or a layer is."""
+
+
+def damage_of_all(archive: Archive) -> Found:
+    """Return what of the newest snapshot cannot be read."""
+    root = archive.root
+    variables = [name for name in root.variables if damage_of(VariableGroup.load(root.group, name))]
+    tables = any(not _table_is_whole(root, name) for name in TABLES)
+    return Found(variables, tables or any(not _layer_is_whole(root, name) for name in read_entries(root.group)))
+
+
+def mend_root(root: Root, archive: Archive, done: list[Mended]) -> bool:
+    """Mend tables and layers, which are in no raw copy, by older snapshots, as far as these have them.
+
+    What was done is added to `done`; returns whether anything was.
+    """
+    before = len(done)
+    for name in TABLES:
+        if _table_is_whole(root, name):
+            continue
+        older = archive.whole_root(lambda one, name=name: _table_is_whole(one, name))  # type: ignore[misc]
+        snapshot, there = ("", None) if older is None else older
+        kept, all_of = root.replace_table(name, there)
+        source = f"is that of snapshot {snapshot}" if snapshot else "begins anew"
+        what = f"{source}: of {all_of:,} rows {all_of - kept:,} are lost"
+        done.append(Mended(f"table of {name}", what, lost=True))
+    for name in read_entries(root.group):
+        if not _layer_is_whole(root, name):
+            remove_layer(root.group, name)
+            what = f"cannot be read, and was taken away; add it again: hypergrid layers add FILE --name {name}"
+            done.append(Mended(f"layer {name}", what, lost=True))
+    return len(done) > before
+
+
+def _layer_is_whole(root: Root, name: str) -> bool:
+    group = _group(root.group, f"{LAYERS}/{node_name(name)}")
+    return not any(_is_damaged(array) for _, array in group.arrays())
+
+
+def _table_is_whole(root: Root, name: str) -> bool:
+    return _unreadable_rows([array for _, array in _group(root.group, name).arrays()]) is None
+
+
+def _unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | None:
+    """Return which rows of a table have a column that cannot be read; None: all can be."""
+    count = max((array.shape[0] for array in columns), default=0)
+    bad = np.zeros(count, np.bool_)
+    for array in columns:
+        for (place,) in _stored(array):
+            rows = slice(place * array.chunks[0], min((place + 1) * array.chunks[0], array.shape[0]))
+            try:
+                array[rows]
+            except _UNREADABLE:
+                bad[rows] = True
+    return bad if bad.any() else None
+
+
+def _is_damaged(array: zarr.Array[Any]) -> bool:
+    try:
+        array[...]
+    except _UNREADABLE:
+        return True
+    return False
+
+
+def _stored(array: zarr.Array[Any]) -> Iterator[tuple[int, ...]]:
+    store = array.store
+    assert isinstance(store, icechunk.IcechunkStore)
+
+    async def places() -> list[tuple[int, ...]]:
+        return [tuple(place) async for place in store.session.chunk_coordinates(f"/{array.path}")]
+
+    yield from sorted(sync(places()))
+
+
+def _array(group: zarr.Group, name: str) -> zarr.Array[Any]:
+    array = group[name]
+    assert isinstance(array, zarr.Array)
+    return array
+
+
+def _group(group: zarr.Group, name: str) -> zarr.Group:
+    below = group[name]
+    assert isinstance(below, zarr.Group)
+    return below

@@ -1,0 +1,224 @@
+"""What damaged chunks held, brought back: from raw copies, and from what of the chunks can still be read.
+
+Raw files are read as they were when they were ingested, run by run: of the versions of a reading the last is in force,
+those before are retained, and what came once more changes nothing. A reading that is stored already is left alone.
+Where the flag, the tests or the arrival of a cell can be read, they stay; else the reading is judged as on the way in,
+and arrived as its file tells. What no raw file has is counted as lost.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hypergrid.flags import MISSING
+from hypergrid.store import Archive, Writer, salvage
+from hypergrid.store.cells import Slices
+from hypergrid.store.repair import Mended, repair_files
+from hypergrid.store.salvage import Damage
+from hypergrid.store.variable_group import VariableGroup
+from hypergrid.streams.elements import Readings, concatenate
+from hypergrid.times import Window
+from ingest.amending import Said, counted, find
+from ingest.judging import Inspector
+from ingest.quality.declared import from_json
+from ingest.remap import versions_of
+from ingest.report import Stages
+from ingest.target import STAGING
+
+Versions = Sequence[tuple[Said, int]]
+"""What raw files said, oldest first, and when they were ingested."""
+
+
+@dataclass
+class RepairReport:
+    """What a repair did."""
+
+    archive: str
+    mended: list[Mended] = field(default_factory=list)
+    restored: int = 0
+    """Readings that came back from raw files."""
+    kept: int = 0
+    """Readings of damaged chunks that no raw file has, and that could be told all the same."""
+    lost: int = 0
+    """Readings that are gone."""
+    superseded_lost: int = 0
+    """Readings that others had replaced, and that are gone."""
+    snapshot: str | None = None
+    """Snapshot that was committed; None where no chunk was damaged."""
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {**asdict(self), "warnings": list(self.warnings)}
+
+
+def repair(
+    archive_path: str | Path, *, now_ns: int, progress: Callable[[str, float], None] | None = None
+) -> RepairReport:
+    """Mend an archive as far as that is possible; nothing is changed where nothing is damaged.
+
+    Parameters
+    ----------
+    now_ns
+        The present [ns since 1970 UTC].
+
+    Raises
+    ------
+    hypergrid.errors.NotAnArchive
+        There is none, or no snapshot of it is whole.
+    hypergrid.errors.OldLayout
+        It has no checksums.
+    """
+    folder = Path(archive_path).resolve()
+    report = RepairReport(str(folder), repair_files(folder))
+    archive = Archive.open(folder)
+    damage = salvage.damage_of_all(archive)
+    if not damage.variables and not damage.root:
+        return report
+    warnings: list[str] = []
+    stages = Stages(time.perf_counter, progress)
+    (folder / STAGING).mkdir(exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="repair-", dir=folder / STAGING))
+    batch = f"repair of {archive.snapshot}"
+    prepare = partial(salvage.mend_root, archive=archive, done=report.mended)
+    try:
+        with archive.commit(batch=batch, message="repair", now_ns=now_ns, prepare=prepare) as writer:
+            versions = versions_of(archive.latest(), scratch, stages, warnings.append) if damage.variables else []
+            run = _Run(archive, writer, versions, report)
+            with stages.stage("restore") as tell:
+                for place, name in enumerate(damage.variables):
+                    run.variable(name)
+                    tell((place + 1) / len(damage.variables))
+        report.snapshot = writer.snapshot
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    report.warnings = tuple(warnings)
+    return report
+
+
+@dataclass
+class _Run:
+    archive: Archive
+    writer: Writer
+    versions: Versions
+    report: RepairReport
+
+    def variable(self, name: str) -> None:
+        """Bring back what the damaged chunks of a variable held."""
+        found: dict[str, Any] = {}
+
+        def look(group: VariableGroup, slices: Slices) -> None:
+            damage = salvage.damage_of(group)
+            found.update(
+                damage=damage,
+                before=(group.readings, group.superseded),
+                windows=damage.windows(group, slices),
+                told=[salvage.put_back(hole, group, slices) for hole in damage.holes],
+                flags=[salvage.known_flags(hole, group, slices) for hole in damage.holes],
+                arrivals=[salvage.known_flags(hole, group, slices) for hole in damage.holes if hole.knows_arrivals],
+            )
+            salvage.empty(group, damage)
+            salvage.recount(group, slices)
+
+        self.writer.mend(name, look)
+        damage: Damage = found["damage"]
+        self._restore(name, found["windows"], found["arrivals"])
+        for told in found["told"]:
+            self.report.kept += self._store_missing(name, told)
+        for flags in found["flags"]:
+            self.writer.flags(flags.take(flags.flag != MISSING))
+        after: dict[str, int] = {}
+
+        def count(group: VariableGroup, slices: Slices) -> None:
+            salvage.recount(group, slices)
+            after.update(readings=group.readings, superseded=group.superseded)
+
+        self.writer.mend(name, count)
+        readings, superseded = found["before"]
+        self.report.lost += max(0, readings - after["readings"])
+        self.report.superseded_lost += max(0, superseded - after["superseded"])
+        gone = max(0, readings - after["readings"])
+        blocks, beside = len(damage.holes), 0 if damage.side_rows is None else int(damage.side_rows.sum())
+        what = f"damaged blocks of cells: {blocks}, rows beside them: {beside:,}"
+        self.report.mended.append(Mended(name, f"{what}; of {readings:,} readings {gone:,} are lost", lost=gone > 0))
+
+    def _restore(self, name: str, windows: Sequence[Window], known: Sequence[Readings]) -> None:
+        for window in windows:
+            given, replaced = self._history(name, window)
+            for one in known:
+                given = _with_arrivals(given, one)
+            self.report.restored += self._store_missing(name, given)
+            self._store_replaced(name, window, replaced)
+
+    def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
+        """Return what raw files say of a window: readings in force, and those that others replaced, oldest first."""
+        said = [(one, one.pieces(window, ingested_ns)) for one, ingested_ns in self.versions if name in one.series]
+        some = [one.readings(name, pieces) for one, pieces in said]
+        series = tuple(dict.fromkeys(each for one in some for each in one.series))
+        whole = concatenate([Readings.empty(series), *(counted(one, series) for one in some)])
+        whole = whole.take((whole.time_ns >= window.start_ns) & (whole.time_ns < window.stop_ns))
+        # The sort keeps the order of versions where series and stamp are one.
+        whole = whole.take(np.lexsort((whole.time_ns, whole.index)))
+        again = (whole.index[1:] == whole.index[:-1]) & (whole.time_ns[1:] == whole.time_ns[:-1])
+        value = whole.value
+        alike = again & ((value[1:] == value[:-1]) | (np.isnan(value[1:]) & np.isnan(value[:-1])))
+        kept = whole.take(~np.r_[False, alike][: len(whole)])
+        last = np.ones(len(kept), np.bool_)
+        last[:-1] = (kept.index[1:] != kept.index[:-1]) | (kept.time_ns[1:] != kept.time_ns[:-1])
+        return kept.take(last), kept.take(~last)
+
+    def _store_replaced(self, name: str, window: Window, replaced: Readings) -> None:
+        """Add the readings that others had replaced, and that are not retained any more."""
+        if not len(replaced):
+            return
+
+        def add(group: VariableGroup, _slices: Slices) -> None:
+            there = group.side_readings(superseded=True, window=window)
+            series = tuple(dict.fromkeys([*group.series, *replaced.series]))
+            ordered = counted(replaced, series)
+            retained = set(zip(*_keys(counted(there, series)), strict=True))
+            lacking = np.array([key not in retained for key in zip(*_keys(ordered), strict=True)], np.bool_)
+            group.add_side(ordered.take(lacking & (ordered.index < len(group.series))), superseded=True)
+
+        self.writer.mend(name, add)
+
+    def _store_missing(self, name: str, given: Readings) -> int:
+        """Judge and store the readings that are not stored; return how many."""
+        if not len(given):
+            return 0
+        window = Window(int(given.time_ns.min()), int(given.time_ns.max()) + 1)
+        stored = self.writer.read(name, window=window)
+        series = tuple(dict.fromkeys([*stored.series, *given.series]))
+        ordered = counted(given, series)
+        missing = ordered.take(find(counted(stored, series), ordered) < 0)
+        if not len(missing):
+            return 0
+        quality = from_json(self.archive.quality)
+        inspector = Inspector(quality, self.archive.stations, self.archive.slice_s)
+        variable = self.archive.variable(name)
+        went = inspector.store(self.writer, variable, replace(missing, tests=None), lambda _name: None)
+        return went.stored + went.side
+
+
+def _keys(readings: Readings) -> tuple[list[int], list[int], list[float]]:
+    """Return what a version of a reading is known by: series, stamp and value."""
+    value = np.where(np.isnan(readings.value), np.inf, readings.value)
+    return readings.index.tolist(), readings.time_ns.tolist(), value.tolist()
+
+
+def _with_arrivals(given: Readings, known: Readings) -> Readings:
+    """Return readings with the arrivals that another tells of the same series and stamps."""
+    if not len(given) or not len(known):
+        return given
+    series = tuple(dict.fromkeys([*known.series, *given.series]))
+    ordered, there = counted(given, series), counted(known, series)
+    at = find(there, ordered)
+    arrival_ns = np.where(at >= 0, there.arrival_ns[at], ordered.arrival_ns)
+    return replace(ordered, arrival_ns=arrival_ns)

@@ -1,0 +1,160 @@
+"""Damaged chunks of an archive of files: every value that a raw copy has comes back, and what is lost is counted."""
+
+import csv
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hypergrid.errors import DamagedArchive
+from hypergrid.store import Archive, Care, checksums
+from hypergrid.store.checks import ORPHANS
+from hypergrid.store.checksums import is_whole_chunk
+from hypergrid.streams.elements import Readings
+from hypergrid.topology.layer import Layer
+from ingest.job import ingest
+from ingest.restoring import repair
+
+WHICH = ("series", "index", "time", "value", "flag", "arrival", "tests", "replaced")
+NOW_NS = 1_200_000_000_000_000_000
+SAMPLE = Path(__file__).parents[2] / "station_data" / "sample"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of the sample's day in three runs of ingest, with amendments, arrivals and flags that tests set."""
+    folder = tmp_path_factory.mktemp("restoring")
+    archive, files = folder / "archive", sorted((SAMPLE / "sensorscope").glob("*.txt"))
+    for number, some in enumerate((files[:8], files[8:12])):
+        source = folder / f"run-{number}"
+        source.mkdir()
+        for path in (SAMPLE / "deployment.toml", SAMPLE / "arrivals.csv", *some):
+            shutil.copy(path, source)
+        ingest([source], archive, now_ns=NOW_NS + number, engine="inprocess")
+    source = folder / "plain"
+    source.mkdir()
+    with (source / "again.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["station", "time", "soil_moisture"])
+        for k in range(500):
+            writer.writerow(["1", f"2007-10-01T{k // 60:02d}:{k % 60:02d}:30Z", 20 + k % 7])
+    ingest([source / "again.csv"], archive, now_ns=NOW_NS + 5, engine="inprocess")
+    with (source / "again.csv").open("a", newline="") as file:
+        writer = csv.writer(file)
+        for k in range(0, 500, 5):
+            writer.writerow(["1", f"2007-10-01T{k // 60:02d}:{k % 60:02d}:30Z", 30 + k % 7])
+    ingest([source / "again.csv"], archive, now_ns=NOW_NS + 6, engine="inprocess")
+    Archive.open(archive).add_layer(
+        Layer("slope", np.arange(40.0), np.arange(30.0), np.random.default_rng(1).normal(size=(30, 40)), "degree"),
+        now_ns=NOW_NS,
+    )
+    return archive
+
+
+def values(archive: Archive) -> dict[str, tuple[Any, ...]]:
+    """Return what is in force, by variable."""
+    found = {}
+    for name in archive.variables:
+        some, replaced = archive.read(name, tests=True), archive.read(name, superseded=True)
+        versions = sorted(zip(replaced.index.tolist(), replaced.time_ns.tolist(), replaced.value.tolist(), strict=True))
+        found[name] = (archive.series(name), *(column.tolist() for column in _columns(some)), versions)
+    return found
+
+
+def _columns(some: Readings) -> tuple[Any, ...]:
+    assert some.tests is not None
+    value = np.where(np.isnan(some.value), -9999.0, some.value)
+    return some.index, some.time_ns, value, some.flag, some.arrival_ns, some.tests
+
+
+def wrong(archive: Path) -> list[str]:
+    """Return what is wrong once older snapshots, which hold the damaged chunks still, have expired."""
+    Archive.open(archive).maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    return [f"{one.where} {one.what}" for one in Archive.open(archive).check(deep=True) if one.kind not in ORPHANS]
+
+
+def chunks_of(archive: Path) -> list[Path]:
+    """Return the files of chunks of the newest snapshot."""
+    Archive.open(archive).maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    return sorted((archive / "store" / "chunks").iterdir(), key=lambda one: -one.stat().st_size)
+
+
+def flip(path: Path, chosen: random.Random) -> bytes:
+    before = path.read_bytes()
+    data = bytearray(before)
+    data[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
+    path.write_bytes(data)
+    checksums._VERIFIED.clear()
+    assert not is_whole_chunk(bytes(data))
+    return before
+
+
+def prove(made: Path, folder: Path, rounds: int, at_once: int, *, seed: int) -> None:
+    """Flip a bit in some chunks at once, repair, and compare every value, stamp, flag and arrival."""
+    chosen = random.Random(seed)
+    expected = values(Archive.open(made))
+    for _ in range(rounds):
+        copy = folder / "copy"
+        shutil.copytree(made, copy)
+        for path in chosen.sample(chunks_of(copy), at_once):
+            flip(path, chosen)
+        report = repair(copy, now_ns=NOW_NS + 9)
+        mended = Archive.open(copy)
+        assert wrong(copy) == []
+        assert report.lost == 0
+        found = values(mended)
+        for name, columns in expected.items():
+            for which, one, other in zip(WHICH, found[name], columns, strict=True):
+                assert one == other, (name, which, report)
+        assert repair(copy, now_ns=NOW_NS + 10).mended == []
+        shutil.rmtree(copy)
+
+
+def test_every_value_that_a_raw_copy_has_comes_back(made: Path, tmp_path: Path) -> None:
+    prove(made, tmp_path, 3, 4, seed=1)
+
+
+@pytest.mark.soak
+def test_every_value_comes_back_from_500_damaged_chunks(made: Path, tmp_path: Path) -> None:
+    prove(made, tmp_path, 50, 10, seed=2)
+
+
+def test_what_no_raw_copy_has_is_counted(made: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(made, copy)
+    shutil.rmtree(copy / "raw")
+    expected = values(Archive.open(copy))
+    largest = chunks_of(copy)[0]
+    flip(largest, random.Random(1))
+    with pytest.raises(DamagedArchive):
+        values(Archive.open(copy))
+    report = repair(copy, now_ns=NOW_NS)
+    assert report.restored == 0
+    assert report.lost + report.kept > 0
+    after = Archive.open(copy)
+    assert [one for one in wrong(copy) if "raw" not in one] == []
+    left = sum(after.readings(name) for name in after.variables)
+    assert left == sum(len(columns[1]) for columns in expected.values()) - report.lost
+
+
+def test_a_table_is_that_of_the_snapshot_before_and_a_layer_is_told(made: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(made, copy)
+    expected = values(Archive.open(copy))
+    lost = set()
+    for path in chunks_of(copy)[::-1]:
+        if not path.exists():
+            continue
+        before = flip(path, random.Random(2))
+        report = repair(copy, now_ns=NOW_NS)
+        lost |= {one.where for one in report.mended if one.lost}
+        assert wrong(copy) == [], path
+        if path.exists():
+            path.write_bytes(before)
+        if lost >= {"layer slope"}:
+            break
+    assert "layer slope" in lost
+    assert values(Archive.open(copy)).keys() == expected.keys()
