@@ -20,7 +20,8 @@ import numpy as np
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Writer, salvage
 from hypergrid.store.cells import Slices
-from hypergrid.store.repair import Mended, repair_files
+from hypergrid.store.records import Mended
+from hypergrid.store.repair import repair_files
 from hypergrid.store.salvage import Damage
 from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings, concatenate

@@ -96,6 +96,7 @@ class Archive:
         *,
         as_of_ns: int | None = None,
         care: Care = CARE,
+        sums: Sums | None = None,
     ) -> None:
         self.path = path
         self.name = identity.name
@@ -107,7 +108,7 @@ class Archive:
         self._care = care
         self._identity = identity
         self.place = place_of(path, identity.store)
-        self.sums = sums_of(path, identity)
+        self.sums = sums_of(path, identity) if sums is None else sums
         self._slices = Slices(identity.slice_ns)
         self._repository = repository
         self._groups: dict[str, VariableGroup] = {}
@@ -162,7 +163,8 @@ class Archive:
             least = f"at least {_SHORTEST_SLICE_S} s"
             message = f"an archive needs slices of {least}; got {slice_s!r}; give the sampling interval"
             raise ValueError(message)
-        identity = Identity(name, round(slice_s * 1e9), None if store is None else store.below(uuid4().hex[:12]))
+        place = None if store is None else store.below(uuid4().hex[:12])
+        identity = Identity(name, round(slice_s * 1e9), place, id=uuid4().hex)
         folder = Path(path).resolve()
         declared = list(variables)
         place_of(folder, identity.store).reach()
@@ -233,9 +235,7 @@ class Archive:
         """
         if time_ns == self.as_of_ns:
             return self
-        return Archive(
-            self.path, self._identity, self._repository, self.snapshot, as_of_ns=time_ns, care=self._care
-        )  # fmt: skip
+        return self._read_as(self.snapshot, time_ns)
 
     def latest(self) -> "Archive":
         """Return the archive at its newest snapshot: this object where it reads that one already.
@@ -531,7 +531,7 @@ class Archive:
                     if is_due(self.path, self.place, self._care):
                         try:
                             self._maintain(self._care)
-                        except (icechunk.IcechunkError, OSError) as error:
+                        except (icechunk.IcechunkError, OSError, HyperGridError) as error:
                             note_failure(self.path, self.place, error)
 
     @property
@@ -589,7 +589,14 @@ class Archive:
         """
         self.require_newest()
         with exclusive(self.path / LOCK), self.place.explained():
-            return self._maintain(care or self._care)
+            try:
+                return self._maintain(care or self._care)
+            except icechunk.IcechunkError as error:
+                if self.store is not None:
+                    raise
+                remedy = f"'hypergrid check {self.path}' names what is damaged, and --repair mends it"
+                message = f"{self.path} cannot be maintained: not all of its snapshots can be read; {remedy}"
+                raise DamagedArchive(message) from error
 
     def _maintain(self, care: Care) -> Maintained:
         # Icechunk stamps its objects by the clock of the system, whatever time commits are given.
@@ -686,9 +693,11 @@ class Archive:
 
     def at(self, snapshot: str) -> "Archive":
         """Return the archive at a snapshot that is known to be there, read as this object reads."""
-        return Archive(
-            self.path, self._identity, self._repository, snapshot, as_of_ns=self.as_of_ns, care=self._care
-        )  # fmt: skip
+        return self._read_as(snapshot, self.as_of_ns)
+
+    def _read_as(self, snapshot: str, as_of_ns: int | None) -> "Archive":
+        how = {"as_of_ns": as_of_ns, "care": self._care, "sums": self.sums}
+        return Archive(self.path, self._identity, self._repository, snapshot, **how)  # type: ignore[arg-type]
 
     def _ancestry(self, repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
         """Yield what is known of snapshots, newest first, as far as they have not expired."""

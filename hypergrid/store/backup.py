@@ -25,6 +25,7 @@ import icechunk
 
 from hypergrid.errors import ArchiveConflict, CannotBackUp, DamagedArchive, HyperGridError
 from hypergrid.store.archive import BRANCH, LOCK, Archive
+from hypergrid.store.care import BACKING_UP, BACKUP_LOCK
 from hypergrid.store.checks import RAW, check_files, content_problem
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.checksums import (
@@ -43,10 +44,9 @@ from hypergrid.times import format_instant
 
 MARKER: Final = "backup.json"
 """File that makes a folder a backup."""
-WORKING: Final = "backup-"
-"""What the names of branches begin with that backups keep snapshots by."""
-_LOCK: Final = "backup.lock"
+_LOCK: Final = BACKUP_LOCK
 _SPOOL: Final = "spool"
+_NEW_SPOOL: Final = ".spool"
 _DURABLE: Final = "durable"
 """File of a spool that says up to which record it is on the disk."""
 _DEPLOYMENTS: Final = "stream/deployments"
@@ -136,7 +136,7 @@ def restore(backup: Path, target: Path, *, progress: Progress = lambda _what, _d
     """
     begun = time.monotonic()
     source, folder = Path(backup).resolve(), Path(target).resolve()
-    identity, told = read_backup(source)
+    identity, _ = read_backup(source)
     copied = _Copied()
 
     def build(building: Path) -> None:
@@ -156,9 +156,6 @@ def restore(backup: Path, target: Path, *, progress: Progress = lambda _what, _d
     with _explained(folder):
         create_folder(folder, identity, build=build)
     snapshot = Archive.open(folder).snapshot
-    if snapshot != told["snapshot"]:
-        message = f"{source} says snapshot {told['snapshot']}, and holds {snapshot}; back up once more"
-        raise DamagedArchive(message)
     seconds = round(time.monotonic() - begun, 3)
     return BackupReport(str(folder), str(source), snapshot, copied.files, copied.size, 0, 0, 0, (), seconds)
 
@@ -194,7 +191,9 @@ class _Run:
         self.archive = self.archive.at(head)
         references = _references(repository, head)
         snapshots = self._snapshots(repository, references)
-        self._check_references()
+        self._sums.verify_references()
+        for snapshot in snapshots:
+            self._sums.verify_alone(snapshot)
         names = self._names(snapshots)
         for number, name in enumerate(names):
             self._store_file(name)
@@ -202,6 +201,9 @@ class _Run:
                 self.progress("copy", number / len(names))
         self._raw()
         changed = self._changed(snapshots)
+        for path, copy in [pair for pair in changed if not pair[1].exists()]:
+            _copy(path, copy, self.copied)
+        changed = [pair for pair in changed if pair[1].read_bytes() != pair[0].read_bytes()]
         _settle(self.target, self.copied, self.progress)
         self._publish(references, changed, snapshots, now_ns)
         self._prune(set(names) | {f"snapshots/{one}" for one in snapshots}, snapshots)
@@ -218,9 +220,6 @@ class _Run:
     def _sums(self) -> Sums:
         assert self.archive.sums is not None
         return self.archive.sums
-
-    def _check_references(self) -> None:
-        self._sums.verify_references()
 
     def _snapshots(self, repository: icechunk.Repository, references: dict[str, str]) -> list[str]:
         """Return the snapshots of main and of those that are cited, and all before them."""
@@ -242,15 +241,19 @@ class _Run:
 
     def _store_file(self, name: str) -> None:
         path, copy = self._sums.store / name, self.target / STORE / name
-        if _is_there(path, copy, self.copied):
-            return
+        with suppress(FileNotFoundError):
+            # What lost a bit there is copied again.
+            if self._sums.holds(name, copy.read_bytes()):
+                self.copied.files_there += 1
+                self.copied.size_there += copy.stat().st_size
+                return
         try:
             data = path.read_bytes()
-        except FileNotFoundError:
-            if name.startswith("chunks/"):
-                # Of a commit that died, removed meanwhile: no snapshot that is copied needs it.
+        except FileNotFoundError as error:
+            if name.startswith(("chunks/", "transactions/")):
+                # Of a commit that died, removed meanwhile; or a log that nothing reads.
                 return
-            raise
+            raise _wrong(self.archive.path, path.relative_to(self.archive.path)) from error
         if not self._sums.holds(name, data):
             raise _wrong(self.archive.path, path.relative_to(self.archive.path))
         _write(data, copy, self.copied)
@@ -258,12 +261,12 @@ class _Run:
     def _spool(self) -> None:
         """Copy the spool: first up to which record it is on the disk, then segments, which reach at least there."""
         source = self.archive.path / _SPOOL
+        shutil.rmtree(self.target / _NEW_SPOOL, ignore_errors=True)
         if (source / _DURABLE).exists():
-            names = [_DURABLE, *sorted(path.name for path in source.glob("segment-*.spool"))]
-            shutil.rmtree(self.target / _SPOOL, ignore_errors=True)
-            for name in names:
+            _copy(source / _DURABLE, self.target / _NEW_SPOOL / _DURABLE, self.copied)
+            for path in sorted(source.glob("segment-*.spool")):
                 with suppress(FileNotFoundError):
-                    _copy(source / name, self.target / _SPOOL / name, self.copied)
+                    _copy(path, self.target / _NEW_SPOOL / path.name, self.copied)
         deployments = self.archive.path / _DEPLOYMENTS
         for path in sorted(deployments.rglob("*")) if deployments.is_dir() else ():
             if path.is_file():
@@ -303,6 +306,7 @@ class _Run:
         pending.touch()
         for path, copy in changed:
             _copy(path, copy, self.copied)
+        _settle(self.target, self.copied, self.progress)
         folder = self.target / STORE / _REFERENCES
         for name, snapshot in references.items():
             text = json.dumps({"snapshot": snapshot}, separators=(",", ":"))
@@ -311,6 +315,9 @@ class _Run:
             if path.name not in references:
                 shutil.rmtree(path)
         pending.unlink()
+        if (self.target / _NEW_SPOOL).is_dir():
+            shutil.rmtree(self.target / _SPOOL, ignore_errors=True)
+            (self.target / _NEW_SPOOL).rename(self.target / _SPOOL)
         told = {
             "archive": told_of(read_identity(self.archive.path)),
             "snapshot": self.archive.snapshot,
@@ -369,7 +376,7 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 def _is_ours(path: Path, target: Path) -> bool:
     """Return whether a folder is what a first backup that was killed had begun."""
-    return path.name in {STORE, CHECKSUMS, RAW, _SPOOL, "stream"} and (target / _LOCK).exists()
+    return path.name in {STORE, CHECKSUMS, RAW, _SPOOL, _NEW_SPOOL, "stream"} and (target / _LOCK).exists()
 
 
 @contextmanager
@@ -386,7 +393,7 @@ def _only(target: Path) -> Iterator[None]:
 @contextmanager
 def _snapshots_kept(archive: Archive) -> Iterator[icechunk.Repository]:
     """Keep snapshots from expiring inside the context, by a branch; of a folder that is only read nothing expires."""
-    repository, name = archive.place.open(), f"{WORKING}{uuid4().hex[:12]}"
+    repository, name = archive.place.open(), f"{BACKING_UP}{uuid4().hex[:12]}"
     try:
         held = alone(archive.path / _LOCK, "another process")
         held.__enter__()
@@ -402,7 +409,7 @@ def _snapshots_kept(archive: Archive) -> Iterator[icechunk.Repository]:
             if archive.sums is not None:
                 archive.sums.settle()
             for left in repository.list_branches():
-                if left.startswith(WORKING):
+                if left.startswith(BACKING_UP):
                     repository.delete_branch(left)
             repository.create_branch(name, repository.lookup_branch(BRANCH))
         try:
@@ -478,6 +485,9 @@ def _explained(target: Path) -> Iterator[None]:
         yield
     except HyperGridError:
         raise
+    except icechunk.IcechunkError as error:
+        message = "snapshots of the archive cannot all be read; the former backup stays; 'hypergrid check' names them"
+        raise DamagedArchive(message) from error
     except OSError as error:
         if error.filename is not None and target not in (Path(error.filename), *Path(error.filename).parents):
             raise
@@ -494,7 +504,7 @@ def _wrong(folder: Path, where: Path) -> DamagedArchive:
 
 
 def _is_content(path: Path, backup: Path) -> bool:
-    return path.relative_to(backup).parts[0] not in (MARKER, _LOCK) and not path.name.endswith(_PARTIAL)
+    return path.relative_to(backup).parts[0] not in (MARKER, _LOCK, _NEW_SPOOL) and not path.name.endswith(_PARTIAL)
 
 
 def _is_hidden(path: Path) -> bool:

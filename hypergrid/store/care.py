@@ -24,10 +24,16 @@ import icechunk
 
 from hypergrid.errors import DamagedArchive
 from hypergrid.store.checksums import Sums, read_checked, write_checked
+from hypergrid.store.lock import is_free
 from hypergrid.store.place import Place
 
 MARKER: Final = "maintained.json"
 """File of an archive that tells how many snapshots the last maintenance left, and why it failed where it did."""
+BACKING_UP: Final = "backup-"
+UPGRADING: Final = "upgrade-to-"
+"""What the names of branches begin with that keep snapshots while a backup, or an upgrade, is made."""
+BACKUP_LOCK: Final = "backup.lock"
+"""File of an archive that is held while it is backed up."""
 _CITED: Final = "cited."
 """Tags of snapshots cited by hand, and by exports: the snapshot and a random number follow."""
 _RESULT: Final = "result."
@@ -115,6 +121,11 @@ def maintain(folder: Path, place: Place, sums: Sums | None, branch: str, *, now:
     repository = place.open()
     written = [info.written_at for info in repository.ancestry(branch=branch)]
     cutoff = _cutoff(written, now, care)
+    for name in repository.list_branches():
+        # What a backup or an upgrade that was killed left.
+        is_left = name.startswith(BACKING_UP) and is_free(folder / BACKUP_LOCK)
+        if is_left or name.startswith(UPGRADING):
+            repository.delete_branch(name)
     others = tuple(sorted(repository.list_branches() - {branch}))
     with nullcontext() if sums is None else sums.expiring():
         expired = 0 if others else len(repository.expire_snapshots(cutoff))

@@ -38,6 +38,8 @@ _BARE: Final = "chunks-of-layout-"
 _KEY: Final = "checksum"
 _MEND: Final = "'hypergrid check ARCHIVE --repair' mends what can be mended"
 _BY_HAND: Final = f" (whoever changed it by hand leaves the line '{_KEY}' away)"
+_REMEMBERED: Final = 100_000
+"""Files of which an object remembers at most that they were compared."""
 _BLOCK: Final = 4 << 20
 
 
@@ -155,12 +157,14 @@ def _damaged(path: Path, what: str) -> DamagedArchive:
 class Sums:
     """The checksums of an archive's snapshots, whose repository lies in its folder.
 
-    A file is read and compared once by a process: Icechunk keeps what it read as well.
+    A file is read and compared once by each such object, which lives as long as an opened repository: Icechunk keeps
+    what it read as well.
     """
 
     def __init__(self, folder: Path, store: Path) -> None:
         self.folder = folder / FOLDER
         self.store = store
+        self._verified: set[Sum] = set()
 
     def publish(
         self,
@@ -237,9 +241,11 @@ class Sums:
             return []
         sums = chosen(read_sums(self.folder / snapshot))
         sums += [bare for one in sums if _BARE in one.name for bare in read_sums(self.store / one.name)]
-        new = [one for one in sums if (self.store, one) not in _VERIFIED]
+        new = [one for one in sums if one not in self._verified]
         wrong = [one for one in new if not one.fits(self.store)]
-        _VERIFIED.update((self.store, one) for one in new if one not in wrong)
+        if len(self._verified) > _REMEMBERED:
+            self._verified.clear()
+        self._verified.update(one for one in new if one not in wrong)
         return wrong
 
     @property
@@ -249,18 +255,24 @@ class Sums:
 
     def damaged(self) -> Iterator[Path]:
         """Yield the files that are not what they were, those with the checksums among them; each once."""
-        told: set[Path] = set()
+        seen: set[Sum] = set()
         for path in self.of_snapshots():
+            wrong: list[Path] = []
             try:
-                sums = read_sums(path)
+                sums = [one for one in read_sums(path) if one not in seen]
             except DamagedArchive:
-                yield path
+                sums, wrong = [], [path]
+            seen.update(sums)
+            wrong += [self.store / one.name for one in sums if not one.fits(self.store)]
+            snapshot = self.store / _SNAPSHOT / path.name
+            if wrong and (not path.exists() or (self.is_pending and not snapshot.exists())):
+                # It expired meanwhile, or the maintenance that let it expire was killed.
                 continue
-            for one in sums:
-                place = self.store / one.name
-                if place not in told and not one.fits(self.store):
-                    told.add(place)
-                    yield place
+            if self.is_pending:
+                wrong = [one for one in wrong if one != snapshot]
+            elif snapshot in wrong and read_sums(path)[0].fits(self.store):
+                wrong.remove(snapshot)
+            yield from wrong
 
     def damaged_references(self) -> Iterator[Path]:
         """Yield the files of branches and tags that do not name a snapshot that is there, as Icechunk writes it."""
@@ -293,7 +305,7 @@ class Sums:
         """Return whether a file is a log of what a commit touched, which nothing reads."""
         return one.name.startswith(_LOG)
 
-    def renew(self, repository: icechunk.Repository, snapshot: str) -> None:
+    def renew(self, repository: icechunk.Repository, snapshot: str) -> bool:
         """Write the checksums of a snapshot anew; of files that other snapshots share, those that are known."""
         known: dict[str, Sum] = {}
         for path in self.of_snapshots():
@@ -301,6 +313,7 @@ class Sums:
                 known |= {one.name: one for one in read_sums(path)}
         sums = [known.get(name) or sum_of(self.store, name) for name in _names(repository, snapshot)]
         write_sums(self.folder / snapshot, sums)
+        return True
 
     def of(self, snapshot: str) -> list[Sum]:
         """Return the checksums of the files that lead to a snapshot's chunks; errors as of `verify`."""
@@ -360,7 +373,11 @@ class Sums:
             if not (self.store / _SNAPSHOT / path.name).exists():
                 path.unlink()
                 continue
-            first, *others = read_sums(path)
+            try:
+                first, *others = read_sums(path)
+            except DamagedArchive:
+                # Told by whoever opens the snapshot.
+                continue
             if not first.fits(self.store):
                 write_sums(path, [sum_of(self.store, first.name), *others])
         for path in self.bare_lists():
@@ -384,9 +401,6 @@ class Sums:
     def of_snapshots(self) -> list[Path]:
         """Return the files with the checksums of each snapshot."""
         return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
-
-
-_VERIFIED: Final[set[tuple[Path, Sum]]] = set()
 
 
 def _names(repository: icechunk.Repository, snapshot: str) -> list[str]:

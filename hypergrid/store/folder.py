@@ -53,6 +53,8 @@ class Identity:
     format: str = FORMAT
     version: int = VERSION
     """Version of the layout."""
+    id: str | None = None
+    """What tells it from all others; None: it was made before archives had one."""
 
     def require_newest(self, path: Path) -> None:
         """Raise `OldLayout` where this program only reads the layout of the archive at `path`."""
@@ -119,7 +121,7 @@ def identity_of(path: Path, content: Any) -> Identity:  # noqa: ANN401 - whateve
     if not isinstance(name, str) or not isinstance(slice_ns, int) or slice_ns <= 0:
         message = f"{path} is no archive: {MARKER} lacks the name or the slice length; restore the file from a copy"
         raise NotAnArchive(message)
-    return Identity(name, slice_ns, _store(path, content.get("store")), version=version)
+    return Identity(name, slice_ns, _store(path, content.get("store")), version=version, id=content.get("id"))
 
 
 def _store(path: Path, told: Any) -> S3Store | None:  # noqa: ANN401 - whatever the file held
@@ -170,8 +172,9 @@ def write_identity(path: Path, identity: Identity) -> None:
     """Make a folder an archive, or give one another layout."""
     told = told_of(identity)
     write_checked(path / MARKER, told)
-    (path / SPARE).parent.mkdir(exist_ok=True)
-    write_checked(path / SPARE, told)
+    if identity.store is None:
+        (path / SPARE).parent.mkdir(exist_ok=True)
+        write_checked(path / SPARE, told)
 
 
 def is_spare_whole(path: Path) -> bool:

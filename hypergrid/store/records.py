@@ -92,3 +92,13 @@ class FileEntry:
     """When it was ingested [ns since 1970 UTC]."""
     mapping: str
     """Token of how it was read: one that gave no reading is worth another attempt with another mapping."""
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Something that was mended, or could not be."""
+
+    where: str
+    what: str
+    lost: bool = False
+    """Whether something is gone."""

@@ -8,10 +8,12 @@ told says so, and what is there stays readable.
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import icechunk
 import zarr
@@ -29,21 +31,16 @@ from hypergrid.store.checksums import Sums, read_checked, read_sums, sum_of, wri
 from hypergrid.store.folder import MARKER, SPARE, is_spare_whole, read_identity, restore_marker, write_identity
 from hypergrid.store.lock import exclusive
 from hypergrid.store.place import STAGED, InFolder
+from hypergrid.store.records import Mended
+from hypergrid.store.root import TABLES, Root
+from hypergrid.store.salvage import damage_of, is_whole_table
 from hypergrid.store.upgrade import COPIED
+from hypergrid.store.variable_group import VariableGroup
 
+Answer = TypeVar("Answer")
 _HEAD: Final = f"refs/branch.{BRANCH}"
 _FIRST: Final = "1CECHNKREP0F1RSTCMT0"
 """Icechunk's own first snapshot, of every repository."""
-
-
-@dataclass(frozen=True)
-class Mended:
-    """Something that was mended, or could not be."""
-
-    where: str
-    what: str
-    lost: bool = False
-    """Whether something is gone."""
 
 
 def repair_files(folder: Path) -> list[Mended]:
@@ -101,6 +98,8 @@ class _Run:
 
     def do(self) -> None:
         """Mend what leads to chunks: the newest snapshot first, then what is cited, then what came before."""
+        with suppress(DamagedArchive):
+            self.sums.settle()
         self._first_snapshot()
         (self.sums.folder / "").mkdir(exist_ok=True)
         before = self._named(self.sums.store / _HEAD)
@@ -146,10 +145,18 @@ class _Run:
             self._renew_sums(repository, now)
             if self._is_whole(repository, now):
                 return now
+        lacks_chunks = now if now is not None and now != _FIRST and self._leads(now) else None
         for snapshot in self._candidates(repository):
             self._renew_sums(repository, snapshot)
             if self._is_whole(repository, snapshot):
+                # A chunk that is gone costs what it held; an old snapshot all that came after it.
+                if lacks_chunks is not None and _lost(repository, lacks_chunks) < (
+                    _held(repository, lacks_chunks) - _held(repository, snapshot)
+                ):
+                    break
                 return snapshot
+        if lacks_chunks is not None:
+            return lacks_chunks
         message = f"{self.folder} has no snapshot that is whole; restore a backup, or ingest its raw files anew"
         raise DamagedArchive(message)
 
@@ -157,9 +164,11 @@ class _Run:
         """Return the snapshots that may have been main's, newest first."""
         found = []
         for path in sorted((self.sums.store / "snapshots").iterdir()):
-            try:
-                info = repository.lookup_snapshot(path.name)
-            except icechunk.IcechunkError:
+            sums = self._sums_of(path.name)
+            if STAGED in path.name or (sums is not None and not sums[0].fits(self.sums.store)):
+                continue
+            info = _unless_it_fails(partial(repository.lookup_snapshot, path.name))
+            if info is None:
                 continue
             metadata: dict[str, Any] = dict(info.metadata)
             if "time_ns" in metadata and BRANCH_KEY not in metadata and not metadata.get(COPIED):
@@ -170,9 +179,7 @@ class _Run:
         """Write the checksums of a snapshot anew where they are damaged; those of its manifests are others', too."""
         if self._sums_of(snapshot) is not None or not (self.sums.store / "snapshots" / snapshot).exists():
             return
-        try:
-            self.sums.renew(repository, snapshot)
-        except (icechunk.IcechunkError, OSError):
+        if _unless_it_fails(partial(self.sums.renew, repository, snapshot)) is None:
             return
         self._tell(f"checksums/{snapshot}", "was damaged; its checksums were taken anew from files that others tell")
 
@@ -186,11 +193,7 @@ class _Run:
 
     def _has_chunks(self, repository: icechunk.Repository, snapshot: str) -> bool:
         if snapshot not in self._known:
-            try:
-                store = repository.readonly_session(snapshot_id=snapshot).store
-                self._known[snapshot] = sync(_all_there(store, zarr.open_group(store, mode="r")))
-            except (icechunk.IcechunkError, ValueError, KeyError):
-                self._known[snapshot] = False
+            self._known[snapshot] = bool(_unless_it_fails(partial(_all_chunks, repository, snapshot)))
         return self._known[snapshot]
 
     def _sums_of(self, snapshot: str) -> list[Any] | None:
@@ -265,6 +268,40 @@ class _Run:
             if None in kept:
                 write_sums(path, [one for one in kept if one is not None])
                 self._tell(f"store/transactions/{path.name}", "is another than it was; nothing reads it")
+
+
+def _unless_it_fails(call: Callable[[], Answer]) -> Answer | None:
+    """Return what a call gives; None where it fails: Icechunk panics at some damaged files, which is no `Exception`."""
+    try:
+        return call()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001 - a panic of Rust
+        return None
+
+
+def _root_of(repository: icechunk.Repository, snapshot: str) -> Root:
+    return Root(zarr.open_group(repository.readonly_session(snapshot_id=snapshot).store, mode="r"))
+
+
+def _held(repository: icechunk.Repository, snapshot: str) -> int:
+    """Return how many readings, and rows of tables, a snapshot says that it holds."""
+    root = _root_of(repository, snapshot)
+    readings = sum(VariableGroup.load(root.group, name).readings for name in root.variables)
+    return readings + sum(root.rows_of(name) for name in TABLES)
+
+
+def _lost(repository: icechunk.Repository, snapshot: str) -> int:
+    """Return how many readings, and rows of tables, the damaged chunks of a snapshot hold at most."""
+    root = _root_of(repository, snapshot)
+    groups = (VariableGroup.load(root.group, name) for name in root.variables)
+    lost = sum(min(group.readings, damage_of(group).readings_at_most) for group in groups)
+    return lost + sum(root.rows_of(name) for name in TABLES if not is_whole_table(root, name))
+
+
+def _all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:
+    store = repository.readonly_session(snapshot_id=snapshot).store
+    return bool(sync(_all_there(store, zarr.open_group(store, mode="r"))))
 
 
 async def _all_there(store: icechunk.IcechunkStore, root: zarr.Group) -> bool:

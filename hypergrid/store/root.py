@@ -120,6 +120,10 @@ class Root:
         high, low = _batch_key(batch)
         self._table(_BATCHES).append({"high": [high], "low": [low]})
 
+    def rows_of(self, name: str) -> int:
+        """Return how many rows a table has."""
+        return len(self._table(name))
+
     def replace_table(self, name: str, older: "Root | None") -> tuple[int, int]:
         """Put a table of another snapshot, or an empty one, in the place of a damaged one; return the rows of both."""
         damaged = self._table(name)

@@ -20,7 +20,7 @@ from hypergrid.store.cells import ARRAYS, CHUNK_SERIES, CHUNK_SLICES, TESTS, Sli
 from hypergrid.store.layers import GROUP as LAYERS
 from hypergrid.store.layers import read_entries, remove_layer
 from hypergrid.store.reading import bands
-from hypergrid.store.repair import Mended
+from hypergrid.store.records import Mended
 from hypergrid.store.root import TABLES, Root
 from hypergrid.store.table import CHUNK_ROWS
 from hypergrid.store.variable_group import VariableGroup
@@ -66,6 +66,16 @@ class Damage:
     def __bool__(self) -> bool:
         """Return whether there is any."""
         return bool(self.holes) or self.side_rows is not None
+
+    @property
+    def readings_at_most(self) -> int:
+        """How many readings it concerns at most."""
+        cells = 0
+        for hole in self.holes:
+            filled = hole.filled()
+            size = (hole.rows.stop - hole.rows.start) * (hole.columns.stop - hole.columns.start)
+            cells += size if filled is None else int(np.count_nonzero(filled))
+        return cells + (0 if self.side_rows is None else int(np.count_nonzero(self.side_rows)))
 
     def windows(self, group: VariableGroup, slices: Slices) -> list[Window]:
         """Return the windows of time that may lack readings."""
@@ -183,7 +193,7 @@ def damage_of_all(archive: Archive) -> Found:
     """Return what of the newest snapshot cannot be read."""
     root = archive.root
     variables = [name for name in root.variables if damage_of(VariableGroup.load(root.group, name))]
-    tables = any(not _table_is_whole(root, name) for name in TABLES)
+    tables = any(not is_whole_table(root, name) for name in TABLES)
     return Found(variables, tables or any(not _layer_is_whole(root, name) for name in read_entries(root.group)))
 
 
@@ -194,9 +204,9 @@ def mend_root(root: Root, archive: Archive, done: list[Mended]) -> bool:
     """
     before = len(done)
     for name in TABLES:
-        if _table_is_whole(root, name):
+        if is_whole_table(root, name):
             continue
-        older = archive.whole_root(lambda one, name=name: _table_is_whole(one, name))  # type: ignore[misc]
+        older = archive.whole_root(lambda one, name=name: is_whole_table(one, name))  # type: ignore[misc]
         snapshot, there = ("", None) if older is None else older
         kept, all_of = root.replace_table(name, there)
         source = f"is that of snapshot {snapshot}" if snapshot else "begins anew"
@@ -215,7 +225,8 @@ def _layer_is_whole(root: Root, name: str) -> bool:
     return not any(_is_damaged(array) for _, array in group.arrays())
 
 
-def _table_is_whole(root: Root, name: str) -> bool:
+def is_whole_table(root: Root, name: str) -> bool:
+    """Return whether all of a table can be read."""
     return _unreadable_rows([array for _, array in _group(root.group, name).arrays()]) is None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import icechunk
 import zarr
@@ -23,6 +24,7 @@ from hypergrid.errors import DamagedArchive
 from hypergrid.store.archive import BRANCH, LOCK, Archive, commit_session, sums_of
 from hypergrid.store.attributes import Json
 from hypergrid.store.care import MARKER as MAINTAINED
+from hypergrid.store.care import UPGRADING
 from hypergrid.store.cells import RUN_CHUNKS
 from hypergrid.store.checks import ORPHANS
 from hypergrid.store.folder import VERSION, Identity, read_identity, write_identity
@@ -33,7 +35,7 @@ from hypergrid.store.table import CODECS
 from hypergrid.store.together import DamagedChunks, readable
 from hypergrid.store.variable_group import GROUP as VARIABLES
 
-WORKING: Final = f"upgrade-to-{VERSION}"
+WORKING: Final = f"{UPGRADING}{VERSION}"
 """Branch on which the copy is made."""
 COPIED: Final = "upgraded"
 """Key of the metadata of its commits: the group that was copied."""
@@ -98,7 +100,7 @@ class _Run:
     progress: Callable[[str, float], None]
 
     def do(self) -> Upgraded:
-        after = replace(self.before, version=VERSION)
+        after = replace(self.before, version=VERSION, id=self.before.id or uuid4().hex)
         head = self.repository.lookup_branch(BRANCH)
         copied, resumed = 0, self._is_copy(head)
         if not resumed:

@@ -12,7 +12,8 @@ import pytest
 
 from hypergrid.errors import ArchiveConflict, CannotBackUp, DamagedArchive, HyperGridError, NotAnArchive, OldLayout
 from hypergrid.store import Archive, Branch, Care, S3Store
-from hypergrid.store.backup import MARKER, WORKING, back_up, restore
+from hypergrid.store.backup import MARKER, back_up, restore
+from hypergrid.store.care import BACKING_UP
 from hypergrid.streams.elements import Readings
 from hypergrid.units import Variable
 from tests.hypergrid.store.test_upgrade import fixture_of
@@ -126,7 +127,7 @@ def test_nothing_expires_while_a_backup_is_made(
 
     monkeypatch.setattr("hypergrid.store.backup._Run._raw", look)
     back_up(archive.path, tmp_path / "backup", now_ns=1)
-    assert [name.startswith(WORKING) for name in held] == [True]
+    assert [name.startswith(BACKING_UP) for name in held] == [True]
     assert archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0)).held_by == ()
 
 
@@ -289,3 +290,40 @@ def test_an_archive_that_was_moved_is_the_same(archive: Archive, tmp_path: Path)
     back_up(archive.path, tmp_path / "backup", now_ns=1)
     moved = archive.path.rename(tmp_path / "moved")
     assert back_up(moved, tmp_path / "backup", now_ns=2).files_there > 0
+
+
+def test_what_lost_a_bit_in_the_backup_is_copied_again(archive: Archive, tmp_path: Path) -> None:
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    for kind in ("chunks", "manifests"):
+        path = next((tmp_path / "backup" / "store" / kind).iterdir())
+        path.write_bytes(path.read_bytes()[:-1] + b"\0\0")
+        path.write_bytes(path.read_bytes()[:-1])
+    back_up(archive.path, tmp_path / "backup", now_ns=2)
+    restore(tmp_path / "backup", tmp_path / "restored")
+    assert len(Archive.open(tmp_path / "restored").read("v")) == 3 * ROWS
+
+
+def test_another_archive_of_the_same_name_is_refused(archive: Archive, tmp_path: Path) -> None:
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    other = Archive.create(tmp_path / "other", name="p", slice_s=120, variables=[Variable("v")], now_ns=0)
+    with pytest.raises(CannotBackUp, match="another archive"):
+        back_up(other.path, tmp_path / "backup", now_ns=2)
+
+
+def test_a_backup_that_ends_while_references_move_restores(
+    archive: Archive, tmp_path: Path, readings: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    _commit(archive, 3, readings)
+
+    def end(*_some: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hypergrid.store.backup.write_checked", end)
+        with pytest.raises(KeyboardInterrupt):
+            back_up(archive.path, tmp_path / "backup", now_ns=2)
+    restore(tmp_path / "backup", tmp_path / "restored")
+    assert len(Archive.open(tmp_path / "restored").read("v")) == 4 * ROWS
+    assert list(Archive.open(tmp_path / "restored").check(deep=True)) == []

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from hypergrid.errors import DamagedArchive, HyperGridError, NotAnArchive, OldLayout
-from hypergrid.store import Archive, checksums
+from hypergrid.store import Archive, Care
 from hypergrid.store.checks import ORPHANS
 from hypergrid.store.folder import MARKER
-from hypergrid.store.repair import Mended, repair_files
+from hypergrid.store.records import Mended
+from hypergrid.store.repair import repair_files
 from hypergrid.streams.elements import Readings
 from hypergrid.units import Variable
 from tests.hypergrid.store.test_upgrade import fixture_of
@@ -42,7 +43,6 @@ def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    checksums._VERIFIED.clear()
 
 
 def batches(archive: Archive) -> int:
@@ -229,7 +229,6 @@ def test_each_file_that_is_emptied_is_mended_or_told(archive: Archive, tmp_path:
             copy = tmp_path / "copy"
             shutil.copytree(archive.path, copy)
             (copy / path.relative_to(archive.path)).write_bytes(b"")
-            checksums._VERIFIED.clear()
             done = repair_files(copy)
             assert done, path
             assert wrong(Archive.open(copy)) == [], path
@@ -254,3 +253,37 @@ def test_an_archive_without_a_whole_snapshot_says_so(archive: Archive) -> None:
         path.write_bytes(b"")
     with pytest.raises(DamagedArchive, match="has no snapshot that is whole; restore a backup"):
         repair_files(archive.path)
+
+
+def test_a_chunk_that_is_gone_costs_no_more_than_it_held(archive: Archive, readings: Build) -> None:
+    # All but the cited snapshot expire; then a chunk of one reading goes, far from all others.
+    with archive.commit(batch="far", message="far", now_ns=9) as writer:
+        writer.readings(readings([("s", 10**17, 9.0, 2, 1)], variable="v"))
+    before = {path.name for path in (archive.path / "store" / "chunks").iterdir()}
+    with archive.commit(batch="more", message="more", now_ns=10) as writer:
+        rows = [("s", (k + 100_000_000) * 10**9, float(k % 97) / 7, 2, 1) for k in range(3000)]
+        writer.readings(readings(rows, variable="v"))
+    archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    newest = Archive.open(archive.path)
+    assert len(newest.snapshots) == 2
+    chunks = [path for path in (archive.path / "store" / "chunks").iterdir() if path.name in before]
+    min(chunks, key=lambda one: one.stat().st_size).unlink()
+    repair_files(archive.path)
+    assert Archive.open(archive.path).snapshot == newest.snapshot
+
+
+@pytest.mark.parametrize("ends", ["icechunk.Repository.garbage_collect", "hypergrid.store.checksums.Sums.settle"])
+def test_what_a_maintenance_that_was_killed_left_is_whole(
+    ends: str, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_some: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ends, end)
+        with pytest.raises(KeyboardInterrupt):
+            archive.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
+    assert wrong(Archive.open(archive.path)) == []
+    assert [one for one in repair_files(archive.path) if one.lost] == []
+    assert batches(Archive.open(archive.path)) == 4
+    assert wrong(Archive.open(archive.path)) == []
