@@ -80,8 +80,8 @@ def repair(
     folder = Path(archive_path).resolve()
     report = RepairReport(str(folder), repair_files(folder))
     archive = Archive.open(folder)
-    damage = salvage.damage_of_all(archive)
-    if not damage.variables and not damage.root:
+    damaged, is_root_damaged = salvage.damaged_parts(archive)
+    if not damaged and not is_root_damaged:
         return report
     warnings: list[str] = []
     stages = Stages(time.perf_counter, progress)
@@ -91,12 +91,12 @@ def repair(
     prepare = partial(salvage.mend_root, archive=archive, done=report.mended)
     try:
         with archive.commit(batch=batch, message="repair", now_ns=now_ns, prepare=prepare) as writer:
-            versions = versions_of(archive.latest(), scratch, stages, warnings.append) if damage.variables else []
+            versions = versions_of(archive.latest(), scratch, stages, warnings.append) if damaged else []
             run = _Run(archive, writer, versions, report)
             with stages.stage("restore") as tell:
-                for place, name in enumerate(damage.variables):
+                for place, name in enumerate(damaged):
                     run.variable(name)
-                    tell((place + 1) / len(damage.variables))
+                    tell((place + 1) / len(damaged))
         report.snapshot = writer.snapshot
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

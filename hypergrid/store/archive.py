@@ -31,7 +31,7 @@ from hypergrid.store.care import (
 )
 from hypergrid.store.cells import Slices
 from hypergrid.store.checks import Defect, check_files, check_store, examine
-from hypergrid.store.checksums import Sums
+from hypergrid.store.checksums import Sums, commit_session
 from hypergrid.store.folder import VERSION, Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
@@ -696,8 +696,15 @@ class Archive:
         return self._read_as(snapshot, self.as_of_ns)
 
     def _read_as(self, snapshot: str, as_of_ns: int | None) -> "Archive":
-        how = {"as_of_ns": as_of_ns, "care": self._care, "sums": self.sums}
-        return Archive(self.path, self._identity, self._repository, snapshot, **how)  # type: ignore[arg-type]
+        return Archive(
+            self.path,
+            self._identity,
+            self._repository,
+            snapshot,
+            as_of_ns=as_of_ns,
+            care=self._care,
+            sums=self.sums,
+        )
 
     def _ancestry(self, repository: icechunk.Repository, snapshot: str) -> Iterator[icechunk.SnapshotInfo]:
         """Yield what is known of snapshots, newest first, as far as they have not expired."""
@@ -750,20 +757,6 @@ def sums_of(folder: Path, identity: Identity) -> Sums | None:
     """Return the checksums of the snapshots of an archive; None where it has none."""
     is_here = identity.store is None and identity.version >= VERSION
     return Sums(folder, folder / STORE) if is_here else None
-
-
-def commit_session(
-    sums: Sums | None,
-    repository: icechunk.Repository,
-    session: icechunk.Session,
-    branch: str,
-    message: str,
-    metadata: dict[str, object],
-) -> str:
-    """Commit what a session holds to a branch, with checksums where the archive has them; return the snapshot."""
-    if sums is None:
-        return session.commit(message, metadata=metadata)
-    return sums.publish(repository, session, branch=branch, message=message, metadata=metadata)
 
 
 def _snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:

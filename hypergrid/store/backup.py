@@ -10,7 +10,6 @@ What a receiver has acknowledged is copied first (`spool/`), so that nothing of 
 it was committed meanwhile, and a second time changes nothing. State of other rooms is left out, and told.
 """
 
-import json
 import os
 import shutil
 import time
@@ -30,16 +29,18 @@ from hypergrid.store.checks import RAW, check_files, content_problem
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.checksums import (
     PENDING,
+    REFERENCE,
     Sums,
     checksum,
     checksum_of_file,
     read_checked,
+    reference_to,
     write_checked,
 )
 from hypergrid.store.folder import MARKER as ARCHIVE_MARKER
-from hypergrid.store.folder import Identity, create_folder, identity_of, read_identity, synchronise, told_of
+from hypergrid.store.folder import Identity, create_folder, identity_of, marker_of, read_identity, synchronise
 from hypergrid.store.lock import alone, exclusive
-from hypergrid.store.place import STAGED, STORE
+from hypergrid.store.place import STORE
 from hypergrid.times import format_instant
 
 MARKER: Final = "backup.json"
@@ -51,9 +52,9 @@ _DURABLE: Final = "durable"
 """File of a spool that says up to which record it is on the disk."""
 _DEPLOYMENTS: Final = "stream/deployments"
 _REFERENCES: Final = "refs"
-_KINDS: Final = ("chunks", "manifests", "transactions", "snapshots")
+_SNAPSHOTS: Final = "snapshots"
+_KINDS: Final = ("chunks", "manifests", "transactions", _SNAPSHOTS)
 _PARTIAL: Final = ".partial"
-_BLOCK: Final = 4 << 20
 _OURS: Final = frozenset(
     {ARCHIVE_MARKER, LOCK, _LOCK, STORE, CHECKSUMS, RAW, _SPOOL, "stream", "staging", "maintained.json"}
 )
@@ -200,15 +201,12 @@ class _Run:
             if number % 16 == 0:
                 self.progress("copy", number / len(names))
         self._raw()
-        changed = self._changed(snapshots)
-        for path, copy in [pair for pair in changed if not pair[1].exists()]:
-            _copy(path, copy, self.copied)
-        changed = [pair for pair in changed if pair[1].read_bytes() != pair[0].read_bytes()]
+        changed = self._new_and_changed(snapshots)
         _settle(self.target, self.copied, self.progress)
-        self._publish(references, changed, snapshots, now_ns)
+        self._publish(references, changed, now_ns)
         self._prune(set(names) | {f"snapshots/{one}" for one in snapshots}, snapshots)
         left_out = tuple(
-            sorted(path.name for path in source.iterdir() if path.name not in _OURS and not _is_hidden(path))
+            sorted(path.name for path in source.iterdir() if path.name not in _OURS and not path.name.startswith("."))
         )
         copied = self.copied
         return BackupReport(
@@ -234,9 +232,7 @@ class _Run:
     def _names(self, snapshots: Sequence[str]) -> list[str]:
         """Return the files of the repository that never change, chunks first; some may belong to a later commit."""
         led = {one.name for snapshot in snapshots for one in self._sums.of(snapshot)}
-        chunks = sorted(
-            f"chunks/{path.name}" for path in (self._sums.store / "chunks").glob("*") if STAGED not in path.name
-        )
+        chunks = [f"chunks/{path.name}" for path in self._sums.objects("chunks")]
         return [*chunks, *sorted(name for name in led if not name.startswith(("snapshots/", "..", "chunks/")))]
 
     def _store_file(self, name: str) -> None:
@@ -284,22 +280,22 @@ class _Run:
                 _copy(path, copy, self.copied)
             self.progress("raw copies", (number + 1) / len(paths))
 
-    def _changed(self, snapshots: Sequence[str]) -> list[tuple[Path, Path]]:
-        """Return files that may change under their names and are to be copied at last, each with its place."""
-        found = []
-        for snapshot in snapshots:
-            for path, copy in (
-                (self._sums.store / "snapshots" / snapshot, self.target / STORE / "snapshots" / snapshot),
-                (self._sums.folder / snapshot, self.target / CHECKSUMS / snapshot),
-            ):
-                if not copy.exists() or copy.read_bytes() != path.read_bytes():
-                    found.append((path, copy))
-        found += [(path, self.target / CHECKSUMS / path.name) for path in self._sums.bare_lists()]
-        return found
+    def _new_and_changed(self, snapshots: Sequence[str]) -> list[tuple[Path, Path]]:
+        """Copy new snapshots and checksums; return those that changed under their names, each with its place."""
+        places = [(self._sums.folder / name, self.target / CHECKSUMS / name) for name in snapshots]
+        places += [
+            (self._sums.store / _SNAPSHOTS / name, self.target / STORE / _SNAPSHOTS / name) for name in snapshots
+        ]
+        places += [(path, self.target / CHECKSUMS / path.name) for path in self._sums.bare_lists()]
+        changed = []
+        for path, copy in places:
+            if not copy.exists():
+                _copy(path, copy, self.copied)
+            elif copy.read_bytes() != path.read_bytes():
+                changed.append((path, copy))
+        return changed
 
-    def _publish(
-        self, references: dict[str, str], changed: Sequence[tuple[Path, Path]], snapshots: Sequence[str], now_ns: int
-    ) -> None:
+    def _publish(self, references: dict[str, str], changed: Sequence[tuple[Path, Path]], now_ns: int) -> None:
         """Let the backup be that of today: all that is needed is on the disk."""
         (self.target / CHECKSUMS).mkdir(parents=True, exist_ok=True)
         pending = self.target / CHECKSUMS / PENDING
@@ -309,8 +305,7 @@ class _Run:
         _settle(self.target, self.copied, self.progress)
         folder = self.target / STORE / _REFERENCES
         for name, snapshot in references.items():
-            text = json.dumps({"snapshot": snapshot}, separators=(",", ":"))
-            _write(text.encode(), folder / name / "ref.json", self.copied)
+            _write(reference_to(snapshot), folder / name / REFERENCE, self.copied)
         for path in sorted(folder.iterdir()):
             if path.name not in references:
                 shutil.rmtree(path)
@@ -319,7 +314,7 @@ class _Run:
             shutil.rmtree(self.target / _SPOOL, ignore_errors=True)
             (self.target / _NEW_SPOOL).rename(self.target / _SPOOL)
         told = {
-            "archive": told_of(read_identity(self.archive.path)),
+            "archive": marker_of(read_identity(self.archive.path)),
             "snapshot": self.archive.snapshot,
             "made": format_instant(now_ns),
             "of": str(self.archive.path),
@@ -394,17 +389,16 @@ def _only(target: Path) -> Iterator[None]:
 def _snapshots_kept(archive: Archive) -> Iterator[icechunk.Repository]:
     """Keep snapshots from expiring inside the context, by a branch; of a folder that is only read nothing expires."""
     repository, name = archive.place.open(), f"{BACKING_UP}{uuid4().hex[:12]}"
-    try:
-        held = alone(archive.path / _LOCK, "another process")
-        held.__enter__()
-    except ArchiveConflict as error:
-        message = f"{archive.path} is being backed up by another process; wait until it is done"
-        raise CannotBackUp(message) from error
-    except OSError:
-        # A read-only mount: what is copied is compared with its checksums all the same.
-        yield repository
-        return
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(archive.path / _LOCK, "another process"))
+        except ArchiveConflict as error:
+            message = f"{archive.path} is being backed up by another process; wait until it is done"
+            raise CannotBackUp(message) from error
+        except OSError:
+            # A read-only mount: what is copied is compared with its checksums all the same.
+            yield repository
+            return
         with exclusive(archive.path / LOCK):
             if archive.sums is not None:
                 archive.sums.settle()
@@ -417,8 +411,6 @@ def _snapshots_kept(archive: Archive) -> Iterator[icechunk.Repository]:
         finally:
             with exclusive(archive.path / LOCK):
                 repository.delete_branch(name)
-    finally:
-        held.__exit__(None, None, None)
 
 
 def _references(repository: icechunk.Repository, head: str) -> dict[str, str]:
@@ -505,7 +497,3 @@ def _wrong(folder: Path, where: Path) -> DamagedArchive:
 
 def _is_content(path: Path, backup: Path) -> bool:
     return path.relative_to(backup).parts[0] not in (MARKER, _LOCK, _NEW_SPOOL) and not path.name.endswith(_PARTIAL)
-
-
-def _is_hidden(path: Path) -> bool:
-    return path.name.startswith(".")

@@ -18,10 +18,11 @@ import zarr
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
-from hypergrid.store.archive import BRANCH, LOCK, Archive, commit_session
+from hypergrid.store.archive import BRANCH, LOCK, Archive
 from hypergrid.store.attributes import Json
 from hypergrid.store.cells import CHUNK_SLICES, RUN_CHUNKS, Slices, consecutive
 from hypergrid.store.changes import told
+from hypergrid.store.checksums import commit_session
 from hypergrid.store.lock import exclusive
 from hypergrid.store.root import Root
 from hypergrid.store.variable_group import VariableGroup

@@ -14,8 +14,8 @@ from typing import Any, Final
 import icechunk
 import numpy as np
 import pyarrow as pa
+import zarr
 from numpy.typing import NDArray
-from zarr.core.sync import sync
 
 from hypergrid.errors import DamagedArchive
 from hypergrid.flags import MEANINGS, MISSING
@@ -28,10 +28,10 @@ from hypergrid.store.checksums import Sums, read_checked
 from hypergrid.store.folder import SPARE, is_spare_whole
 from hypergrid.store.layers import Layers
 from hypergrid.store.lock import is_free
-from hypergrid.store.place import STAGED, STORE
+from hypergrid.store.place import STORE
 from hypergrid.store.reading import bands
 from hypergrid.store.root import Root
-from hypergrid.store.together import DamagedChunks
+from hypergrid.store.together import DamagedChunks, stored_chunks
 from hypergrid.store.variable_group import VariableGroup, holds
 from hypergrid.times import format_instant
 
@@ -143,14 +143,8 @@ class _Found:
             )
             try:
                 tile = self.group.cells.read(rows, columns)
-            except DamagedChunks as error:
-                names = ", ".join(dict.fromkeys(chunk.array.rpartition("/")[2] for chunk in error.chunks))
-                yield Defect("damaged", where, f"the checksums of {names} differ", _REPAIR)
-                self.is_whole = False
-                held |= True
-                continue
             except Exception as error:  # whatever a damaged store raises
-                yield Defect("unreadable", where, f"cannot be read: {_short(error)}", _RESTORE)
+                yield _unreadable(where, error)
                 self.is_whole = False
                 held |= True
                 continue
@@ -210,22 +204,13 @@ class _Found:
 
     def beyond(self) -> Iterator[Defect]:
         """Find chunks that the list of chunks in use lacks: nobody reads their readings."""
-        stored = _stored_chunks(self.group)
+        flags = self.group.group["flag"]
+        assert isinstance(flags, zarr.Array)
+        stored = [first for first, _ in stored_chunks(flags)]
         beyond = np.setdiff1d(stored, self.group.chunks)
         if len(beyond):
             what = f"{len(beyond)} stretches of {CHUNK_SLICES} slices are stored and not listed; nobody reads them"
             yield Defect("counts", self.name, what, _AGAIN)
-
-
-def _stored_chunks(group: VariableGroup) -> NDArray[np.int64]:
-    """Return which chunks along time the array of flags has, as the store knows them."""
-    store = group.group.store
-    assert isinstance(store, icechunk.IcechunkStore)
-
-    async def numbers() -> list[int]:
-        return [place[0] async for place in store.session.chunk_coordinates(f"/{group.group.path}/flag")]
-
-    return np.unique(np.array(sync(numbers()), np.int64))
 
 
 @dataclass
@@ -382,8 +367,7 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
     for path in sums.damaged_references():
         what = "does not name a snapshot that is there"
         yield Defect("damaged", str(path.relative_to(folder)), what, _REPAIR)
-    # What the driver of the file system was writing when it died is litter.
-    chunks = sorted(path for path in (sums.store / "chunks").glob("*") if STAGED not in path.name)
+    chunks = sums.objects("chunks")
     for place, path in enumerate(chunks):
         if not sums.is_whole(path):
             yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", f"{_REPAIR}; {_OLDER}")
@@ -414,6 +398,13 @@ def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) 
     if objects:
         what = f"{objects:,} objects ({litter.bytes_deleted:,} bytes) belong to no snapshot"
         yield Defect("orphan", where, what, "'hypergrid maintain' removes them")
+
+
+def _unreadable(where: str, error: Exception) -> Defect:
+    if isinstance(error, DamagedChunks):
+        names = ", ".join(dict.fromkeys(chunk.array.rpartition("/")[2] for chunk in error.chunks))
+        return Defect("damaged", where, f"the checksums of {names} differ", _REPAIR)
+    return Defect("unreadable", where, f"cannot be read: {_short(error)}", _RESTORE)
 
 
 def _short(error: Exception) -> str:

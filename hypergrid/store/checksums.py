@@ -31,7 +31,7 @@ CHUNK_TAIL: Final = 4
 _SNAPSHOT: Final = "snapshots/"
 _LOG: Final = "transactions/"
 """Folders of the repository. Of a log of what a commit touched nothing is read, so that it may be missing."""
-_REFERENCE: Final = "ref.json"
+REFERENCE: Final = "ref.json"
 """File of a branch or a tag."""
 _BARE: Final = "chunks-of-layout-"
 """File with the checksums of chunks that carry none; the number of their layout follows."""
@@ -166,34 +166,15 @@ class Sums:
         self.store = store
         self._verified: set[Sum] = set()
 
-    def publish(
-        self,
-        repository: icechunk.Repository,
-        session: icechunk.Session,
-        *,
-        branch: str,
-        message: str,
-        metadata: dict[str, object],
-    ) -> str:
-        """Commit what a session holds: checksums first, so that no branch shows a snapshot without; return its id."""
-        parent = session.snapshot_id
-        snapshot = session.flush(message, metadata=metadata)
-        self.folder.mkdir(exist_ok=True)
-        if not (self.folder / parent).exists():
-            # Icechunk's own first snapshot.
-            self.write(repository, parent, parent)
-        self.write(repository, snapshot, parent)
-        repository.reset_branch(branch, snapshot, from_snapshot_id=parent)
-        return snapshot
-
-    def write(self, repository: icechunk.Repository, snapshot: str, parent: str) -> None:
-        """Write down the checksums of a snapshot, which no branch shows yet."""
-        try:
-            known = {one.name: one for one in read_sums(self.folder / parent)}
-        except DamagedArchive:
-            known = {}
+    def write(self, repository: icechunk.Repository, snapshot: str, known: Iterable[Sum] = ()) -> None:
+        """Write down the checksums of a snapshot; those that are known, of files that never change, are kept."""
+        by_name = {one.name: one for one in known}
         names = _names(repository, snapshot)
-        write_sums(self.folder / snapshot, [known.get(name) or sum_of(self.store, name) for name in names])
+        write_sums(self.folder / snapshot, [by_name.get(name) or sum_of(self.store, name) for name in names])
+
+    def objects(self, kind: str) -> list[Path]:
+        """Return the files of a kind ("chunks", "snapshots"), but for what the driver was writing when it died."""
+        return sorted(path for path in (self.store / kind).glob("*") if STAGED not in path.name)
 
     def adopt(self, repository: icechunk.Repository, *, newest: str, of_layout: int) -> None:
         """Write down the checksums of all snapshots, and of all chunks that carry none.
@@ -202,11 +183,11 @@ class Sums:
         newest snapshot carry theirs.
         """
         self.folder.mkdir(exist_ok=True)
-        chunks = sorted(path for path in (self.store / "chunks").glob("*") if STAGED not in path.name)
-        bare = [sum_of(self.store, f"chunks/{path.name}") for path in chunks if not is_whole_chunk(path.read_bytes())]
+        chunks = [path for path in self.objects("chunks") if not is_whole_chunk(path.read_bytes())]
+        bare = [sum_of(self.store, f"chunks/{path.name}") for path in chunks]
         write_sums(self.folder / f"{_BARE}{of_layout}", bare)
         together = sum_of(self.store, f"../{FOLDER}/{_BARE}{of_layout}")
-        for path in sorted(path for path in (self.store / _SNAPSHOT).iterdir() if STAGED not in path.name):
+        for path in self.objects("snapshots"):
             sums = [sum_of(self.store, name) for name in _names(repository, path.name)]
             write_sums(self.folder / path.name, sums if path.name == newest else [*sums, together])
 
@@ -276,18 +257,20 @@ class Sums:
 
     def damaged_references(self) -> Iterator[Path]:
         """Yield the files of branches and tags that do not name a snapshot that is there, as Icechunk writes it."""
-        for path in sorted((self.store / "refs").glob(f"*/{_REFERENCE}")):
-            if path.with_name(f"{_REFERENCE}.deleted").exists():
+        for path in sorted((self.store / "refs").glob(f"*/{REFERENCE}")):
+            if path.with_name(f"{REFERENCE}.deleted").exists():
                 continue
-            try:
-                text = path.read_text("ascii")
-                snapshot = str(json.loads(text)["snapshot"])
-            except (OSError, ValueError, KeyError, TypeError):
+            snapshot = self.named_by(path)
+            if snapshot is None or path.read_bytes() != reference_to(snapshot):
                 yield path
-                continue
-            is_there = (self.store / _SNAPSHOT / snapshot).is_file()
-            if not is_there or text != json.dumps({"snapshot": snapshot}, separators=(",", ":")):
-                yield path
+
+    def named_by(self, reference: Path) -> str | None:
+        """Return the snapshot that the file of a branch or a tag names; None where it names none that is there."""
+        try:
+            snapshot = str(json.loads(reference.read_text("ascii"))["snapshot"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return snapshot if (self.store / _SNAPSHOT / snapshot).is_file() else None
 
     def verify_references(self) -> None:
         """Return where every branch and tag names a snapshot that is there: Icechunk passes over those that do not.
@@ -305,15 +288,11 @@ class Sums:
         """Return whether a file is a log of what a commit touched, which nothing reads."""
         return one.name.startswith(_LOG)
 
-    def renew(self, repository: icechunk.Repository, snapshot: str) -> bool:
-        """Write the checksums of a snapshot anew; of files that other snapshots share, those that are known."""
-        known: dict[str, Sum] = {}
+    def all_known(self) -> Iterator[Sum]:
+        """Yield the checksums of all snapshots, as far as these can be read."""
         for path in self.of_snapshots():
             with suppress(DamagedArchive):
-                known |= {one.name: one for one in read_sums(path)}
-        sums = [known.get(name) or sum_of(self.store, name) for name in _names(repository, snapshot)]
-        write_sums(self.folder / snapshot, sums)
-        return True
+                yield from read_sums(path)
 
     def of(self, snapshot: str) -> list[Sum]:
         """Return the checksums of the files that lead to a snapshot's chunks; errors as of `verify`."""
@@ -401,6 +380,40 @@ class Sums:
     def of_snapshots(self) -> list[Path]:
         """Return the files with the checksums of each snapshot."""
         return sorted(path for path in self.folder.iterdir() if path.name.isalnum() and path.name.isupper())
+
+
+def commit_session(
+    sums: Sums | None,
+    repository: icechunk.Repository,
+    session: icechunk.Session,
+    branch: str,
+    message: str,
+    metadata: dict[str, object],
+) -> str:
+    """Commit what a session holds to a branch; return the snapshot.
+
+    Where the archive has checksums they are written first, so that no branch shows a snapshot without.
+    """
+    if sums is None:
+        return session.commit(message, metadata=metadata)
+    parent = session.snapshot_id
+    snapshot = session.flush(message, metadata=metadata)
+    sums.folder.mkdir(exist_ok=True)
+    if not (sums.folder / parent).exists():
+        # Icechunk's own first snapshot.
+        sums.write(repository, parent)
+    try:
+        known = sums.of(parent)
+    except DamagedArchive:
+        known = []
+    sums.write(repository, snapshot, known)
+    repository.reset_branch(branch, snapshot, from_snapshot_id=parent)
+    return snapshot
+
+
+def reference_to(snapshot: str) -> bytes:
+    """Return what Icechunk writes into the file of a branch or a tag."""
+    return json.dumps({"snapshot": snapshot}, separators=(",", ":")).encode()
 
 
 def _names(repository: icechunk.Repository, snapshot: str) -> list[str]:

@@ -170,7 +170,7 @@ def create_folder(path: Path, identity: Identity, *, build: Callable[[Path], Non
 
 def write_identity(path: Path, identity: Identity) -> None:
     """Make a folder an archive, or give one another layout."""
-    told = told_of(identity)
+    told = marker_of(identity)
     write_checked(path / MARKER, told)
     if identity.store is None:
         (path / SPARE).parent.mkdir(exist_ok=True)
@@ -202,7 +202,7 @@ def restore_marker(path: Path) -> None:
     write_checked(path / MARKER, content)
 
 
-def told_of(identity: Identity) -> dict[str, Any]:
+def marker_of(identity: Identity) -> dict[str, Any]:
     """Return what a marker tells."""
     told = {key: value for key, value in asdict(identity).items() if value is not None}
     return {**told, "program": PROGRAM}

@@ -5,7 +5,6 @@ For copies that were made while others committed, and for disks that lose bytes.
 told says so, and what is there stays readable.
 """
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -27,10 +26,10 @@ from hypergrid.store.branch import NAME as BRANCH_KEY
 from hypergrid.store.care import MARKER as MAINTAINED
 from hypergrid.store.care import snapshot_of_tag
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
-from hypergrid.store.checksums import Sums, read_checked, read_sums, sum_of, write_sums
+from hypergrid.store.checksums import REFERENCE, Sum, Sums, read_checked, read_sums, reference_to, sum_of, write_sums
 from hypergrid.store.folder import MARKER, SPARE, is_spare_whole, read_identity, restore_marker, write_identity
 from hypergrid.store.lock import exclusive
-from hypergrid.store.place import STAGED, InFolder
+from hypergrid.store.place import InFolder
 from hypergrid.store.records import Mended
 from hypergrid.store.root import TABLES, Root
 from hypergrid.store.salvage import damage_of, is_whole_table
@@ -98,25 +97,27 @@ class _Run:
 
     def do(self) -> None:
         """Mend what leads to chunks: the newest snapshot first, then what is cited, then what came before."""
+        self.sums.folder.mkdir(exist_ok=True)
         with suppress(DamagedArchive):
             self.sums.settle()
         self._first_snapshot()
-        (self.sums.folder / "").mkdir(exist_ok=True)
-        before = self._named(self.sums.store / _HEAD)
+        before = self._named(_HEAD)
         repository = self._opened()
         head = self._head(repository, before)
         self._point(_HEAD, head)
         if head != before:
             told = "does not name a snapshot" if before is None else f"snapshot {before}, the newest, is not whole"
             when = repository.lookup_snapshot(head).message
-            self._tell(_HEAD, f"{told}; {head} is the newest that is ({when!r}); what came after it is lost", lost=True)
+            self._record(
+                _HEAD, f"{told}; {head} is the newest that is ({when!r}); what came after it is lost", lost=True
+            )
         self._references(repository)
         self._history(repository)
         self._logs()
         self.sums.pend()
         self.sums.settle()
 
-    def _tell(self, where: str, what: str, *, lost: bool = False) -> None:
+    def _record(self, where: str, what: str, *, lost: bool = False) -> None:
         self.done.append(Mended(where, what, lost))
 
     def _first_snapshot(self) -> None:
@@ -129,14 +130,12 @@ class _Run:
             icechunk.Repository.create(icechunk.local_filesystem_storage(scratch))
             shutil.copyfile(Path(scratch) / name, self.sums.store / name)
         write_sums(self.sums.folder / _FIRST, [sum_of(self.sums.store, name)])
-        self._tell(f"store/{name}", "Icechunk's own first snapshot was written anew")
+        self._record(f"store/{name}", "Icechunk's own first snapshot was written anew")
 
     def _opened(self) -> icechunk.Repository:
         """Return the repository, which opens where main names any snapshot."""
-        if self._named(self.sums.store / _HEAD) is None:
+        if self._named(_HEAD) is None:
             self._point(_HEAD, _FIRST)
-        for path in (self.sums.store / "refs").glob("*.deleted"):
-            path.unlink()
         return InFolder(self.folder).open()
 
     def _head(self, repository: icechunk.Repository, now: str | None) -> str:
@@ -163,9 +162,9 @@ class _Run:
     def _candidates(self, repository: icechunk.Repository) -> list[str]:
         """Return the snapshots that may have been main's, newest first."""
         found = []
-        for path in sorted((self.sums.store / "snapshots").iterdir()):
+        for path in self.sums.objects("snapshots"):
             sums = self._sums_of(path.name)
-            if STAGED in path.name or (sums is not None and not sums[0].fits(self.sums.store)):
+            if sums is not None and not sums[0].fits(self.sums.store):
                 continue
             info = _unless_it_fails(partial(repository.lookup_snapshot, path.name))
             if info is None:
@@ -176,12 +175,14 @@ class _Run:
         return [name for _, name in sorted(found, reverse=True)]
 
     def _renew_sums(self, repository: icechunk.Repository, snapshot: str) -> None:
-        """Write the checksums of a snapshot anew where they are damaged; those of its manifests are others', too."""
+        """Write the checksums of a snapshot anew where they are damaged."""
         if self._sums_of(snapshot) is not None or not (self.sums.store / "snapshots" / snapshot).exists():
             return
-        if _unless_it_fails(partial(self.sums.renew, repository, snapshot)) is None:
+        # Manifests are those of other snapshots, too, which may tell their checksums.
+        _unless_it_fails(partial(self.sums.write, repository, snapshot, self.sums.all_known()))
+        if self._sums_of(snapshot) is None:
             return
-        self._tell(f"checksums/{snapshot}", "was damaged; its checksums were taken anew from files that others tell")
+        self._record(f"checksums/{snapshot}", "was damaged; its checksums were taken anew from files that others tell")
 
     def _is_whole(self, repository: icechunk.Repository, snapshot: str) -> bool:
         """Return whether a snapshot, its manifests, and all of its chunks are there; chunks may be damaged."""
@@ -196,27 +197,22 @@ class _Run:
             self._known[snapshot] = bool(_unless_it_fails(partial(_all_chunks, repository, snapshot)))
         return self._known[snapshot]
 
-    def _sums_of(self, snapshot: str) -> list[Any] | None:
+    def _sums_of(self, snapshot: str) -> list[Sum] | None:
         try:
             return read_sums(self.sums.folder / snapshot)
         except DamagedArchive:
             return None
 
-    def _named(self, reference: Path) -> str | None:
-        """Return the snapshot that a reference names, if it is there."""
-        try:
-            snapshot = str(json.loads((reference / "ref.json").read_text("ascii"))["snapshot"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return snapshot if (self.sums.store / "snapshots" / snapshot).is_file() else None
+    def _named(self, reference: str) -> str | None:
+        return self.sums.named_by(self.sums.store / reference / REFERENCE)
 
     def _point(self, reference: str, snapshot: str) -> None:
-        path = self.sums.store / reference / "ref.json"
+        path = self.sums.store / reference / REFERENCE
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"snapshot": snapshot}, separators=(",", ":"))
-        if not path.exists() or path.read_bytes() != text.encode():
-            scratch = path.with_name(".ref.json")
-            scratch.write_text(text)
+        content = reference_to(snapshot)
+        if not path.exists() or path.read_bytes() != content:
+            scratch = path.with_name(f".{REFERENCE}")
+            scratch.write_bytes(content)
             scratch.replace(path)
 
     def _references(self, repository: icechunk.Repository) -> None:
@@ -226,36 +222,33 @@ class _Run:
             if f"refs/{path.name}" == _HEAD or (path / "ref.json.deleted").exists() or not any(path.iterdir()):
                 continue
             kind, _, name = path.name.partition(".")
-            snapshot = snapshot_of_tag(name) if kind == "tag" else self._named(path)
+            snapshot = snapshot_of_tag(name) if kind == "tag" else self._named(f"refs/{path.name}")
             if snapshot is not None:
                 self._renew_sums(repository, snapshot)
             if snapshot is None or not self._is_whole(repository, snapshot):
                 shutil.rmtree(path)
                 what = f"snapshot {snapshot}, which was cited" if kind == "tag" else f"the branch {name}"
-                self._tell(f"store/refs/{path.name}", f"{what}, is not whole, and was let go", lost=True)
+                self._record(f"store/refs/{path.name}", f"{what}, is not whole, and was let go", lost=True)
             elif path.name in damaged:
                 self._point(f"refs/{path.name}", snapshot)
-                self._tell(f"store/refs/{path.name}", f"names snapshot {snapshot} again")
+                self._record(f"store/refs/{path.name}", f"names snapshot {snapshot} again")
 
     def _history(self, repository: icechunk.Repository) -> None:
         """Cut the history before a snapshot that is not whole: else nothing would ever expire."""
-        for path in sorted((self.sums.store / "snapshots").iterdir()):
+        for path in self.sums.objects("snapshots"):
             snapshot = path.name
-            if snapshot == _FIRST or STAGED in snapshot:
+            if snapshot == _FIRST:
                 continue
             self._renew_sums(repository, snapshot)
             if self._leads(snapshot):
                 continue
-            if self._sums_of(snapshot) is None and not self._is_listed(snapshot):
+            if not (self.sums.folder / snapshot).exists():
                 # Of a commit that no branch had seen yet.
                 path.unlink()
                 continue
             shutil.copyfile(self.sums.store / "snapshots" / _FIRST, path)
             write_sums(self.sums.folder / snapshot, [sum_of(self.sums.store, f"snapshots/{snapshot}")])
-            self._tell(f"store/snapshots/{snapshot}", "is not whole; history ends after it", lost=True)
-
-    def _is_listed(self, snapshot: str) -> bool:
-        return (self.sums.folder / snapshot).exists()
+            self._record(f"store/snapshots/{snapshot}", "is not whole; history ends after it", lost=True)
 
     def _logs(self) -> None:
         """Take logs of what commits touched as they are: nothing reads them."""
@@ -264,10 +257,10 @@ class _Run:
             if sums is None:
                 path.unlink()
                 continue
-            kept = [one if one.fits(self.sums.store) or not Sums.is_log(one) else None for one in sums]
-            if None in kept:
-                write_sums(path, [one for one in kept if one is not None])
-                self._tell(f"store/transactions/{path.name}", "is another than it was; nothing reads it")
+            kept = [one for one in sums if not Sums.is_log(one) or one.fits(self.sums.store)]
+            if kept != sums:
+                write_sums(path, kept)
+                self._record(f"store/transactions/{path.name}", "is another than it was; nothing reads it")
 
 
 def _unless_it_fails(call: Callable[[], Answer]) -> Answer | None:

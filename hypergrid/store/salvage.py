@@ -3,7 +3,7 @@
 Called inside a commit, whose writer then stores once more what raw copies hold (`ingest.restoring`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from hypergrid.store.reading import bands
 from hypergrid.store.records import Mended
 from hypergrid.store.root import TABLES, Root
 from hypergrid.store.table import CHUNK_ROWS
+from hypergrid.store.together import stored_chunks
 from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings
 from hypergrid.times import Window
@@ -96,7 +97,7 @@ def damage_of(group: VariableGroup) -> Damage:
     damage = Damage()
     arrays = {name: _array(group.group, name) for name in (*ARRAYS, *([TESTS] if group.tested else []))}
     shape = arrays["flag"].shape
-    for top, left in sorted({place for array in arrays.values() for place in _stored(array)}):
+    for top, left in sorted({place for array in arrays.values() for place in stored_chunks(array)}):
         rows = slice(top * CHUNK_SLICES, min((top + 1) * CHUNK_SLICES, shape[0]))
         columns = slice(left * CHUNK_SERIES, min((left + 1) * CHUNK_SERIES, shape[1]))
         known = {}
@@ -133,28 +134,31 @@ def put_back(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
         return Readings.empty(group.series)
     filled = hole.filled()
     assert filled is not None
-    row, column = np.nonzero(filled)
-    value = np.asarray(hole.known["value"], np.float64)[row, column]
-    time_ns = slices.starts_ns(hole.rows.start + row) + hole.known["offset_ns"][row, column]
-    delay_ns = hole.known["delay_ns"][row, column] if "delay_ns" in hole.known else np.zeros(len(row), np.int64)
-    flag = hole.known["flag"][row, column] if "flag" in hole.known else np.full(len(row), NOT_EVALUATED, np.uint8)
-    flag = np.where(np.isnan(value), MISSING, flag).astype(np.uint8)
-    tests = hole.known[TESTS][row, column] if TESTS in hole.known else None
-    index = (column + hole.columns.start).astype(np.int32)
-    return Readings(group.series, index, time_ns, value, flag, time_ns + delay_ns, tests)
+    return _readings(hole, filled, group, slices)
 
 
 def known_flags(hole: Hole, group: VariableGroup, slices: Slices) -> Readings:
-    """Return the readings of a hole whose stamps and flags can be read; their values are not told."""
+    """Return the readings of a hole whose stamps and flags can be read; their values need not be, and mean nothing."""
     if not {"flag", "offset_ns"} <= hole.known.keys():
         return Readings.empty(group.series)
-    flag = hole.known["flag"]
-    row, column = np.nonzero(flag != ABSENT)
+    return _readings(hole, hole.known["flag"] != ABSENT, group, slices)
+
+
+def _readings(hole: Hole, filled: NDArray[np.bool_], group: VariableGroup, slices: Slices) -> Readings:
+    """Return the readings of a hole whose stamps are known; `filled` has the shape (slices, series)."""
+    row, column = np.nonzero(filled)
+
+    def of(name: str, otherwise: float, dtype: str) -> NDArray[Any]:
+        known = hole.known.get(name)
+        return np.full(len(row), otherwise, dtype) if known is None else known[row, column].astype(dtype)
+
     time_ns = slices.starts_ns(hole.rows.start + row) + hole.known["offset_ns"][row, column]
-    delay_ns = hole.known["delay_ns"][row, column] if "delay_ns" in hole.known else np.zeros(len(row), np.int64)
-    tests = hole.known[TESTS][row, column] if TESTS in hole.known else np.zeros(len(row), np.uint16)
-    index, value = (column + hole.columns.start).astype(np.int32), np.full(len(row), np.nan)
-    return Readings(group.series, index, time_ns, value, flag[row, column], time_ns + delay_ns, tests)
+    value, flag = of("value", np.nan, "float64"), of("flag", NOT_EVALUATED, "uint8")
+    if "flag" not in hole.known:
+        flag[np.isnan(value)] = MISSING
+    index = (column + hole.columns.start).astype(np.int32)
+    arrival_ns = time_ns + of("delay_ns", 0, "int64")
+    return Readings(group.series, index, time_ns, value, flag, arrival_ns, of(TESTS, 0, "uint16"))
 
 
 def recount(group: VariableGroup, slices: Slices) -> None:
@@ -180,21 +184,12 @@ def recount(group: VariableGroup, slices: Slices) -> None:
     group.save()
 
 
-@dataclass(frozen=True)
-class Found:
-    """What of a snapshot is damaged."""
-
-    variables: list[str]
-    root: bool
-    """Whether a table or a layer is."""
-
-
-def damage_of_all(archive: Archive) -> Found:
-    """Return what of the newest snapshot cannot be read."""
+def damaged_parts(archive: Archive) -> tuple[list[str], bool]:
+    """Return the variables of which something cannot be read, and whether a table or a layer cannot."""
     root = archive.root
     variables = [name for name in root.variables if damage_of(VariableGroup.load(root.group, name))]
     tables = any(not is_whole_table(root, name) for name in TABLES)
-    return Found(variables, tables or any(not _layer_is_whole(root, name) for name in read_entries(root.group)))
+    return variables, (tables or any(not _layer_is_whole(root, name) for name in read_entries(root.group)))
 
 
 def mend_root(root: Root, archive: Archive, done: list[Mended]) -> bool:
@@ -235,7 +230,7 @@ def _unreadable_rows(columns: Sequence[zarr.Array[Any]]) -> NDArray[np.bool_] | 
     count = max((array.shape[0] for array in columns), default=0)
     bad = np.zeros(count, np.bool_)
     for array in columns:
-        for (place,) in _stored(array):
+        for (place,) in stored_chunks(array):
             rows = slice(place * array.chunks[0], min((place + 1) * array.chunks[0], array.shape[0]))
             try:
                 array[rows]
@@ -250,16 +245,6 @@ def _is_damaged(array: zarr.Array[Any]) -> bool:
     except _UNREADABLE:
         return True
     return False
-
-
-def _stored(array: zarr.Array[Any]) -> Iterator[tuple[int, ...]]:
-    store = array.store
-    assert isinstance(store, icechunk.IcechunkStore)
-
-    async def places() -> list[tuple[int, ...]]:
-        return [tuple(place) async for place in store.session.chunk_coordinates(f"/{array.path}")]
-
-    yield from sorted(sync(places()))
 
 
 def _array(group: zarr.Group, name: str) -> zarr.Array[Any]:

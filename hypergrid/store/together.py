@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import icechunk
 import numpy as np
 import zarr
 import zarr.api.asynchronous
@@ -66,6 +67,17 @@ def _damaged(array: zarr.Array[Any], block: tuple[slice, ...]) -> Iterator[Damag
             array[chunk]
         except (ValueError, RuntimeError):
             yield DamagedChunk(array.path, chunk)
+
+
+def stored_chunks(array: zarr.Array[Any]) -> list[tuple[int, ...]]:
+    """Return the chunks of an array that were ever written, by number along each dimension, in order."""
+    store = array.store
+    assert isinstance(store, icechunk.IcechunkStore)
+
+    async def places() -> list[tuple[int, ...]]:
+        return [tuple(place) async for place in store.session.chunk_coordinates(f"/{array.path}")]
+
+    return sorted(sync(places()))
 
 
 def nodes(group: zarr.Group, paths: Sequence[str]) -> list[zarr.Group | zarr.Array[Any]]:

@@ -9,6 +9,7 @@ chunks that they may need are written down (`Sums.adopt`).
 Each layout is a step of its own: one from 3 to 4 would follow here.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,23 +17,24 @@ from typing import Any, Final
 from uuid import uuid4
 
 import icechunk
+import numpy as np
 import zarr
 from zarr.core.metadata import ArrayV3Metadata
-from zarr.core.sync import sync
 
 from hypergrid.errors import DamagedArchive
-from hypergrid.store.archive import BRANCH, LOCK, Archive, commit_session, sums_of
+from hypergrid.store.archive import BRANCH, LOCK, Archive, sums_of
 from hypergrid.store.attributes import Json
 from hypergrid.store.care import MARKER as MAINTAINED
 from hypergrid.store.care import UPGRADING
-from hypergrid.store.cells import RUN_CHUNKS
+from hypergrid.store.cells import RUN_CHUNKS, consecutive
 from hypergrid.store.checks import ORPHANS
+from hypergrid.store.checksums import commit_session
 from hypergrid.store.folder import VERSION, Identity, read_identity, write_identity
 from hypergrid.store.layers import GROUP as LAYERS
 from hypergrid.store.lock import exclusive
 from hypergrid.store.place import place_of
 from hypergrid.store.table import CODECS
-from hypergrid.store.together import DamagedChunks, readable
+from hypergrid.store.together import DamagedChunks, readable, stored_chunks
 from hypergrid.store.variable_group import GROUP as VARIABLES
 
 WORKING: Final = f"{UPGRADING}{VERSION}"
@@ -210,31 +212,21 @@ def _copy_array(source: zarr.Array[Any], root: zarr.Group) -> None:
         compressors=CODECS, dimension_names=metadata.dimension_names, attributes=source.attrs.asdict(),
         overwrite=True,
     )  # fmt: skip
-    for block in _stored(source):
+    for block in _written(source):
         with readable([source], *block):
             copy[block] = source[block]
 
 
-def _stored(array: zarr.Array[Any]) -> Iterator[tuple[slice, ...]]:
+def _written(array: zarr.Array[Any]) -> Iterator[tuple[slice, ...]]:
     """Yield blocks of whole chunks that hold all that was written, those one after the other together."""
-    store = array.store
-    assert isinstance(store, icechunk.IcechunkStore)
-
-    async def places() -> list[tuple[int, ...]]:
-        return [tuple(place) async for place in store.session.chunk_coordinates(f"/{array.path}")]
-
-    by_column: dict[tuple[int, ...], list[int]] = {}
-    for place in sync(places()):
-        by_column.setdefault(place[1:], []).append(place[0])
-    for others, firsts in sorted(by_column.items()):
-        ordered = sorted(firsts)
-        while ordered:
-            length = 1
-            while length < min(RUN_CHUNKS, len(ordered)) and ordered[length] == ordered[0] + length:
-                length += 1
-            places_of = ((ordered[0], length), *((one, 1) for one in others))
-            yield tuple(
-                slice(start * size, min((start + count) * size, whole))
-                for (start, count), size, whole in zip(places_of, array.chunks, array.shape, strict=True)
-            )
-            ordered = ordered[length:]
+    firsts: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for place in stored_chunks(array):
+        firsts[place[1:]].append(place[0])
+    for others, along in sorted(firsts.items()):
+        for run in consecutive(np.array(along, np.int64)):
+            for part in np.split(run, range(RUN_CHUNKS, len(run), RUN_CHUNKS)):
+                edges = [(int(part[0]), int(part[-1]) + 1), *((one, one + 1) for one in others)]
+                yield tuple(
+                    slice(start * size, min(stop * size, whole))
+                    for (start, stop), size, whole in zip(edges, array.chunks, array.shape, strict=True)
+                )

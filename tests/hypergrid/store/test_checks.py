@@ -14,8 +14,8 @@ import zarr
 from hypergrid.errors import NotAnArchive
 from hypergrid.flags import TESTS
 from hypergrid.store import Archive, FileEntry, Reject
-from hypergrid.store.archive import commit_session
 from hypergrid.store.checks import Defect
+from hypergrid.store.checksums import commit_session
 from hypergrid.store.lock import exclusive
 from hypergrid.streams.elements import Readings
 from hypergrid.times import parse_instant

@@ -34,7 +34,7 @@ def fixture_of(layout: int, folder: Path) -> Path:
     return folder / "archive"
 
 
-def told(layout: int) -> dict[str, Any]:
+def recorded_answers(layout: int) -> dict[str, Any]:
     """Return what the program of a layout answered."""
     found: dict[str, Any] = json.loads((HERE / f"layout_{layout}.json").read_text())
     return found
@@ -53,7 +53,7 @@ def test_there_is_a_fixture_of_every_layout() -> None:
 @pytest.mark.parametrize("layout", READABLE)
 def test_an_archive_of_each_layout_answers_what_it_answered(layout: int, tmp_path: Path) -> None:
     archive = fixture_of(layout, tmp_path)
-    assert answers(archive) == told(layout)
+    assert answers(archive) == recorded_answers(layout)
     assert list(Archive.open(archive).check(deep=True)) == []
 
 
@@ -78,20 +78,20 @@ def test_an_upgrade_changes_no_answer_and_keeps_what_was_cited(layout: int, tmp_
     done = upgrade(archive, now_ns=NOW_NS, progress=lambda what, _share: steps.append(what))
     assert (done.layout_before, done.layout, done.changed, done.resumed) == (layout, LAYOUT, True, False)
     assert {"copy", "checksums"} < set(steps)
-    assert without_ids(answers(archive)) == without_ids(told(layout))
+    assert without_ids(answers(archive)) == without_ids(recorded_answers(layout))
     opened = Archive.open(archive)
     assert opened.snapshot == done.snapshot
     assert list(opened.check(deep=True)) == []
     # What was committed before is listed, and can be asked.
-    assert told(layout)["newest"]["snapshot"] in [one.id for one in opened.snapshots]
-    assert answers(archive)["cited"] == told(layout)["cited"]
+    assert recorded_answers(layout)["newest"]["snapshot"] in [one.id for one in opened.snapshots]
+    assert answers(archive)["cited"] == recorded_answers(layout)["cited"]
     again = upgrade(archive, now_ns=NOW_NS)
     assert (again.changed, again.snapshot) == (False, done.snapshot)
     # The former snapshots expire like all others, and with them the chunks without checksums.
     cited = opened.cited[0]
     opened.maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
     assert {one.id for one in Archive.open(archive).snapshots} == {done.snapshot, cited}
-    assert answers(archive)["cited"] == told(layout)["cited"]
+    assert answers(archive)["cited"] == recorded_answers(layout)["cited"]
     assert list(Archive.open(archive).check(deep=True, grace_s=0)) == []
 
 
@@ -110,7 +110,7 @@ def test_chunks_of_the_former_layout_are_compared_with_what_they_were(layout: in
     ask = "import sys, hypergrid.store as s; s.Archive.open(sys.argv[1], snapshot=sys.argv[2]).read('air_temperature')"
     asked = subprocess.run([sys.executable, "-c", ask, archive, cited], capture_output=True, text=True, check=False)
     assert f"{path.name} is another than it was" in asked.stderr
-    assert without_ids(answers_of_newest(archive)) == without_ids(answers_of(told(layout)))
+    assert without_ids(answers_of_newest(archive)) == without_ids(answers_of(recorded_answers(layout)))
 
 
 def answers_of_newest(archive: Path) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def answers_of(answered: dict[str, Any]) -> dict[str, Any]:
 def prove_kills(folder: Path, layout: int, kills: int, *, seed: int) -> None:
     """Kill upgrades at random moments, one after the other; the archive always answers, and the last run ends."""
     archive, chosen = fixture_of(layout, folder), random.Random(seed)
-    expected, killed = without_ids(told(layout)), 0
+    expected, killed = without_ids(recorded_answers(layout)), 0
     whole = folder / "whole"
     shutil.copytree(archive, whole)
     begun = time.monotonic()
@@ -199,11 +199,11 @@ def test_an_upgrade_that_ends_between_two_steps_is_gone_on_with(
             patched.setattr("icechunk.Repository.delete_branch", end)
         with pytest.raises(Ends):
             upgrade(archive, now_ns=NOW_NS)
-    assert without_ids(answers(archive)) == without_ids(told(layout)), stops[step]
+    assert without_ids(answers(archive)) == without_ids(recorded_answers(layout)), stops[step]
     done = upgrade(archive, now_ns=NOW_NS)
     assert done.resumed
     assert WORKING not in Archive.open(archive).place.open().list_branches()
-    assert without_ids(answers(archive)) == without_ids(told(layout))
+    assert without_ids(answers(archive)) == without_ids(recorded_answers(layout))
     assert list(Archive.open(archive).check(deep=True)) == []
 
 
@@ -224,4 +224,4 @@ def test_what_the_driver_was_writing_when_it_died_is_passed_over(layout: int, tm
     for kind in ("snapshots", "chunks", "manifests"):
         (archive / "store" / kind / "0123456789ABCDEFGHJK#1").write_bytes(b"half")
     assert upgrade(archive, now_ns=NOW_NS).changed
-    assert without_ids(answers(archive)) == without_ids(told(layout))
+    assert without_ids(answers(archive)) == without_ids(recorded_answers(layout))
