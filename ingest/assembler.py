@@ -13,17 +13,22 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.errors import HyperGridError, InvalidQuery
+from hypergrid.sealed import seal, unseal
 from hypergrid.streams import KeysDoNotGrow, Matches, WoJoin
 from hypergrid.times import SECOND_NS
 from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.parsers.records import AGAIN_NS
 from ingest.progress_log import STREAMS_AT_ONCE, JoinTold
 
-VERSION: Final = 2
-"""Of the state as bytes."""
+VERSION: Final = 3
+"""Of the state as bytes; 2: the same without a checksum."""
+MAGIC: Final = b"HGSLICES"
+_ARROW: Final = b"\xff\xff\xff\xff"
+"""What a state of version 2 begins with."""
 IDLE_SLICES: Final = 10.0
 """A station that is silent for so many slices is waited for no longer, by default."""
 FIRST_S: Final = 60.0
@@ -130,6 +135,10 @@ class _Elapsed:
         return found
 
 
+class StateUnusable(HyperGridError):
+    """What a stream remembered was made by another version, or is not what was kept; it can begin anew."""
+
+
 class Assembler:
     """The state of one group of stations whose slices are assembled together.
 
@@ -183,6 +192,11 @@ class Assembler:
     def _streams(self) -> int:
         """Streams that the join needs, so that it is seldom widened."""
         return min(MOST_STREAMS, 1 << max(1, len(self._names.origins) - 1).bit_length())
+
+    @property
+    def first_held(self) -> int | None:
+        """Number of the first record of the spool with a row that is held; None: none is."""
+        return int(self._held.seq.min()) if len(self._held) else None
 
     @property
     def held_readings(self) -> int:
@@ -309,7 +323,6 @@ class Assembler:
     def to_bytes(self) -> bytes:
         """Return the state; `from_bytes` goes on from it."""
         about = {
-            "version": VERSION,
             "slice_ns": self.slice_ns,
             "idle_s": self.idle_s,
             "taken": self.version,
@@ -323,7 +336,8 @@ class Assembler:
             "tally": list(self.tally.items()),
             "sent": [[origin, list(mine)] for origin, mine in self._sent.by_origin.items()],
         }
-        return self._held.to_bytes(about, numbers=self._numbers.tobytes(), join=self._join.snapshot())
+        content = self._held.to_bytes(about, numbers=self._numbers.tobytes(), join=self._join.snapshot())
+        return seal(MAGIC, VERSION, content)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Assembler":
@@ -331,16 +345,19 @@ class Assembler:
 
         Raises
         ------
-        InvalidQuery
-            The bytes were made by another version.
+        StateUnusable
+            The bytes are of another version, or are not what was kept.
         """
-        held, about, more = Arrived.from_bytes(data)
-        if about["version"] != VERSION:
-            message = (
-                f"the state of a stream needs version {VERSION}; got version {about['version']}: let the release that "
-                "made it end with --until-idle, and start anew"
-            )
-            raise InvalidQuery(message)
+        try:
+            content = data if data.startswith(_ARROW) else unseal(data, MAGIC, VERSION, who="a stream")
+            return cls._from_content(content)
+        except (InvalidQuery, pa.ArrowException, LookupError, ValueError, TypeError) as error:
+            message = f"the state of a stream cannot be used: {error}"
+            raise StateUnusable(message) from error
+
+    @classmethod
+    def _from_content(cls, content: bytes) -> "Assembler":
+        held, about, more = Arrived.from_bytes(content)
         made = cls(about["slice_ns"] / SECOND_NS, about["idle_s"])
         made.version, made._looked_ns, made._pushed = about["taken"], about["looked_ns"], about["pushed"]
         # States of earlier releases wait for absent stations from their next row on.

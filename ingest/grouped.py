@@ -30,7 +30,8 @@ class GroupBatch:
     """Its records are those with after < seq <= upto."""
     counts: Counts
     """What became of all rows of the group so far."""
-    rejects: tuple[Reject, ...]
+    rejects: tuple[tuple[int, Reject], ...]
+    """What could not be read, each with the record that it was in."""
     rejected: int
     """Readings that the rows rejected so far would have been."""
     held_rows: int
@@ -39,12 +40,14 @@ class GroupBatch:
     variables: tuple[Variable, ...]
     unmapped: frozenset[str]
     finished: Tally
-    """Of the segments whose last record a batch before this one had."""
+    """Of the segments whose last record a batch before this one had, and that are in the spool."""
+    first_held: int | None
+    """The first record with a row that is held; None: none is."""
     join: JoinTold | None
     """How the join stands; None: it was not looked at."""
 
     def to_bytes(self) -> bytes:
-        """Return it as bytes, for another process of this release."""
+        """Return it as bytes, for another process of this run; they are on no disk."""
         rows = self.let_go.rows.to_bytes()
         return pickle.dumps((rows, self.let_go.closed_ns, self.let_go.late, replace(self, let_go=None)), protocol=5)  # type: ignore[arg-type]
 
@@ -67,18 +70,17 @@ def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> Grou
     _tally(assembler.tally, piece, segments)
     assembler.rejected += piece.rejected
     let_go = assembler.take(piece.rows, piece.clock)
-    finished = {}
-    for first in list(assembler.tally):
-        following = bisect_right(segments, first)
-        if following < len(segments) and segments[following] <= piece.after + 1:
-            finished[first] = assembler.tally.pop(first)
+    # Those before are raw copies now; a segment that holds a row that waits is kept, and so is its tally.
+    assembler.tally = {first: counts for first, counts in assembler.tally.items() if first in segments}
+    done = segments[: max(0, bisect_right(segments, piece.after + 1) - 1)]
+    finished = {first: list(assembler.tally[first]) for first in done if first in assembler.tally}
     return GroupBatch(
         piece.group,
         let_go,
         piece.after,
         piece.upto,
         replace(assembler.counts),
-        tuple(reject for _, reject in piece.rejects),
+        tuple(piece.rejects),
         assembler.rejected,
         len(assembler),
         assembler.held_readings,
@@ -86,6 +88,7 @@ def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> Grou
         piece.variables,
         piece.unmapped,
         finished,
+        assembler.first_held,
         assembler.told(),
     )
 

@@ -56,7 +56,7 @@ class Piece:
     """Columns that nothing maps."""
 
     def to_bytes(self) -> bytes:
-        """Return it as bytes, for another process of this release."""
+        """Return it as bytes, for another process of this run; they are on no disk."""
         return pickle.dumps({**vars(self), "rows": self.rows.to_bytes()}, protocol=5)
 
     @classmethod

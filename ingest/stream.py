@@ -15,6 +15,8 @@ from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound, StoreUna
 from hypergrid.store import Archive, StoreError
 from hypergrid.store.lock import exclusive
 from hypergrid.times import SECOND_NS, format_instant
+from ingest.anew import begin_anew, remembers, replayed
+from ingest.assembler import StateUnusable
 from ingest.deployed import deploy, deployments, reading
 from ingest.grouped import GroupBatch
 from ingest.job import RAW
@@ -140,7 +142,14 @@ class _Progress:
                 deployment = reading(deployments(self.folder / STREAM / DEPLOYMENTS), groups[0].upto)
                 archive = Archive.open(self.folder)
                 done = commit(
-                    archive, stream, number, groups, deployment, spool=self.folder / SPOOL, now_ns=self.now_ns()
+                    archive,
+                    stream,
+                    number,
+                    groups,
+                    deployment,
+                    spool=self.folder / SPOOL,
+                    now_ns=self.now_ns(),
+                    replayed=replayed(self.folder),
                 )
             except BaseException as error:
                 ours = isinstance(error, HyperGridError) and not isinstance(error, StoreUnavailable)
@@ -227,6 +236,8 @@ def stream(
         _make(folder, how, now_ns())
         stack.enter_context(_alone(folder))
         sweep(folder / RAW)
+        if not remembers(folder):
+            _begin_anew(folder, "it remembers nothing", on_warning)
         progress = _Progress(folder, now_ns, ledger=_known(folder), on_warning=on_warning)
         log = ProgressLog(folder, now_ns)
         stack.callback(log.end)
@@ -310,10 +321,20 @@ def _end_jvm(note: Path) -> None:
 
 
 def _known(folder: Path) -> Ledger:
-    metadata = folder / STREAM / CHECKPOINT
-    if not (metadata / "metadata").is_file():
+    if not remembers(folder):
         return Ledger()
-    return ledger_of(Archive.open(folder), stream_id(metadata))
+    return ledger_of(Archive.open(folder), stream_id(folder / STREAM / CHECKPOINT))
+
+
+def _begin_anew(folder: Path, why: str, on_warning: Callable[[str], None]) -> None:
+    begun = begin_anew(folder)
+    if begun is None:
+        return
+    came = f"{begun.segments} segments of it came back from raw copies" if begun.segments else "all of it is there"
+    on_warning(
+        f"the stream into {folder} begins anew ({why}): it reads its spool again ({came}); readings up to record "
+        f"{begun.upto} that are in the archive stay as they are" + (f". LOST: {begun.lost}" if begun.lost else "")
+    )
 
 
 @dataclass
@@ -478,12 +499,20 @@ class _Run:
         """Prepare another start; a busy machine is no failure, as Spark waits but ten seconds for its workers."""
         now = time.monotonic()
         self.restarts.append(now)
-        if isinstance(lost, SparkLost):
+        is_unusable = StateUnusable.__name__ in str(lost)
+        if is_unusable or isinstance(lost, SparkLost):
             self._follower.end()
         self.progress.failure = None
         if len([one for one in self.restarts if now - one < RESTARTS_S]) > RESTARTS:
-            message = f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again"
+            message = (
+                f"{lost}, {RESTARTS + 1} times within {RESTARTS_S:g} s; nothing is lost: start the stream again; if "
+                f"that does not help, remove {self.folder / STREAM / CHECKPOINT} before: it begins anew then"
+            )
             raise HyperGridError(message) from lost
+        if is_unusable:
+            _begin_anew(self.folder, str(lost), self.on_warning)
+            self.progress.ledger = Ledger()
+            return
         self.on_warning(f"{lost}; it is started again")
 
     def end(self) -> None:

@@ -13,6 +13,7 @@ from hypergrid.errors import HyperGridError, InvalidUnit
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Conservation, FileEntry, Reject, Writer
 from hypergrid.streams.elements import Readings, Series
+from hypergrid.times import Window
 from hypergrid.units import Variable, convert
 from ingest.arrived import Arrived
 from ingest.assemble import series_of, stations_of
@@ -22,7 +23,7 @@ from ingest.judging import Inspector
 from ingest.mapping import Deployment
 from ingest.parsers.told import Told
 from ingest.sources.raw import hash_of, keep
-from ingest.sources.spool import retire, segments
+from ingest.sources.spool import retire, segment_first, segments
 from ingest.telling import placed_stations
 
 SPOOL: Final = "spool"
@@ -63,6 +64,8 @@ class Ledger:
     """Slices that were closed."""
     upto: int = 0
     """The last record of the spool that is accounted for."""
+    first_held: int = 0
+    """The first record of the spool with a row that waits; 0: none does, or an earlier program wrote this."""
     groups: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What each group of stations told last of what came; groups that a later deployment lacks stay."""
 
@@ -105,8 +108,15 @@ def commit(
     *,
     spool: Path,
     now_ns: int,
+    replayed: int = 0,
 ) -> Committed:
     """Bring a batch into the archive, once; spool segments that are done become raw copies.
+
+    Parameters
+    ----------
+    replayed
+        Records up to this one were committed by a stream before this one, but for rows that waited: of them only
+        readings are stored that the archive does not have, in whatever version.
 
     Raises
     ------
@@ -123,9 +133,10 @@ def commit(
         archive = archive.latest()
         ledger = ledger_of(archive, stream)
         if not writer.already_committed:
-            went, refused = _store(writer, groups, deployment, archive)
+            went, refused = _store(writer, groups, deployment, archive, replayed)
             ledger = _balanced(ledger, went, groups, len(refused))
-            writer.rejects([*(reject for group in groups for reject in group.rejects), *refused])
+            unread = [reject for group in groups for seq, reject in group.rejects if seq > replayed]
+            writer.rejects([*unread, *refused])
             writer.files(entries)
             # While nothing is let go and nothing refused, nothing is worth a commit.
             if rows or entries or any(group.rejects for group in groups):
@@ -138,7 +149,7 @@ def commit(
 
 def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch], unconverted: int) -> Ledger:
     told = {**before.groups, **{group.group: _told(group) for group in groups}}
-    summed = {key: sum(one[key] for one in told.values()) for key in _told(groups[0])}
+    summed = {key: sum(one.get(key, 0) for one in told.values()) for key in _told(groups[0])}
     repeated, unconverted = before.repeated + went.duplicates, before.unconverted + unconverted
     ledger = Ledger(
         came=summed["came"],
@@ -152,6 +163,7 @@ def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch], 
         late=summed["late"],
         slices=summed["slices"],
         upto=max(group.upto for group in groups),
+        first_held=min((one["first_held"] for one in told.values() if one.get("first_held")), default=0),
         groups=told,
     )
     if ledger.balance:
@@ -170,11 +182,12 @@ def _told(group: GroupBatch) -> dict[str, int]:
         "held": group.held_readings,
         "late": counts.late,
         "slices": counts.slices,
+        "first_held": group.first_held or 0,
     }
 
 
 def _store(
-    writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive
+    writer: Writer, groups: Sequence[GroupBatch], deployment: Deployment, archive: Archive, replayed: int
 ) -> tuple[Conservation, list[Reject]]:
     """Judge and write what was let go; return what became of it, and the readings whose unit does not convert."""
     described = _described(groups, deployment, archive)
@@ -182,6 +195,7 @@ def _store(
     names = dict.fromkeys(name for part in parts for name in part)
     variables = {name: described.variable(name) for name in names}
     refused = [reject for part in parts for reject in _refuse_units(part, variables)]
+    total = Conservation(duplicates=sum(_drop_known(part, variables, archive, replayed) for part in parts))
     variables = {name: one for name, one in variables.items() if any(name in part for part in parts)}
     writer.variables(variables.values())
     present = {station for group in groups for _, station in _present(group.let_go.rows)}
@@ -195,7 +209,6 @@ def _store(
         found = [part[name] for part in parts if name in part]
         return _readings(found, variables[name]) if found else None
 
-    total = Conservation()
     for name, variable in variables.items():
         readings = coming(name)
         assert readings is not None
@@ -266,6 +279,36 @@ def _refuse_units(part: dict[str, _Some], variables: Mapping[str, Variable]) -> 
     return refused
 
 
+def _drop_known(part: dict[str, _Some], variables: Mapping[str, Variable], archive: Archive, replayed: int) -> int:
+    """Take the readings of records that are replayed, and that the archive has, out of `part`; return how many."""
+    dropped = 0
+    for name, some in list(part.items()):
+        known = some.rows.seq[some.row] <= replayed
+        if name not in archive.variables or not known.any():
+            continue
+        known &= _is_stored(archive, _readings([some], variables[name]), name)
+        dropped += int(np.count_nonzero(known))
+        if known.all():
+            del part[name]
+        else:
+            part[name] = replace(some, reading=some.reading[~known], row=some.row[~known])
+    return dropped
+
+
+def _is_stored(archive: Archive, readings: Readings, name: str) -> NDArray[np.bool_]:
+    """Return whether the archive has a reading of the series and stamp of each, shape (e,)."""
+    window = Window(int(readings.time_ns.min()), int(readings.time_ns.max()) + 1)
+    stored = archive.read(name, window=window)
+    numbers = {series: number for number, series in enumerate(stored.series)}
+    found = np.zeros(len(readings), np.bool_)
+    for index, series in enumerate(readings.series):
+        mine = np.flatnonzero(readings.index == index)
+        number = numbers.get(series)
+        if number is not None:
+            found[mine] = np.isin(readings.time_ns[mine], stored.time_ns[stored.index == number])
+    return found
+
+
 def _why_not(unit: str, kept: str) -> str:
     """Return why a unit does not convert to the one that is kept; empty where it does."""
     try:
@@ -316,7 +359,7 @@ def _segments_done(
         sha256 = hash_of(path, size_bytes)
         if sha256 not in known:
             keep(path, archive.path / RAW, sha256=sha256, size_bytes=size_bytes)
-            rows, readings, rejects = tally.get(int(path.stem.partition("-")[2]), [0, 0, 0])
+            rows, readings, rejects = tally.get(segment_first(path), [0, 0, 0])
             name = f"spool/{path.name}"
             entries.append(FileEntry(name, sha256, size_bytes, rows, readings, rejects, now_ns, deployment.token()))
     return entries

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.errors import InvalidQuery
+from hypergrid.sealed import seal, unseal
 from hypergrid.streams.fields import (
     AFTER,
     ASLEEP,
@@ -226,8 +226,7 @@ def packed(magic: bytes, header: Mapping[str, object], columns: Mapping[str, np.
     listed = [[name, str(column.dtype), list(column.shape)] for name, column in columns.items()]
     text = json.dumps({**header, "columns": listed}, default=int).encode()
     body = b"".join(_packed(column) for column in columns.values())
-    content = zlib.compress(len(text).to_bytes(4, "little") + text + body, 1)
-    return magic + VERSION.to_bytes(2, "little") + zlib.crc32(content).to_bytes(4, "little") + content
+    return seal(magic, VERSION, zlib.compress(len(text).to_bytes(4, "little") + text + body, 1))
 
 
 def to_bytes(state: State, description: dict[str, object], more: Mapping[str, np.ndarray] = NOTHING) -> bytes:
@@ -307,20 +306,7 @@ def header_of(data: bytes, magic: bytes = MAGIC, who: str = "a join") -> tuple[d
     InvalidQuery
         The bytes are of something else, were damaged, or are of another version.
     """
-    what = f"{who} can be resumed only from the bytes of its snapshot"
-    size = len(magic)
-    if data[:size] != magic:
-        message = f"{what}; got {len(data)} bytes that begin with {data[:size]!r}"
-        raise InvalidQuery(message)
-    version = int.from_bytes(data[size : size + 2], "little")
-    if version != VERSION:
-        message = f"{what} of version {VERSION}; got version {version}: resume it by the release that made it"
-        raise InvalidQuery(message)
-    content = data[size + 6 :]
-    if zlib.crc32(content) != int.from_bytes(data[size + 2 : size + 6], "little"):
-        message = f"{what}, whole and unchanged; their check sum differs: take an earlier snapshot"
-        raise InvalidQuery(message)
-    plain = zlib.decompress(content)
+    plain = zlib.decompress(unseal(data, magic, VERSION, who=who))
     length = int.from_bytes(plain[:4], "little")
     return json.loads(plain[4 : 4 + length]), plain[4 + length :]
 

@@ -1,5 +1,6 @@
 """Raw copies: every file that was ingested is kept as it came, compressed, under the hash of its content."""
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -7,6 +8,8 @@ from threading import get_ident
 from typing import BinaryIO, Final
 
 import pyarrow as pa
+
+from hypergrid.errors import DamagedArchive
 
 _BLOCK: Final = 4 << 20
 _PARTIAL: Final = ".partial-"
@@ -53,9 +56,28 @@ def keep(path: Path, raw: Path, *, sha256: str, size_bytes: int) -> Path:
 
 
 def read_back(raw: Path, sha256: str) -> bytes:
-    """Return the content of a hash."""
-    with pa.CompressedInputStream(str(place_of(raw, sha256)), "zstd") as packed:
-        return packed.read()
+    """Return the content of a hash.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no copy.
+    DamagedArchive
+        The copy is another than it was.
+    """
+    place = place_of(raw, sha256)
+    if not place.exists():
+        raise FileNotFoundError(errno.ENOENT, "there is no raw copy", str(place))
+    try:
+        with pa.CompressedInputStream(str(place), "zstd") as packed:
+            content: bytes = packed.read()
+    except (OSError, pa.ArrowException) as error:
+        message = f"the raw copy {place} cannot be read: {error}; put it back from a backup"
+        raise DamagedArchive(message) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        message = f"the raw copy {place} is another than it was; put it back from a backup"
+        raise DamagedArchive(message)
+    return content
 
 
 def sweep(raw: Path) -> None:

@@ -127,7 +127,12 @@ def held_bytes(folder: Path) -> int:
 
 def segments(folder: Path) -> list[tuple[int, Path]]:
     """Return the number of the first record and the path of each segment, in order."""
-    return sorted((int(path.stem.partition("-")[2]), path) for path in folder.glob("segment-*.spool"))
+    return sorted((segment_first(path), path) for path in folder.glob("segment-*.spool"))
+
+
+def segment_first(path: Path) -> int:
+    """Return the number of the first record of a segment, by its name."""
+    return int(path.stem.partition("-")[2])
 
 
 class Spool:
@@ -577,6 +582,22 @@ def _located(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, memory
         raise Damaged(message)
     message = f"the spool in {folder} has no record {reached + 1} yet; ask for those up to {durable(folder)}"
     raise NotFound(message)
+
+
+def bring_back(folder: Path, first: int, content: bytes) -> bool:
+    """Put a segment that was retired before those that are there, unless records would be missing between them."""
+    known = segments(folder)
+    last = max((frame.last for frame in _frames_in(memoryview(content))), default=0)
+    if known and last + 1 != known[0][0]:
+        return False
+    partial = folder / f".{segment_name(first)}.part"
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(folder / segment_name(first))
+    _synchronise(folder)
+    return True
 
 
 def retire(folder: Path, upto: int, keep: Callable[[Path, int, int], None]) -> list[tuple[int, int]]:

@@ -201,10 +201,15 @@ class Follower:
             abandon()
 
 
+_NAMED_ERROR: Final = re.compile(r"[\w.]+(Error|Exception|Found|Conflict|Damaged|Query|Unusable): ")
+
+
 def _first_line(failure: BaseException) -> str:
     """Return what went wrong: of errors of Python workers their last line, which names them."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Found|Conflict|Damaged|Query): ", line)]
+    named = [
+        line for line in lines if re.match(r"[\w.]+(Error|Exception|Found|Conflict|Damaged|Query|Unusable): ", line)
+    ]
     return (named or lines or ["?"])[0]
 
 

@@ -1,0 +1,97 @@
+"""What Spark does with a spool, in a loop of this process: for tests of what each batch brings."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hypergrid.store import Archive
+from ingest.assembler import Assembler
+from ingest.grouped import GroupBatch, advance
+from ingest.job import ingest
+from ingest.mapping import Deployment, load
+from ingest.sources.spool import END, Record, Spool, durable, reach, segments
+from ingest.spooled import expected as expected_in
+from ingest.spooled import groups_of, merged, parse_span
+from ingest.streamed import Committed, Ledger, commit
+from ingest.target import held
+from tests.ingest.streamed import SAMPLE, Message, everything, write_deployment
+
+
+class Loop:
+    """What Spark does, in a loop: batches in order, states kept as bytes, each batch committed."""
+
+    def __init__(
+        self, archive: Path, deployment: Deployment, *, batch_bytes: int = 50_000, stream: str = "id", replayed: int = 0
+    ) -> None:
+        self.archive, self.deployment, self.batch_bytes = archive, deployment, batch_bytes
+        self.stream, self.replayed = stream, replayed
+        self.states: dict[str, bytes] = {}
+        listed = segments(archive / "spool")
+        self.after = listed[0][0] - 1 if listed else 0
+        self.number = 0
+
+    def step(self, *, upto: int, is_lost: Callable[[int], bool] = lambda _: False) -> Committed:
+        """Take a batch; where it is lost, it is taken again from the states before."""
+        spool = self.archive / "spool"
+        end = min(upto, reach(spool, self.after, most_bytes=self.batch_bytes))
+        states = dict(self.states)
+        for attempt in range(3):
+            self.states = dict(states)
+            middle = (self.after + end) // 2
+            spans = (
+                [(a, b) for a, b in ((self.after, middle), (middle, end)) if a < b] if attempt else [(self.after, end)]
+            )
+            pieces = [piece for span in reversed(spans) for piece in parse_span(spool, *span, self.deployment)]
+            found = []
+            for group in groups_of(self.deployment):
+                state = self.states.get(group)
+                idle_s = self.deployment.stream.idle_s
+                assembler = (
+                    Assembler(self.deployment.slice_s, idle_s, expected=expected_in(self.deployment, group))
+                    if state is None
+                    else Assembler.from_bytes(state)
+                )
+                batch = advance(
+                    assembler, merged([one for one in pieces if one.group == group]), [n for n, _ in segments(spool)]
+                )
+                self.states[group] = assembler.to_bytes()
+                found.append(GroupBatch.from_bytes(batch.to_bytes()))
+            if is_lost(2 * attempt):
+                continue
+            done = commit(
+                Archive.open(self.archive), self.stream, self.number, found, self.deployment,
+                spool=spool, now_ns=1, replayed=self.replayed,
+            )  # fmt: skip
+            if not is_lost(2 * attempt + 1):
+                break
+        self.after, self.number = end, self.number + 1
+        return done
+
+    def run(self, *, is_lost: Callable[[int], bool] = lambda _: False) -> Ledger:
+        """Take all that is in the spool."""
+        end = durable(self.archive / "spool")
+        while self.after < end:
+            done = self.step(upto=end, is_lost=is_lost)
+            assert done.ledger.balance == 0
+        return done.ledger
+
+
+def made(folder: Path, *, more: str = "") -> tuple[Path, Deployment]:
+    deployment = load(write_deployment(folder, arrivals=False, more=more))
+    with held(folder / "archive", deployment, now_ns=1, on_wait=lambda: None):
+        pass
+    return folder / "archive", deployment
+
+
+def expected(folder: Path, sent: list[Message]) -> dict[tuple[object, ...], tuple[object, ...]]:
+    files = folder / "files"
+    files.mkdir()
+    (files / "all.jsonl").write_bytes(b"".join(one.payload + b"\n" for one in sent))
+    (files / "arrivals.csv").write_bytes((SAMPLE / "arrivals.csv").read_bytes())
+    write_deployment(files, arrivals=True)
+    ingest([files], folder / "expected", now_ns=1, engine="inprocess")
+    return everything(folder / "expected")
+
+
+def end(archive: Path) -> None:
+    with Spool.open(archive / "spool") as spool:
+        spool.append([Record(2 * 10**18, kind=END)])
