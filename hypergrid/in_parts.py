@@ -5,9 +5,10 @@ is pushed down (`perspective/restrict.py`), so every cell keeps its value. Where
 variogram that is fitted, a correlation in time that is not given), or where cells come again, there is one piece.
 """
 
+import json
 import math
-import pickle
 import shutil
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hypergrid.errors import TooLarge
+from hypergrid.errors import DamagedArchive, TooLarge
 from hypergrid.execution import Outcome, free_bytes, make_plan, run, start_store, streamed_plan, to_dataset
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.memory import empty
@@ -33,6 +34,10 @@ READINGS_OF_A_PIECE: Final = 2_000_000
 CELLS_OF_A_PIECE: Final = 4_000_000
 """Cells of the base, and of the surface, that a piece has about: it is computed in seconds, in less than a gigabyte."""
 
+_SAVED: Final = ("value", "count", "possible", "variance", "variance_low", "extrapolated")
+_WORDS: Final = ("left_out", "notes", "correlation", "buffered")
+_SAID: Final = "said"
+"""Of a piece that is saved: arrays of its outcome, what is no array, and the member that holds that as JSON."""
 _ARRAYS: Final = ("value", "count", "possible", "variance", "variance_low")
 
 
@@ -81,18 +86,33 @@ def compute_piece(query: Query, piece: slice, *, allowed_bytes: int | None = Non
 
 
 def save_piece(outcome: Outcome, path: Path) -> None:
-    """Write a piece to a file, which is there whole or not at all."""
+    """Write a piece to a file (npz, whose members carry checksums), which is there whole or not at all."""
+    arrays = {name: found for name in _SAVED if (found := getattr(outcome, name)) is not None}
+    words = json.dumps({name: getattr(outcome, name) for name in _WORDS}).encode()
     scratch = path.with_name(f".{path.name}.part")
     with scratch.open("wb") as file:
-        pickle.dump(outcome, file, protocol=pickle.HIGHEST_PROTOCOL)
+        np.savez(file, allow_pickle=False, **arrays, **{_SAID: np.frombuffer(words, np.uint8)})
     scratch.replace(path)
 
 
 def load_piece(path: Path) -> Outcome:
-    """Return what `save_piece` wrote."""
-    with path.open("rb") as file:
-        found: Outcome = pickle.load(file)
-    return found
+    """Return what `save_piece` wrote.
+
+    Raises
+    ------
+    DamagedArchive
+        The file is not what was written.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            arrays = {name: kept[name] for name in kept.files}
+        words = json.loads(arrays.pop(_SAID).tobytes())
+        return Outcome(**arrays, **{name: words[name] for name in _WORDS})
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+        message = f"{path} is not what was written ({error}); start the same command again: it is computed once more"
+        raise DamagedArchive(message) from error
 
 
 def gather(query: Query, found: Iterable[tuple[slice, Path]], out: Path, *, history: str) -> int:

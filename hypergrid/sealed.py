@@ -36,10 +36,7 @@ def unseal(data: bytes, magic: bytes, version: int, *, who: str) -> bytes:
     if data[:size] != magic:
         message = f"{what}; got {len(data)} bytes that begin with {data[:size]!r}"
         raise InvalidQuery(message)
-    numbers, content = (
-        data[size : size + _VERSION_BYTES + _CHECKSUM_BYTES],
-        data[size + _VERSION_BYTES + _CHECKSUM_BYTES :],
-    )
+    numbers, content = data[size:body], data[body:]
     made = int.from_bytes(numbers[:_VERSION_BYTES], "little")
     if made != version:
         message = f"{what} of version {version}; got version {made}: resume it by the release that made it"

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from hypergrid.errors import HyperGridError, InvalidQuery
+from hypergrid.errors import DamagedArchive, HyperGridError, InvalidQuery
 from hypergrid.execution import free_bytes
 from hypergrid.export import check_path
-from hypergrid.in_parts import compute_piece, gather, pieces, pieces_token, save_piece
+from hypergrid.in_parts import compute_piece, gather, load_piece, pieces, pieces_token, save_piece
 from hypergrid.query import Query, open_archive, read_document
 from hypergrid.store import Archive, Branch
 from hypergrid.store.lock import exclusive
@@ -198,7 +198,8 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
             judged = judge_all(branch, judging, hands, now_ns=now_ns, progress=clock.tell)
         snapshot = judged.snapshot if judged and judged.snapshot else branch.base.snapshot
         here = folder / branch.name
-        surfaces = [_compute(one, archive, snapshot, window, here, hands, now_ns, clock.tell) for one in asked]
+        damaged: list[str] = []
+        surfaces = [_compute(one, archive, snapshot, window, here, hands, now_ns, clock.tell, damaged) for one in asked]
         shutil.rmtree(here, ignore_errors=True)
         Branch.remove(archive, branch.name)
     return ReprocessReport(
@@ -209,7 +210,7 @@ def reprocess(  # noqa: PLR0913 - what the command line asks
         judged,
         tuple(surfaces),
         clock.seconds,
-        _others(archive),
+        (*damaged, *_others(archive)),
     )
 
 
@@ -241,18 +242,19 @@ def _compute(  # noqa: PLR0913 - what a run knows
     workers: Workers,
     now_ns: int,
     progress: Progress,
+    damaged: list[str],
 ) -> Surface:
-    """Compute the pieces of a surface that an earlier start left, and put all together."""
+    """Compute the pieces of a surface that an earlier start left, and put all together; `damaged` ones are told."""
     query = asked.query(archive.path, snapshot, window)
     ranges = pieces(query, workers=workers.count)
     here = folder / pieces_token(query, ranges)[:16]
     here.mkdir(parents=True, exist_ok=True)
-    places = [here / f"{one.start:09d}.piece" for one in ranges]
+    places = [here / f"{one.start:09d}.npz" for one in ranges]
     text = json.dumps(query.to_json())
     left = [
         Piece(str(archive.path), snapshot, text, one.start, one.stop, str(place), workers.count)
         for one, place in zip(ranges, places, strict=True)
-        if not place.is_file()
+        if not _is_done(place, damaged)
     ]
     stage, resumed = f"compute {asked.out.name}", len(ranges) - len(left)
     progress(stage, resumed / len(ranges))
@@ -267,6 +269,18 @@ def _compute(  # noqa: PLR0913 - what a run knows
     progress(f"write {asked.out.name}", 1.0)
     cells = query.plan().cells
     return Surface(str(asked.file), str(asked.out), cells, missing, len(ranges), resumed, snapshot, query.token)
+
+
+def _is_done(place: Path, damaged: list[str]) -> bool:
+    """Return whether an earlier start computed a piece, and it is what was written."""
+    try:
+        load_piece(place)
+    except FileNotFoundError:
+        return False
+    except DamagedArchive as error:
+        damaged.append(f"a piece that an earlier start had computed was computed once more: {error}")
+        return False
+    return True
 
 
 def abandon(archive_path: str | Path) -> tuple[str, ...]:

@@ -205,12 +205,11 @@ _NAMED_ERROR: Final = re.compile(r"[\w.]+(Error|Exception|Found|Conflict|Damaged
 
 
 def _first_line(failure: BaseException) -> str:
-    """Return what went wrong: of errors of Python workers their last line, which names them."""
+    """Return what went wrong: of errors of this program in Python workers the last line, which names them."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    named = [
-        line for line in lines if re.match(r"[\w.]+(Error|Exception|Found|Conflict|Damaged|Query|Unusable): ", line)
-    ]
-    return (named or lines or ["?"])[0]
+    named = [line for line in lines if _NAMED_ERROR.match(line)]
+    ours = [line for line in named if line.startswith(("hypergrid.", "ingest."))]
+    return (ours[-1:] or named or lines or ["?"])[0]
 
 
 @contextlib.contextmanager

@@ -195,7 +195,7 @@ def _killed(folder: Path, part: int, expected: _Expected) -> dict[str, Any]:
         return any(Branch(opened, name).notes for name in Branch.names(opened))
 
     def computed() -> bool:
-        return any((archive / FOLDER).rglob("*.piece"))
+        return any((archive / FOLDER).rglob("*.npz"))
 
     for happened in (judged, computed):
         _kill_once(_start(folder, archive, 2, part), happened)

@@ -1,5 +1,6 @@
 """Surfaces in pieces of time have the numbers of surfaces that are computed whole, to the last bit but for sums."""
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import xarray as xr
 
 import hypergrid as hg
 from hypergrid import in_parts
-from hypergrid.errors import InvalidQuery, TooLarge
+from hypergrid.errors import DamagedArchive, InvalidQuery, TooLarge
 from hypergrid.in_parts import compute_piece, gather, load_piece, pieces, pieces_token, save_piece
 from hypergrid.query import OpenArchive, Query
 from tests.bench.reprocess_archive import make_archive
@@ -93,7 +94,7 @@ def test_pieces_give_what_the_whole_gives(archive: OpenArchive, tmp_path: Path, 
     assert all(one.stop == two.start for one, two in zip(ranges[:-1], ranges[1:], strict=True))
     places = []
     for one in ranges:
-        places.append(tmp_path / f"{one.start}.piece")
+        places.append(tmp_path / f"{one.start}.npz")
         save_piece(compute_piece(query, one), places[-1])
     missing = gather(query, zip(ranges, places, strict=True), tmp_path / f"out{suffix}", history="tested")
     found = xr.open_zarr(tmp_path / "out.zarr") if suffix == ".zarr" else xr.open_dataset(tmp_path / "out.nc")
@@ -110,7 +111,7 @@ def test_pieces_give_what_the_whole_gives(archive: OpenArchive, tmp_path: Path, 
         assert told == wanted
         assert missing == int(expected["value"].isnull().sum())
     assert hg.again(tmp_path / f"out{suffix}", archive).confirmed
-    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".piece") == [f"out{suffix}"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".npz") == [f"out{suffix}"]
 
 
 def test_pieces_of_another_question_have_another_name(archive: OpenArchive) -> None:
@@ -124,10 +125,40 @@ def test_pieces_of_another_question_have_another_name(archive: OpenArchive) -> N
 def test_a_piece_is_there_whole_or_not_at_all(archive: OpenArchive, tmp_path: Path) -> None:
     query = _query(archive, "daily means, kriged")
     piece = compute_piece(query, slice(3, 5))
-    (tmp_path / ".a.piece.part").write_bytes(b"half of it")
-    save_piece(piece, tmp_path / "a.piece")
-    np.testing.assert_array_equal(load_piece(tmp_path / "a.piece").value, piece.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.piece"]
+    (tmp_path / ".a.npz.part").write_bytes(b"half of it")
+    save_piece(piece, tmp_path / "a.npz")
+    np.testing.assert_array_equal(load_piece(tmp_path / "a.npz").value, piece.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+class _Harmful:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise SystemExit('it ran')",)
+
+
+def test_a_piece_is_data_and_what_was_written_or_refused(archive: OpenArchive, tmp_path: Path) -> None:
+    query = _query(archive, "kriged and then averaged, with its variance")
+    path, random = tmp_path / "a.npz", np.random.default_rng(1)
+    piece = compute_piece(query, pieces(query, workers=1)[0])
+    save_piece(piece, path)
+    content, silent = path.read_bytes(), 0
+    for place in random.integers(0, len(content), 300).tolist():
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(bytes(damaged))
+        try:
+            found = load_piece(path)
+        except DamagedArchive:
+            continue
+        silent += 1
+        for name in ("value", "count", "possible", "variance", "variance_low", "extrapolated"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(piece, name))
+        assert (found.left_out, found.notes, found.correlation) == (piece.left_out, piece.notes, piece.correlation)
+    assert silent < 100, "bits that say nothing, as the time in a header"
+    for other in (b"", content[:-1], content[:100], pickle.dumps(_Harmful())):
+        path.write_bytes(other)
+        with pytest.raises(DamagedArchive, match="is not what was written .* start the same command again"):
+            load_piece(path)
 
 
 def test_what_does_not_fit_in_memory_is_to_be_a_store(

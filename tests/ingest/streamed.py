@@ -81,11 +81,11 @@ def write_spool(folder: Path, sent: Sequence[Message], *, at_once: int = 100, se
 class Streaming:
     """A process that streams what is in the spool of an archive, and closes all at its end."""
 
-    def __init__(self, archive: Path, deployment: Path, *, batch_bytes: int) -> None:
+    def __init__(self, archive: Path, deployment: Path, *, batch_bytes: int, program: Path = ROOT) -> None:
         self.archive = archive
         self.process = subprocess.Popen(
             [sys.executable, "-c", CHILD, str(archive), str(deployment), str(batch_bytes)],
-            stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            stdout=subprocess.PIPE, text=True, cwd=program,
         )  # fmt: skip
         self.last = ""
 

@@ -1,6 +1,7 @@
 """kill -9 of a stream, of Spark's process, or of both, at any moment: the archive is that of an undisturbed run."""
 
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 from hypergrid.store import Archive
+from hypergrid.store.backup import back_up, restore
 from ingest.job import ingest
 from ingest.mapping import load
-from ingest.sources.spool import durable
+from ingest.sources.spool import durable, segments
 from ingest.target import held
-from tests.ingest.streamed import SAMPLE, Streaming, everything, messages, write_deployment, write_spool
+from tests.ingest.stream_loop import expected, made
+from tests.ingest.streamed import ROOT, SAMPLE, Streaming, everything, messages, write_deployment, write_spool
 
 STATIONS = ("1", "3", "6", "9", "13", "21")
 BATCH_BYTES = 1000
@@ -68,6 +71,40 @@ def prove(folder: Path, kills: list[tuple[What, int, float]], *, until_h: float,
 @pytest.mark.parametrize("kills", [[("both", 1, 0.1)], [("python", 1, 0.3), ("spark", 1, 0.5), ("both", 1, 0.1)]])
 def test_kills_of_python_of_spark_and_of_both(kills: list[tuple[What, int, float]], tmp_path: Path) -> None:
     prove(tmp_path, kills, until_h=8.0, at_once=100)
+
+
+@pytest.mark.soak
+def test_what_another_version_or_a_backup_remembers_is_made_again_from_the_spool(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sent = messages(STATIONS, until_h=8.0)
+    truth = expected(tmp_path, sent)
+    archive, _ = made(tmp_path)
+    deployment = tmp_path / "deployment.toml"
+    write_spool(archive / "spool", sent, at_once=100, segment_bytes=30_000)
+    other = tmp_path / "other"
+    for package in ("hypergrid", "ingest"):
+        shutil.copytree(ROOT / package, other / package, ignore=shutil.ignore_patterns("__pycache__"))
+    file = other / "ingest" / "assembler.py"
+    file.write_text(file.read_text().replace("VERSION: Final = 3", "VERSION: Final = 9"))
+    killed = Streaming(archive, deployment, batch_bytes=BATCH_BYTES, program=other)
+    assert killed.until(6)
+    assert killed.kill()
+    killed.end()
+    ledger = next(iter(Archive.open(archive).streams.values()))
+    first = segments(archive / "spool")[0][0]
+    assert 0 < ledger["first_held"] < first, "rows wait whose segment is a raw copy"
+    back_up(archive, tmp_path / "backup", now_ns=1)
+    restore(tmp_path / "backup", tmp_path / "restored")
+    for folder, reason in ((archive, "got version 9"), (tmp_path / "restored", "it remembers nothing")):
+        again = Streaming(folder, deployment, batch_bytes=64 << 20)
+        assert again.end() == 0
+        told = capfd.readouterr().err
+        assert "begins anew" in told
+        assert reason in told
+        assert "LOST" not in told
+        assert everything(folder) == truth
+        assert list(Archive.open(folder).check(deep=True)) == []
 
 
 @pytest.mark.soak
