@@ -1,10 +1,13 @@
-"""The audit log: who changed what and when, a line of JSON each, in a file that is only ever appended to."""
+"""The audit log: who changed what and when, a line of JSON each, in a file that is only ever appended to.
 
-import json
+Each line begins with the checksum of its rest; lines of older programs have none.
+"""
+
 import os
 from pathlib import Path
 from typing import Final
 
+from hypergrid.store.row_checksums import checked_line
 from hypergrid.times import format_instant
 
 FILE: Final = "audit.jsonl"
@@ -30,7 +33,7 @@ class Audit:
         OSError
             The file cannot be written.
         """
-        line = json.dumps({"time": format_instant(now_ns), "who": who, "what": what, **more}, ensure_ascii=True)
+        line = checked_line({"time": format_instant(now_ns), "who": who, "what": what, **more})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:

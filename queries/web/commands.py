@@ -132,11 +132,14 @@ def listing(
     """List the access keys, without what opens."""
     store, _ = _store(archive, option, settings)
     rows = [_told(key, time.time_ns()) for key in store.keys()]
+    for row in store.damaged():
+        say(f"warning: {row} in {store.path} is damaged, and opens nothing; make a new key for whoever had it")
     if as_json:
         show_json(rows)
-    else:
-        columns = ("id", "name", "scope", "state", "created", "expires", "limits")
-        show_table("Access keys", columns, [tuple(str(row[name] or "") for name in columns) for row in rows])
+        return
+    columns = ("id", "name", "scope", "state", "created", "expires", "limits")
+    shown = [{**row, "state": f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]} for row in rows]
+    show_table("Access keys", columns, [tuple(str(row[name] or "") for name in columns) for row in shown])
 
 
 @keys_app.command("revoke")
@@ -157,7 +160,7 @@ def revoke(
 
 def _told(key: Key, now_ns: int) -> dict[str, object]:
     return {
-        "id": key.id, "name": key.name, "scope": key.scope, "state": key.state(now_ns),
+        "id": key.id, "name": key.name, "scope": key.scope, "state": key.state(now_ns), "reason": key.reason,
         "created": format_instant(key.created_ns),
         "expires": None if key.expires_ns is None else format_instant(key.expires_ns), "limits": dict(key.limits),
     }  # fmt: skip

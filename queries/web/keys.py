@@ -1,21 +1,26 @@
-"""Access keys: made, listed and revoked in one SQLite file; only the SHA-256 of a key is kept."""
+"""Access keys: made, listed and revoked in one SQLite file; only the SHA-256 of a key is kept.
+
+A key whose row does not match its checksum opens nothing, but counts as a key that was made: access stays closed.
+"""
 
 import base64
 import hashlib
 import hmac
 import json
+import logging
 import os
 import re
 import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
+from hypergrid.store.row_checksums import CHECKED_VERSION, DamagedState, Schema, damaged_rows, open_checked
 
 Scope = Literal["read", "query", "write", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -38,17 +43,27 @@ LIMITS: Final[Mapping[str, str]] = {
 _SECRET_BYTES: Final = 32
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _FORM: Final = re.compile(r"hg_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
-_VERSION: Final = 1
-_SCHEMA: Final = """
+_SCHEMA: Final = Schema(
+    (
+        """
 CREATE TABLE keys (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, digest BLOB NOT NULL, created_ns INTEGER NOT NULL,
-    expires_ns INTEGER, revoked_ns INTEGER, limits TEXT NOT NULL
+    expires_ns INTEGER, revoked_ns INTEGER, limits TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '',
+    checksum TEXT NOT NULL DEFAULT ''
 ) STRICT
-"""
-_COLUMNS: Final = "id, name, scope, created_ns, expires_ns, revoked_ns, limits"
+""",
+    ),
+    added=("ALTER TABLE keys ADD COLUMN reason TEXT NOT NULL DEFAULT ''",),
+)
+_COLUMNS: Final = "id, name, scope, created_ns, expires_ns, revoked_ns, limits, reason"
+_REMEDY: Final = (
+    "restore the file from a copy, and revoke what was revoked since; or move it away and make new keys before the "
+    "server starts again, for without the file all keys are lost and access control is off"
+)
+_LOG: Final = logging.getLogger(__name__)
 
 
-class KeysDamaged(HyperGridError, RuntimeError):
+class KeysDamaged(DamagedState):
     """The file of keys cannot be read; the message names it."""
 
 
@@ -70,6 +85,8 @@ class Key:
     revoked_ns: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
     """Of `LIMITS`, in place of what the server's settings say."""
+    reason: str = ""
+    """Why it was revoked, where that is known."""
 
     def state(self, now_ns: int) -> Literal["valid", "expired", "revoked"]:
         """Return how it stands."""
@@ -91,6 +108,7 @@ class KeyStore:
         self.path = path
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
+        self._existed = False
 
     def close(self) -> None:
         """Let go of the file."""
@@ -101,15 +119,22 @@ class KeyStore:
 
     @property
     def exist(self) -> bool:
-        """Whether any key was ever made, be it expired or revoked since."""
+        """Whether any key was ever made, be it expired, revoked or damaged since; once true, it stays true."""
         with self._open() as db:
-            return db is not None and db.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+            if not self._existed and db is not None:
+                self._existed = db.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+            return self._existed
 
     def keys(self) -> list[Key]:
-        """Return all keys, oldest first, revoked ones too."""
+        """Return all keys, oldest first, revoked ones too; damaged ones are left out."""
         with self._open() as db:
-            rows = [] if db is None else db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY rowid").fetchall()
+            rows = [] if db is None else db.execute(f"SELECT {_COLUMNS} FROM valid_keys ORDER BY row_id").fetchall()
         return [_key(row) for row in rows]
+
+    def damaged(self) -> list[str]:
+        """Return the rows of damaged keys, as "row 3 of keys"."""
+        with self._open() as db:
+            return [] if db is None else [f"row {row} of keys" for row in damaged_rows(db, "keys")]
 
     def get(self, key_id: str) -> Key | None:
         """Return the key of an id; None where there is none."""
@@ -133,7 +158,8 @@ class KeyStore:
         state = found[0].state(now_ns)
         if state != "valid":
             happened = "has expired" if state == "expired" else "was revoked"
-            message = f"the access key {found[0].name!r} {happened}; ask for a new one"
+            why = f" ({found[0].reason})" if found[0].reason else ""
+            message = f"the access key {found[0].name!r} {happened}{why}; ask for a new one"
             raise BadKey(message)
         return found[0]
 
@@ -171,16 +197,18 @@ class KeyStore:
         if any(key.name == name and key.state(now_ns) == "valid" for key in self.keys()):
             message = f"a key {name!r} is there already; revoke it first, or choose another name"
             raise InvalidQuery(message)
-        key = Key(secrets.token_hex(6), name, scope, now_ns, expires_ns, None, dict(limits or {}))
+        key = Key(secrets.token_hex(6), name, scope, now_ns, expires_ns, None, dict(limits or {}), "")
         secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii").rstrip("=")
         text = f"hg_{key.id}_{secret}"
         self._make()
         with self._open() as db:
             assert db is not None
+            limited = json.dumps(dict(key.limits))
             db.execute(
-                f"INSERT INTO keys ({_COLUMNS}, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (key.id, name, scope, now_ns, expires_ns, None, json.dumps(dict(key.limits)), _digest(text)),
+                f"INSERT INTO keys ({_COLUMNS}, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (key.id, name, scope, now_ns, expires_ns, None, limited, "", _digest(text)),
             )
+            _checkpoint(db)
         return key, text
 
     def revoke(self, which: str, *, now_ns: int) -> Key:
@@ -198,51 +226,86 @@ class KeyStore:
         with self._open() as db:
             assert db is not None
             db.execute("UPDATE keys SET revoked_ns = ? WHERE id = ?", (now_ns, found.id))
+            _checkpoint(db)
         return found
+
+    def revoke_all(self, reason: str, *, now_ns: int) -> int:
+        """Revoke every key that was not revoked yet, and say why; return how many."""
+        with self._open() as db:
+            if db is None:
+                return 0
+            count = db.execute(
+                "UPDATE keys SET revoked_ns = ?, reason = ? WHERE revoked_ns IS NULL", (now_ns, reason)
+            ).rowcount
+            _checkpoint(db)
+        return count
 
     def _row(self, key_id: str) -> tuple[Key, bytes] | None:
         with self._open() as db:
             if db is None:
                 return None
-            row = db.execute(f"SELECT {_COLUMNS}, digest FROM keys WHERE id = ?", (key_id,)).fetchone()
+            row = db.execute(f"SELECT {_COLUMNS}, digest FROM valid_keys WHERE id = ?", (key_id,)).fetchone()
+            if row is None and db.execute("SELECT 1 FROM keys WHERE id = ?", (key_id,)).fetchone():
+                _LOG.error("the access key %s is damaged in %s, and opens nothing; make a new one", key_id, self.path)
         return None if row is None else (_key(row[:-1]), row[-1])
 
     def _make(self) -> None:
+        """Create the file where it is missing, whole or not at all: an empty one counts as damaged."""
+        if self.path.exists():
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         # Made before SQLite opens it, so that nobody else can read it for a moment.
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        try:
+            with closing(_connect(scratch)):
+                pass
+            with suppress(FileExistsError):
+                # Another process was faster, and may have made a key already.
+                os.link(scratch, self.path)
+        finally:
+            scratch.unlink()
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection | None]:
         with self._lock:
             try:
                 if self._db is None and self.path.exists():
+                    if not self.path.stat().st_size:
+                        raise _damaged(self.path, "it is empty")
                     self._db = _connect(self.path)
                 yield self._db
             except sqlite3.DatabaseError as error:
-                message = f"{self.path} cannot be read as a file of access keys: {error}; restore it"
-                raise KeysDamaged(message) from error
+                raise _damaged(self.path, str(error)) from error
+
+
+def _damaged(path: Path, why: str) -> KeysDamaged:
+    return KeysDamaged(f"{path} cannot be read as a file of access keys: {why}; {_REMEDY}")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute("BEGIN IMMEDIATE")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version == 0:
-        db.execute(_SCHEMA)
-        db.execute(f"PRAGMA user_version = {_VERSION}")
-    db.execute("COMMIT")
-    if version not in (0, _VERSION):
-        message = f"{path} is a file of access keys of version {version}; this program reads {_VERSION}"
+    try:
+        db.execute("PRAGMA synchronous = FULL")
+        version = open_checked(db, _SCHEMA)
+    except BaseException:
+        db.close()
+        raise
+    if version > CHECKED_VERSION:
+        db.close()
+        message = f"{path} is a file of access keys of version {version}; this program reads {CHECKED_VERSION}"
         raise KeysDamaged(message)
     return db
 
 
+def _checkpoint(db: sqlite3.Connection) -> None:
+    """Move what was committed from SQLite's log into the file: a revocation must not be lost with a damaged log."""
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def _key(row: tuple[Any, ...]) -> Key:
-    key_id, name, scope, created_ns, expires_ns, revoked_ns, limits = row
-    return Key(key_id, name, scope, created_ns, expires_ns, revoked_ns, json.loads(limits))
+    key_id, name, scope, created_ns, expires_ns, revoked_ns, limits, reason = row
+    return Key(key_id, name, scope, created_ns, expires_ns, revoked_ns, json.loads(limits), reason)
 
 
 def _digest(text: str) -> bytes:
