@@ -1,4 +1,7 @@
-"""What became of each job, in one SQLite file: after a kill nobody has to guess."""
+"""What became of each job, in one SQLite file: after a kill nobody has to guess.
+
+A job whose row does not match its checksum counts as forgotten.
+"""
 
 import json
 import os
@@ -10,26 +13,38 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from hypergrid.errors import HyperGridError
+from hypergrid.store.row_checksums import CHECKED_VERSION, DamagedState, Schema, damaged_rows, open_checked
 from queries.scheduling.jobs import Job, ResultGone, State
 
 FILE: Final = "jobs.sqlite"
-LOST: Final = "the server ended before it was done; post it again"
+AGAIN: Final = "post it again"
+LOST: Final = f"the server ended before it was done; {AGAIN}"
 UNEXPECTED: Final = "something unexpected happened; the server's log has it"
 
 LONGEST: Final = 20_000
 """Letters of a query that are noted; of a longer one only its variable is."""
-_VERSION: Final = 1
-_SCHEMA: Final = """
+_SCHEMA: Final = Schema(
+    (
+        """
 CREATE TABLE jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, token TEXT NOT NULL,
     snapshot TEXT NOT NULL, document TEXT NOT NULL, cells INTEGER NOT NULL, created_ns INTEGER NOT NULL,
-    state TEXT NOT NULL, started_ns INTEGER, ended_ns INTEGER, error TEXT NOT NULL DEFAULT ''
+    state TEXT NOT NULL, started_ns INTEGER, ended_ns INTEGER, error TEXT NOT NULL DEFAULT '',
+    checksum TEXT NOT NULL DEFAULT ''
 ) STRICT
-"""
+""",
+    )
+)
 _COLUMNS: Final = "id, owner, token, snapshot, document, cells, created_ns, state, started_ns, ended_ns, error"
 
 
-class JournalDamaged(HyperGridError, RuntimeError):
+_REMEDY: Final = (
+    "restore it from a copy, or remove it and its -wal: then what became of the latest queries is forgotten, and no "
+    "more than that"
+)
+
+
+class JournalDamaged(DamagedState):
     """The file of jobs cannot be read; the message names it."""
 
 
@@ -73,6 +88,8 @@ class Journal:
         The time [ns since 1970 UTC].
     remembered
         How many jobs are kept.
+    reason
+        Why jobs that had not ended have failed.
 
     Raises
     ------
@@ -80,35 +97,31 @@ class Journal:
         It is no such file.
     """
 
-    def __init__(self, path: Path, *, now_ns: int, remembered: int = 1000) -> None:
+    def __init__(self, path: Path, *, now_ns: int, remembered: int = 1000, reason: str = LOST) -> None:
         self.path, self._remembered = path, remembered
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         # Made before SQLite opens it: who asked what is nobody else's business.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
         try:
-            self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
             # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
-            self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
-            # In one transaction: a kill between the two would leave a file that no later process could use.
-            self._db.execute("BEGIN IMMEDIATE")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                self._db.execute(_SCHEMA)
-                self._db.execute(f"PRAGMA user_version = {_VERSION}")
-            self._db.execute("COMMIT")
+            version = open_checked(self._db, _SCHEMA)
+            if version > CHECKED_VERSION:
+                message = f"{path} is a file of jobs of version {version}; this program reads {CHECKED_VERSION}"
+                raise JournalDamaged(f"{message}; remove it")
             self.lost = self._db.execute(
                 "UPDATE jobs SET state = 'failed', ended_ns = ?, error = ? WHERE state IN ('queued', 'running')",
-                (now_ns, LOST),
+                (now_ns, reason),
             ).rowcount
             """Jobs that the end of the process before cut short."""
-        except sqlite3.DatabaseError as error:
-            message = f"{path} cannot be read as a file of jobs: {error}; remove it"
-            raise JournalDamaged(message) from error
-        if version not in (0, _VERSION):
-            message = f"{path} is a file of jobs of version {version}; this program reads {_VERSION}; remove it"
-            raise JournalDamaged(message)
+        except BaseException as error:
+            self._db.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                message = f"{path} cannot be read as a file of jobs: {error}; {_REMEDY}"
+                raise JournalDamaged(message) from error
+            raise
 
     def close(self) -> None:
         """Let go of the file."""
@@ -141,16 +154,21 @@ class Journal:
                 (job.state, job.started_ns, job.ended_ns, error, job.id),
             )
 
+    def damaged(self) -> list[str]:
+        """Return the rows of damaged jobs, as "row 3 of jobs"."""
+        with self._lock:
+            return [f"row {row} of jobs" for row in damaged_rows(self._db, "jobs")]
+
     def find(self, job_id: str) -> Noted | None:
         """Return a job; None where it was never asked, or is forgotten."""
         with self._lock:
-            row = self._db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            row = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs WHERE id = ?", (job_id,)).fetchone()
         return None if row is None else _noted(row)
 
     def noted(self) -> list[Noted]:
         """Return the jobs, newest first."""
         with self._lock:
-            rows = self._db.execute(f"SELECT {_COLUMNS} FROM jobs ORDER BY number DESC").fetchall()
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs ORDER BY number DESC").fetchall()
         return [_noted(row) for row in rows]
 
 

@@ -2,6 +2,8 @@
 
 What an evaluation found (episodes, alerts, letters to be sent) goes into one transaction with the snapshot that it was
 found in. So after a kill the evaluation either is in the file with its alerts, or is done again.
+
+A row that does not match its checksum is not read: a standing query is not evaluated, an alert or a letter not sent.
 """
 
 import json
@@ -16,38 +18,54 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from hypergrid.errors import HyperGridError, InvalidQuery, NotFound, StoreUnavailable
+from hypergrid.store.row_checksums import (
+    CHECKED_VERSION,
+    DamagedState,
+    Malformed,
+    Schema,
+    damaged_rows,
+    open_checked,
+    tables_of,
+)
 from queries.standing.definition import Conflict, Definition, Target, definition_from_json
 from queries.standing.episodes import Episode, Happening
 
 FOLDER: Final = "standing"
 """Folder of an archive that holds the catalogue and the results."""
 FILE: Final = "standing.sqlite"
-_VERSION: Final = 1
 _BUSY_S: Final = 30.0
 _LOG: Final = logging.getLogger(__name__)
 
-_SCHEMA: Final = """
+_SCHEMA: Final = Schema(
+    (
+        """
 CREATE TABLE queries (
     name TEXT PRIMARY KEY, document TEXT NOT NULL, created_ns INTEGER NOT NULL, paused INTEGER NOT NULL DEFAULT 0,
-    muted_until_ns INTEGER, progress TEXT NOT NULL
-) STRICT;
+    muted_until_ns INTEGER, progress TEXT NOT NULL, checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+        """
 CREATE TABLE alerts (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, happening TEXT NOT NULL, at_ns INTEGER NOT NULL,
-    muted INTEGER NOT NULL, body TEXT NOT NULL
-) STRICT;
+    muted INTEGER NOT NULL, body TEXT NOT NULL, checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+        """
 CREATE TABLE letters (
     id INTEGER PRIMARY KEY AUTOINCREMENT, alert INTEGER NOT NULL, target TEXT NOT NULL, state TEXT NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT ''
-) STRICT;
-CREATE INDEX alerts_of ON alerts (name, number);
-CREATE INDEX letters_open ON letters (state) WHERE state IN ('waiting', 'sending');
-"""
+    attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '', checksum TEXT NOT NULL DEFAULT ''
+) STRICT
+""",
+        "CREATE INDEX alerts_of ON alerts (name, number)",
+        "CREATE INDEX letters_open ON letters (state) WHERE state IN ('waiting', 'sending')",
+    )
+)
 
 LetterState = Literal["waiting", "sending", "sent", "refused"]
 
 
-class CatalogueDamaged(HyperGridError, RuntimeError):
-    """The file of standing queries cannot be read; the message names it."""
+class CatalogueDamaged(DamagedState):
+    """The file of standing queries, or the row of one, cannot be read; the message names it."""
 
 
 class TooManyStanding(InvalidQuery):
@@ -188,25 +206,20 @@ class StandingStore:
         except BaseException:
             self._db.close()
             raise
-        if version not in (0, _VERSION):
+        if version > CHECKED_VERSION:
             self._db.close()
-            message = f"{path} is a catalogue of version {version}; this program reads {_VERSION}; use a newer program"
+            message = (
+                f"{path} is a catalogue of version {version}; this program reads {CHECKED_VERSION}; use a newer program"
+            )
             raise CatalogueDamaged(message)
         self._file = path.stat()
 
     def _prepare(self) -> int:
         """Make the file ready, and return its version before; 0: it was new."""
         with self._explained():
-            self._db.execute("PRAGMA journal_mode = WAL")
             # An acknowledged change outlives a power cut, not only a kill.
             self._db.execute("PRAGMA synchronous = FULL")
-            with self._transaction():
-                version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-                if version == 0:
-                    for statement in filter(str.strip, _SCHEMA.split(";")):
-                        self._db.execute(statement)
-                    self._db.execute(f"PRAGMA user_version = {_VERSION}")
-        return version
+            return open_checked(self._db, _SCHEMA)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -262,7 +275,7 @@ class StandingStore:
         """
         name = definition.name
         with self._transaction():
-            before = self._db.execute("SELECT created_ns FROM queries WHERE name = ?", (name,)).fetchone()
+            before = self._db.execute("SELECT created_ns FROM valid_queries WHERE name = ?", (name,)).fetchone()
             if before is None:
                 raise self._unknown(name)
             # By this the runner tells it from the one before, of which it may compute something just now.
@@ -316,7 +329,7 @@ class StandingStore:
     def entries(self) -> list[Entry]:
         """Return the standing queries, oldest first."""
         with self._reading():
-            return [_entry(row) for row in self._db.execute(f"{_ENTRIES} ORDER BY rowid")]
+            return [_entry(row) for row in self._db.execute(f"{_ENTRIES} ORDER BY row_id")]
 
     # What evaluations find
 
@@ -330,7 +343,7 @@ class StandingStore:
         with self._transaction():
             for one in found:
                 row = self._db.execute(
-                    "SELECT document FROM queries WHERE name = ? AND created_ns = ifnull(?, created_ns)",
+                    "SELECT document FROM valid_queries WHERE name = ? AND created_ns = ifnull(?, created_ns)",
                     (one.name, one.created_ns),
                 ).fetchone()
                 kept.append((one.progress, []) if row is None else self._keep(one, _definition(row[0])))
@@ -361,7 +374,7 @@ class StandingStore:
     def alert(self, alert: Alert) -> Alert:
         """Keep an alert that belongs to no episode, such as a test, with its letters."""
         with self._transaction():
-            row = self._db.execute("SELECT document FROM queries WHERE name = ?", (alert.name,)).fetchone()
+            row = self._db.execute("SELECT document FROM valid_queries WHERE name = ?", (alert.name,)).fetchone()
             if row is None:
                 raise self._unknown(alert.name)
             return self._alert(alert, _definition(row[0]))
@@ -387,7 +400,7 @@ class StandingStore:
         """Return letters that wait, oldest first: their ids and targets; none to excluded targets."""
         marks = ", ".join("?" * len(excluded))
         with self._reading():
-            statement = f"SELECT id, target FROM letters WHERE state = 'waiting' AND target NOT IN ({marks})"
+            statement = f"SELECT id, target FROM valid_letters WHERE state = 'waiting' AND target NOT IN ({marks})"
             rows = self._db.execute(f"{statement} ORDER BY id LIMIT ?", (*excluded, limit))
             return [(int(id_), _target(text)) for id_, text in rows]
 
@@ -402,6 +415,11 @@ class StandingStore:
             if taken is None:
                 return None
             row = self._db.execute(f"{_ALERTS} WHERE number = ?", (taken[0],)).fetchone()
+            if row is None:
+                self._db.execute(
+                    "UPDATE letters SET state = 'refused', error = 'its alert is damaged' WHERE id = ?", (letter,)
+                )
+                return None
             return Letter(letter, _alert(*row), _target(taken[1]), taken[2], repeat=taken[2] > 1)
 
     def sent(self, letter: int, state: LetterState, error: str = "") -> None:
@@ -412,7 +430,7 @@ class StandingStore:
     def post(self) -> dict[str, int]:
         """Return how many letters are in each state."""
         with self._reading():
-            return dict(self._db.execute("SELECT state, count(*) FROM letters GROUP BY state").fetchall())
+            return dict(self._db.execute("SELECT state, count(*) FROM valid_letters GROUP BY state").fetchall())
 
     def undelivered(self, name: str, *, limit: int) -> list[dict[str, Any]]:
         """Return the latest letters with alerts of a standing query that have not arrived, oldest first.
@@ -422,11 +440,28 @@ class StandingStore:
         columns = ("number", "to", "state", "attempts", "error")
         with self._reading():
             rows = self._db.execute(
-                "SELECT alert, target, state, attempts, error FROM letters WHERE state <> 'sent' "
-                "AND alert IN (SELECT number FROM alerts WHERE name = ?) ORDER BY id DESC LIMIT ?",
+                "SELECT alert, target, state, attempts, error FROM valid_letters WHERE state <> 'sent' "
+                "AND alert IN (SELECT number FROM valid_alerts WHERE name = ?) ORDER BY id DESC LIMIT ?",
                 (name, limit),
             ).fetchall()
         return [dict(zip(columns, row, strict=True)) for row in reversed(rows)]
+
+    # Backups
+
+    def suspend(self, reason: str) -> tuple[int, int]:
+        """Pause all standing queries, and refuse the letters that wait; return how many of each."""
+        with self._transaction():
+            paused = self._db.execute("UPDATE queries SET paused = 1 WHERE paused = 0").rowcount
+            refused = self._db.execute(
+                "UPDATE letters SET state = 'refused', error = ? WHERE state IN ('waiting', 'sending')", (reason,)
+            ).rowcount
+            self._changes += 1
+        return paused, refused
+
+    def damaged(self) -> list[str]:
+        """Return the damaged rows, as "row 3 of alerts"."""
+        with self._reading():
+            return [f"row {row} of {table}" for table in tables_of(self._db) for row in damaged_rows(self._db, table)]
 
     # Inside
 
@@ -435,8 +470,14 @@ class StandingStore:
             raise self._unknown(name)
         self._changes += 1
 
-    def _unknown(self, name: str) -> NotFound:
-        existing = [row[0] for row in self._db.execute("SELECT name FROM queries")]
+    def _unknown(self, name: str) -> HyperGridError:
+        if self._db.execute("SELECT 1 FROM queries WHERE name = ?", (name,)).fetchone():
+            message = (
+                f"the standing query {name!r} is damaged in {self.path}, and is not evaluated; remove it, and make it "
+                "anew"
+            )
+            return CatalogueDamaged(message)
+        existing = [row[0] for row in self._db.execute("SELECT name FROM valid_queries")]
         return NotFound.among(kind="standing query", given=name, existing=existing)
 
     @contextmanager
@@ -482,9 +523,10 @@ class StandingStore:
         except sqlite3.Error as error:
             # The lower byte tells the kind.
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            if isinstance(error, Malformed) or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 message = (
-                    f"{self.path} cannot be read as a catalogue of standing queries: {error}; restore it, or remove it"
+                    f"{self.path} cannot be read as a catalogue of standing queries: {error}; restore it from a copy, "
+                    "or move it away: then all standing queries, their alerts, and what was not sent yet are lost"
                 )
                 raise CatalogueDamaged(message) from error
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -497,8 +539,8 @@ class StandingStore:
             raise CatalogueUnavailable(message) from error
 
 
-_ENTRIES: Final = "SELECT document, created_ns, paused, muted_until_ns, progress FROM queries"
-_ALERTS: Final = "SELECT number, name, happening, at_ns, muted, body FROM alerts"
+_ENTRIES: Final = "SELECT document, created_ns, paused, muted_until_ns, progress FROM valid_queries"
+_ALERTS: Final = "SELECT number, name, happening, at_ns, muted, body FROM valid_alerts"
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

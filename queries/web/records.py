@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import NotFound
 from hypergrid.times import format_instant
 from queries.scheduling.jobs import Job
-from queries.scheduling.journal import LOST, Noted
+from queries.scheduling.journal import AGAIN, Noted
 from queries.scheduling.layout import Layout, Picture, check_frame
 from queries.scheduling.run import Event
 from queries.web.problems import problem_of
@@ -49,7 +49,7 @@ def noted_body(noted: Noted, root: str = "") -> dict[str, Any]:
     here = f"{root}{PREFIX}/queries/{noted.id}"
     problem = {
         "type": "urn:hypergrid:problem:ended", "title": f"The query {noted.state}" if noted.state == "failed" else
-        "The query was stopped", "status": 503 if noted.error == LOST else 500, "detail": noted.error,
+        "The query was stopped", "status": 503 if noted.error.endswith(AGAIN) else 500, "detail": noted.error,
     }  # fmt: skip
     return {
         "id": noted.id,
