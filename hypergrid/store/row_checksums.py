@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -66,13 +66,24 @@ def open_checked(db: sqlite3.Connection, schema: Schema) -> int:
     sqlite3.DatabaseError
         It is locked or cannot be written, or SQLite says how it is damaged.
     """
-    verify_file(db)
-    db.execute("PRAGMA journal_mode = WAL")
     db.create_function(_FUNCTION, -1, _row_checksum, deterministic=True)
-    try:
+    with _explained():
+        verify_file(db)
+        db.execute("PRAGMA journal_mode = WAL")
         return _prepare(db, schema)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise `Malformed` for errors that only a damaged file causes, and that do not look like it."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        # The message of SQLite's error quotes a name that is no UTF-8.
+        message = "its schema is damaged"
+        raise Malformed(message) from error
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) == sqlite3.SQLITE_ERROR:
             # A statement that fits every whole file does not fit this one.
             raise Malformed(str(error)) from error
         raise
@@ -115,8 +126,8 @@ def verify_file(db: sqlite3.Connection) -> None:
 
 def tables_of(db: sqlite3.Connection) -> list[str]:
     """Return the names of the tables in a file, without SQLite's own."""
-    found = db.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-    return [str(name) for (name,) in found]
+    found = db.execute("PRAGMA main.table_list").fetchall()
+    return sorted(name for schema, name, *_ in found if schema == "main" and not name.startswith("sqlite_"))
 
 
 def damaged_rows(db: sqlite3.Connection, table: str) -> list[int]:
@@ -190,11 +201,10 @@ def _compare_schema(db: sqlite3.Connection, schema: Schema) -> None:
 
 
 def _outline(db: sqlite3.Connection, table: str) -> tuple[object, ...]:
-    indexes = db.execute(
-        "SELECT name, sql FROM main.sqlite_schema WHERE type = 'index' AND tbl_name = ? ORDER BY name", (table,)
-    )
+    indexes = [row[1:] for row in db.execute(f"PRAGMA main.index_list({table})")]
+    texts = [db.execute("SELECT sql FROM main.sqlite_schema WHERE name = ?", one[:1]).fetchone() for one in indexes]
     columns = {tuple(row[1:]) for row in db.execute(f"PRAGMA main.table_info({table})")}
-    return columns, indexes.fetchall()
+    return columns, sorted(zip(indexes, texts, strict=True))
 
 
 def checked_line(values: Mapping[str, Any]) -> str:
@@ -238,7 +248,7 @@ def find_damage(path: Path) -> Iterator[tuple[str, str]]:
 
 def _damage_of_database(path: Path) -> Iterator[tuple[str, str]]:
     try:
-        with closing(_read_only(path)) as db:
+        with _explained(), closing(_read_only(path)) as db:
             verify_file(db)
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             for table in tables_of(db):

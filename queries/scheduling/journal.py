@@ -105,9 +105,9 @@ class Journal:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
         try:
+            version = open_checked(self._db, _SCHEMA)
             # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
             self._db.execute("PRAGMA synchronous = NORMAL")
-            version = open_checked(self._db, _SCHEMA)
             if version > CHECKED_VERSION:
                 message = f"{path} is a file of jobs of version {version}; this program reads {CHECKED_VERSION}"
                 raise JournalDamaged(f"{message}; remove it")

@@ -217,9 +217,10 @@ class StandingStore:
     def _prepare(self) -> int:
         """Make the file ready, and return its version before; 0: it was new."""
         with self._explained():
+            version = open_checked(self._db, _SCHEMA)
             # An acknowledged change outlives a power cut, not only a kill.
             self._db.execute("PRAGMA synchronous = FULL")
-            return open_checked(self._db, _SCHEMA)
+        return version
 
     def close(self) -> None:
         """Let go of the file."""

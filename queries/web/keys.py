@@ -286,8 +286,8 @@ def _damaged(path: Path, why: str) -> KeysDamaged:
 def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
     try:
-        db.execute("PRAGMA synchronous = FULL")
         version = open_checked(db, _SCHEMA)
+        db.execute("PRAGMA synchronous = FULL")
     except BaseException:
         db.close()
         raise
