@@ -48,6 +48,7 @@ from ingest.check_commands import COMMANDS as CHECK_COMMANDS
 from ingest.commands import COMMANDS as INGEST_COMMANDS
 from ingest.reprocess_commands import COMMANDS as REPROCESS_COMMANDS
 from ingest.reprocess_commands import remap as remap_archive
+from queries.backup_commands import COMMANDS as BACKUP_COMMANDS
 from queries.standing.commands import standing_app
 from queries.web.commands import keys_app
 
@@ -104,7 +105,7 @@ def _about(
 app.add_typer(layers_app, name="layers")
 app.add_typer(standing_app, name="standing")
 app.add_typer(keys_app, name="keys")
-for command in (*COMMANDS, *CHECK_COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
+for command in (*COMMANDS, *BACKUP_COMMANDS, *CHECK_COMMANDS, *INGEST_COMMANDS, *REPROCESS_COMMANDS):
     app.command()(command)
 
 QueryArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The query as JSON.")]

@@ -191,48 +191,5 @@ def upgrade(place: ArchivePlace = None, *, archive: ArchivePlaceOption = None, a
         say(f"{done.archive} has layout {done.layout}, and had {done.layout_before}{went_on}; older snapshots stay")
 
 
-def backup(
-    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive.")],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder of the backup: new, or an earlier one.")],
-    *,
-    as_json: JsonOption = False,
-) -> None:
-    """Copy an archive while others commit to it; again into the same folder, only what is new."""
-    from hypergrid.store.backup import back_up  # noqa: PLC0415 - other commands need none
-
-    with stages(quiet=as_json) as tell:
-        done = back_up(archive, target, now_ns=time.time_ns(), progress=tell)
-    if as_json:
-        show_json(asdict(done))
-        return
-    say(
-        f"{done.backup} holds snapshot {done.snapshot} of {done.archive}: {done.files_copied:,} files "
-        f"({done.bytes_copied:,} bytes) were copied and compared in {done.seconds:.2f} s; {done.files_there:,} "
-        f"({done.bytes_there:,} bytes) were there; {done.files_removed:,} that nothing needs any more were removed"
-    )
-    if done.left_out:
-        say(f"not in it, as state beside the data: {', '.join(done.left_out)}")
-
-
-def restore(
-    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="Folder that 'hypergrid backup' wrote.")],
-    target: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the archive; nothing may be there.")],
-    *,
-    as_json: JsonOption = False,
-) -> None:
-    """Make an archive of a backup; every file is compared with its checksum."""
-    from hypergrid.store.backup import restore as run  # noqa: PLC0415 - other commands need none
-
-    with stages(quiet=as_json) as tell:
-        done = run(source, target, progress=tell)
-    if as_json:
-        show_json(asdict(done))
-        return
-    say(
-        f"{done.archive} is the archive at snapshot {done.snapshot}: {done.files_copied:,} files "
-        f"({done.bytes_copied:,} bytes) in {done.seconds:.2f} s; keys, jobs and standing queries are made anew"
-    )
-
-
-COMMANDS: Final = (snapshots, export, maintain, upgrade, backup, restore)
+COMMANDS: Final = (snapshots, export, maintain, upgrade)
 """What the command line registers."""

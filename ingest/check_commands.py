@@ -11,6 +11,7 @@ from hypergrid.console import Stage, say, show_json, show_table, stages
 from hypergrid.errors import InvalidQuery, NotAnArchive
 from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
 from hypergrid.store import LAYOUT, MARKER, Archive, Defect, check_files, read_layout
+from hypergrid.store.state_backup import check_state
 
 if TYPE_CHECKING:
     from ingest.restoring import RepairReport
@@ -71,7 +72,8 @@ def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) ->
         if not (folder / MARKER).is_file():
             raise
         remedy = "restore the archive from a copy, or ingest its raw files into a new one"
-        return [Defect("unreadable", str(folder), str(error), remedy), *check_files(folder, tell)], None
+        unreadable = Defect("unreadable", str(folder), str(error), remedy)
+        return [unreadable, *check_files(folder, tell), *check_state(folder)], None
     return list(opened.check(deep=deep, progress=tell)), opened.snapshot
 
 

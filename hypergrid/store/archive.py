@@ -39,6 +39,7 @@ from hypergrid.store.place import STORE, S3Store, place_of
 from hypergrid.store.reading import bands, count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
 from hypergrid.store.root import Root
+from hypergrid.store.state_backup import check_state
 from hypergrid.store.together import DamagedChunk, DamagedChunks
 from hypergrid.store.variable_group import GROUP as VARIABLES
 from hypergrid.store.variable_group import Extent, VariableGroup
@@ -667,6 +668,7 @@ class Archive:
         yield from examine(self.path, self._root, self._slices, deep=deep, progress=progress)
         if not whole_folder:
             return
+        yield from check_state(self.path)
         progress("store", 0.0)
         with exclusive(self.path / LOCK):
             yield from check_store(self._repository, self.place.where, grace_s=grace_s)

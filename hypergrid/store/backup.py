@@ -7,13 +7,14 @@ is compared with its checksum when it is read, and once more from the disk when 
 references move. A run that is killed, or that meets a full disk, leaves the former backup.
 
 What a receiver has acknowledged is copied first (`spool/`), so that nothing of it is missing: it comes in twice where
-it was committed meanwhile, and a second time changes nothing. State of other rooms is left out, and told.
+it was committed meanwhile, and a second time changes nothing. State of other rooms is left out, and told, unless it is
+asked for (`state_backup`).
 """
 
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,19 @@ from hypergrid.store.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.store.folder import Identity, create_folder, identity_of, marker_of, read_identity, synchronise
 from hypergrid.store.lock import alone, exclusive
 from hypergrid.store.place import STORE
+from hypergrid.store.state_backup import KEY as STATE_KEY
+from hypergrid.store.state_backup import (
+    SCRATCH,
+    STATE,
+    Secure,
+    StateCopy,
+    copy_state,
+    is_current,
+    is_state_copy,
+    prune_state,
+    publish_state,
+    state_files,
+)
 from hypergrid.times import format_instant
 
 MARKER: Final = "backup.json"
@@ -78,6 +92,12 @@ class BackupReport:
     left_out: tuple[str, ...]
     """What lies in the archive's folder and is not in a backup: keys, jobs, standing queries, work under way."""
     seconds: float
+    state: tuple[str, ...] = ()
+    """Files of the server's state that were taken along, or brought back."""
+    state_made: str | None = None
+    """Instant of the state that the backup holds, perhaps from an earlier run; None: it holds none."""
+    notes: tuple[str, ...] = ()
+    """What else to know of the state: rows that are damaged; what was revoked, paused or ended."""
 
 
 @dataclass
@@ -97,15 +117,34 @@ Progress = Callable[[str, float], None]
 
 
 def back_up(
-    archive_path: Path, target: Path, *, now_ns: int, progress: Progress = lambda _what, _done: None
+    archive_path: Path,
+    target: Path,
+    *,
+    now_ns: int,
+    with_server: bool = False,
+    server: Path | None = None,
+    progress: Progress = lambda _what, _done: None,
 ) -> BackupReport:
     """Copy an archive as it is now into a folder, or bring the backup there up to date.
+
+    Parameters
+    ----------
+    archive_path, target
+        Folders of the archive and of the backup.
+    now_ns
+        The time [ns since 1970 UTC].
+    with_server
+        Take keys, audit log, jobs and standing queries along. Where this is not asked, an earlier copy of them stays.
+    server
+        Where the server keeps keys, audit log and jobs, if not in the archive.
+    progress
+        Called with what is done, and the fraction of it.
 
     Raises
     ------
     CannotBackUp
-        The target holds something else, lies in the archive or is full or cannot be written; or the archive's values
-        lie in a bucket.
+        The target holds something else, lies in the archive or is full or cannot be written; the archive's values lie
+        in a bucket; or a file of the server's state cannot be read.
     DamagedArchive
         A file of the archive is not what it was; the former backup stays.
     OldLayout
@@ -118,18 +157,31 @@ def back_up(
     with _explained(target), ExitStack() as stack:
         target.mkdir(parents=True, exist_ok=True)
         stack.enter_context(_only(target))
-        run = _Run(archive, target, progress)
+        folders = {name: archive.path / name for name in STATE} | ({"server": server} if server else {})
+        run = _Run(archive, target, progress, folders if with_server else None)
         report = run.do(stack, now_ns)
     return replace(report, seconds=round(time.monotonic() - begun, 3))
 
 
-def restore(backup: Path, target: Path, *, progress: Progress = lambda _what, _done: None) -> BackupReport:
+def restore(
+    backup: Path, target: Path, *, secure: Secure | None = None, progress: Progress = lambda _what, _done: None
+) -> BackupReport:
     """Make an archive of a backup, where there is nothing yet; it is there whole or not at all.
+
+    Parameters
+    ----------
+    backup, target
+        Folders of the backup and of the archive.
+    secure
+        Makes the server's state safe before anybody can use it: `queries.restored.secure_state`. Needed where the
+        backup holds such state.
+    progress
+        Called with what is done, and the fraction of it.
 
     Raises
     ------
     CannotBackUp
-        The folder is no backup, or the disk is full.
+        The folder is no backup, the disk is full, or the backup holds state and `secure` is missing.
     ArchiveConflict, NotAnArchive
         Something is where the archive should be.
     DamagedArchive
@@ -137,28 +189,45 @@ def restore(backup: Path, target: Path, *, progress: Progress = lambda _what, _d
     """
     begun = time.monotonic()
     source, folder = Path(backup).resolve(), Path(target).resolve()
-    identity, _ = read_backup(source)
-    copied = _Copied()
+    identity, told = read_backup(source)
+    state = told.get(STATE_KEY)
+    if state is not None and secure is None:
+        message = (
+            f"{source} holds keys, which must be revoked when they are restored; use 'hypergrid restore', or give "
+            "queries.restored.secure_state as 'secure'"
+        )
+        raise CannotBackUp(message)
+    copied, notes = _Copied(), list[str]()
 
     def build(building: Path) -> None:
         files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_content(path, source)]
         for number, path in enumerate(files):
             _copy(path, building / path.relative_to(source), copied)
             progress("copy", (number + 1) / len(files))
+        for name, path in state_files(source, state) if state else ():
+            _copy(path, building / name, copied, private=True)
         (building / LOCK).touch()
         _settle(building, copied, progress)
-        for defect in check_files(building, progress):
-            raise _wrong(source, Path(defect.where))
-        for path in sorted((building / RAW).glob("*/*.zst")):
-            if problem := content_problem(path, path.stem):
-                message = f"{source / path.relative_to(building)} {problem}; nothing was restored; back up once more"
-                raise DamagedArchive(message)
+        _verify_restored(building, source, progress)
+        if state is not None and secure is not None:
+            notes.extend(secure(building, state["made"]))
+            synchronise(building)
 
     with _explained(folder):
         create_folder(folder, identity, build=build)
-    snapshot = Archive.open(folder).snapshot
-    seconds = round(time.monotonic() - begun, 3)
-    return BackupReport(str(folder), str(source), snapshot, copied.files, copied.size, 0, 0, 0, (), seconds)
+    return BackupReport(
+        str(folder), str(source), Archive.open(folder).snapshot, copied.files, copied.size, 0, 0, 0, (),
+        round(time.monotonic() - begun, 3), *((tuple(state["files"]), state["made"], tuple(notes)) if state else ()),
+    )  # fmt: skip
+
+
+def _verify_restored(building: Path, source: Path, progress: Progress) -> None:
+    for defect in check_files(building, progress):
+        raise _wrong(source, Path(defect.where))
+    for path in sorted((building / RAW).glob("*/*.zst")):
+        if problem := content_problem(path, path.stem):
+            message = f"{source / path.relative_to(building)} {problem}; nothing was restored; back up once more"
+            raise DamagedArchive(message)
 
 
 def read_backup(folder: Path) -> tuple[Identity, dict[str, Any]]:
@@ -182,11 +251,16 @@ class _Run:
     archive: Archive
     target: Path
     progress: Progress
+    folders: Mapping[str, Path] | None = None
+    """Where the server's state lies; None: it is not asked for."""
     copied: _Copied = field(default_factory=_Copied)
+    state: StateCopy | None = None
 
     def do(self, stack: ExitStack, now_ns: int) -> BackupReport:
         source = self.archive.path
         self._spool()
+        # Before the snapshot is chosen: what standing queries have seen is in the backup, too.
+        self._state()
         repository = stack.enter_context(_snapshots_kept(self.archive))
         head = repository.lookup_branch(BRANCH)
         self.archive = self.archive.at(head)
@@ -205,14 +279,20 @@ class _Run:
         _settle(self.target, self.copied, self.progress)
         self._publish(references, changed, now_ns)
         self._prune(set(names) | {f"snapshots/{one}" for one in snapshots}, snapshots)
-        left_out = tuple(
-            sorted(path.name for path in source.iterdir() if path.name not in _OURS and not path.name.startswith("."))
-        )
-        copied = self.copied
+        copied, state = self.copied, self.state
+        told = read_backup(self.target)[1].get(STATE_KEY)
         return BackupReport(
             str(source), str(self.target), head, copied.files, copied.size, copied.files_there, copied.size_there,
-            copied.removed, left_out, 0.0,
+            copied.removed, self._left_out(), 0.0, tuple(state.files if state else ()),
+            None if told is None else told["made"], tuple(state.warnings if state else ()),
         )  # fmt: skip
+
+    def _left_out(self) -> tuple[str, ...]:
+        state = self.state
+        known = _OURS if state is None else _OURS.union(STATE)
+        names = (path.name for path in self.archive.path.iterdir() if not path.name.startswith("."))
+        beside = [name for name in names if name not in known]
+        return tuple(sorted(beside if state is None else [*beside, *state.left_out]))
 
     @property
     def _sums(self) -> Sums:
@@ -268,6 +348,26 @@ class _Run:
             if path.is_file():
                 _copy(path, self.target / _DEPLOYMENTS / path.relative_to(deployments), self.copied)
 
+    def _state(self) -> None:
+        """Copy the server's state, where it is asked for and has changed."""
+        if self.folders is None:
+            return
+        self.state = copy_state(self.folders, self.target)
+        sizes = [size for _, size in self.state.files.values()]
+        if is_current(self.target, self._former_state, self.state):
+            shutil.rmtree(self.target / SCRATCH)
+            self.copied.files_there += len(sizes)
+            self.copied.size_there += sum(sizes)
+            return
+        self.copied.files += len(sizes)
+        self.copied.size += sum(sizes)
+        self.copied.written += [(self.target / SCRATCH / name, crc) for name, (crc, _) in self.state.files.items()]
+
+    @property
+    def _former_state(self) -> dict[str, Any] | None:
+        """What the marker tells of the state that an earlier run copied."""
+        return read_backup(self.target)[1].get(STATE_KEY) if (self.target / MARKER).exists() else None
+
     def _raw(self) -> None:
         raw = self.archive.path / RAW
         paths = sorted(raw.glob("*/*.zst"))
@@ -313,14 +413,20 @@ class _Run:
         if (self.target / _NEW_SPOOL).is_dir():
             shutil.rmtree(self.target / _SPOOL, ignore_errors=True)
             (self.target / _NEW_SPOOL).rename(self.target / _SPOOL)
-        told = {
+        told: dict[str, Any] = {
             "archive": marker_of(read_identity(self.archive.path)),
             "snapshot": self.archive.snapshot,
             "made": format_instant(now_ns),
             "of": str(self.archive.path),
         }
-        write_checked(self.target / MARKER, told)
+        if (self.target / SCRATCH).exists() and self.state is not None:
+            publish_state(self.state, self.target)
+        state = self._former_state
+        if self.state is not None:
+            state = {"folder": self.state.folder, "made": format_instant(now_ns), "files": self.state.files}
+        write_checked(self.target / MARKER, told if state is None else {**told, STATE_KEY: state})
         synchronise(self.target)
+        self.copied.removed += prune_state(self.target, None if state is None else state["folder"])
 
     def _prune(self, names: set[str], snapshots: Sequence[str]) -> None:
         """Remove what no snapshot needs any more."""
@@ -371,7 +477,8 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 def _is_ours(path: Path, target: Path) -> bool:
     """Return whether a folder is what a first backup that was killed had begun."""
-    return path.name in {STORE, CHECKSUMS, RAW, _SPOOL, _NEW_SPOOL, "stream"} and (target / _LOCK).exists()
+    is_known = path.name in {STORE, CHECKSUMS, RAW, _SPOOL, _NEW_SPOOL, "stream"} or is_state_copy(path.name)
+    return is_known and (target / _LOCK).exists()
 
 
 @contextmanager
@@ -442,10 +549,12 @@ def _write(data: bytes, copy: Path, copied: _Copied) -> None:
     copied.written.append((copy, checksum(data)))
 
 
-def _copy(path: Path, copy: Path, copied: _Copied) -> None:
-    """Copy a file of any size."""
+def _copy(path: Path, copy: Path, copied: _Copied, *, private: bool = False) -> None:
+    """Copy a file of any size; a private one for its owner alone to read."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     partial = copy.with_name(copy.name + _PARTIAL)
+    if private:
+        os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
     shutil.copyfile(path, partial)
     crc, size = checksum_of_file(partial)
     partial.replace(copy)
@@ -496,4 +605,5 @@ def _wrong(folder: Path, where: Path) -> DamagedArchive:
 
 
 def _is_content(path: Path, backup: Path) -> bool:
-    return path.relative_to(backup).parts[0] not in (MARKER, _LOCK, _NEW_SPOOL) and not path.name.endswith(_PARTIAL)
+    top = path.relative_to(backup).parts[0]
+    return top not in (MARKER, _LOCK, _NEW_SPOOL) and not is_state_copy(top) and not path.name.endswith(_PARTIAL)

@@ -45,7 +45,7 @@ _REPAIR: Final = "'hypergrid check ARCHIVE --repair' brings back what raw copies
 _OLDER: Final = "one that only older snapshots hold goes when they expire"
 _AGAIN: Final = "ingest the raw files into a new archive"
 
-ORPHANS: Final = ("orphan", "lost", "care")
+ORPHANS: Final = ("orphan", "lost", "care", "state")
 """Kinds of defects that are not in what a snapshot holds."""
 
 Progress = Callable[[str, float], None]
@@ -56,7 +56,7 @@ class Defect:
     """Something that is wrong."""
 
     kind: str
-    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "orphan", "lost" or "care"."""
+    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "state", "orphan", "lost" or "care"."""
     where: str
     what: str
     remedy: str

@@ -9,7 +9,6 @@ accepts the rows as they are.
 """
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -262,8 +261,8 @@ def _damage_of_database(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    # Where the folder cannot be written, SQLite needs to be told that nothing else writes either.
-    mode = "mode=ro" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+    # Without a log no process has it open, and SQLite need not leave one behind.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     db = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=30.0, isolation_level=None)
     db.create_function(_FUNCTION, -1, _row_checksum, deterministic=True)
     return db

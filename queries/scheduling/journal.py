@@ -109,8 +109,10 @@ class Journal:
             # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
             self._db.execute("PRAGMA synchronous = NORMAL")
             if version > CHECKED_VERSION:
-                message = f"{path} is a file of jobs of version {version}; this program reads {CHECKED_VERSION}"
-                raise JournalDamaged(f"{message}; remove it")
+                message = (
+                    f"{path} is a file of jobs of version {version}; this program reads {CHECKED_VERSION}; remove it"
+                )
+                raise JournalDamaged(message)
             self.lost = self._db.execute(
                 "UPDATE jobs SET state = 'failed', ended_ns = ?, error = ? WHERE state IN ('queued', 'running')",
                 (now_ns, reason),

@@ -52,6 +52,7 @@ def create_app(
     audit: Audit | None = None,
     tell: Sequence[Callable[[Served], None]] = (),
     folders: Mapping[str, Path] = MappingProxyType({}),
+    damage: Mapping[str, str] = MappingProxyType({}),
 ) -> FastAPI:
     """Return the application that answers for one archive.
 
@@ -71,6 +72,8 @@ def create_app(
         Called with each request that is over.
     folders
         Folders that need space, by name.
+    damage
+        State that was found damaged and that the server does without, by file; `health` reports it.
 
     Raises
     ------
@@ -119,7 +122,8 @@ def create_app(
         app.include_router(routes, prefix=PREFIX, dependencies=[Depends(known_alone)])
     app.include_router(edr_router(runner, catalogue))
 
-    app.include_router(health.router(Health(runner, catalogue.archive, standing, tuple(folders.values())), metrics))
+    looked = Health(runner, catalogue.archive, standing, tuple(folders.values()), known.store, damage)
+    app.include_router(health.router(looked, metrics))
     describe(app, lambda: catalogue.archive.latest().variables)
     forgotten = undeclared(
         (method, str(route.path)) for route in iter_route_contexts(app.routes) for method in route.methods or ()

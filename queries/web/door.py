@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from queries.scheduling.admission import asking
 from queries.web.access import COOKIE, LOCAL, Access, Caller, Forbidden, TooManyRequests, Unauthorized, shown_key
 from queries.web.audit import Audit
-from queries.web.keys import BadKey
-from queries.web.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
+from queries.web.keys import BadKey, KeysDamaged
+from queries.web.problems import MethodNotAllowed, NoSuchPage, NotReadyYet, problem_of, response_of
 from queries.web.rates import Rates
 from queries.web.scopes import FILES, allows, find
 
@@ -96,6 +96,12 @@ class Door:
             self._take(who, self._access.rules.anonymous.requests_per_s)
             if found.need != "open":
                 raise
+            caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
+        except KeysDamaged as error:
+            _LOG.error("nobody is let in: %s", error)
+            if found.need != "open":
+                message = "the access keys cannot be read, so nobody is let in; the server's log says what to do"
+                raise NotReadyYet(message) from error
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
         if caller is LOCAL and any(name in headers for name in _HANDED_ON):
             message = (

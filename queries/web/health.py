@@ -1,7 +1,7 @@
 """`health`, `health/live`, `health/ready` and `metrics`: for those who watch over the server."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from hypergrid.errors import HyperGridError
 from hypergrid.query import OpenArchive
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
+from queries.web.keys import KeysDamaged, KeyStore
 from queries.web.metrics import MEDIA_TYPE, Metrics, free_bytes
 from queries.web.problems import NotReadyYet
 
@@ -28,17 +29,24 @@ class Health:
         What is looked at.
     folders
         Folders that need space.
+    keys
+        Access keys, without which nobody is let in.
+    damage
+        State that was found damaged at the start and that the server does without, by file.
     """
 
     runner: Runner
     archive: OpenArchive
     standing: StandingQueries | None = None
     folders: Sequence[Path] = ()
+    keys: KeyStore | None = None
+    damage: Mapping[str, str] = field(default_factory=dict)
 
     def troubles(self) -> dict[str, str]:
         """Return what is wrong, in words, by what is looked at; empty: nothing is."""
         looks: dict[str, Callable[[], str]] = {
             "archive": self._archive, "disk": self._disk, "queries": self._queries, "standing": self._standing,
+            "keys": self._keys,
         }  # fmt: skip
         found = {name: look() for name, look in looks.items()}
         return {name: trouble for name, trouble in found.items() if trouble}
@@ -60,6 +68,13 @@ class Health:
     def _queries(self) -> str:
         return "no query is taken any more" if self.runner.is_stopped else ""
 
+    def _keys(self) -> str:
+        try:
+            _ = self.keys is not None and self.keys.exist
+        except KeysDamaged:
+            return "the access keys cannot be read, so nobody is let in"
+        return ""
+
     def _standing(self) -> str:
         is_well = self.standing is None or not self.standing.statistics().trouble
         return "" if is_well else "standing queries cannot be kept up to date; /api/v1/standing/statistics says why"
@@ -72,7 +87,7 @@ def router(health: Health, metrics: Metrics) -> APIRouter:
     @routes.get("/health")
     def all_of_it() -> dict[str, Any]:
         """Say that the server answers, what it holds, and what is wrong."""
-        troubles = health.troubles()
+        troubles = {**health.damage, **health.troubles()}
         told = "troubled" if troubles else "ok"
         return {"status": told, "troubles": troubles, "queries": asdict(health.runner.statistics())}
 

@@ -1,9 +1,11 @@
 """Everything that serves one archive, put together from its settings."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from starlette.types import ASGIApp
 
@@ -12,13 +14,16 @@ from hypergrid.query import open_archive
 from hypergrid.settings import Settings
 from queries.catalogue import Catalogue
 from queries.scheduling.journal import FILE as JOURNAL
-from queries.scheduling.journal import Journal
+from queries.scheduling.journal import Journal, JournalDamaged
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
+from queries.web.access import Access
 from queries.web.app import create_app
 from queries.web.commands import access_of, audit_of, state_folder
 from queries.web.logs import RequestLog
 from queries.web.server import is_loopback, serve
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def serve_archive(
@@ -58,16 +63,38 @@ def serve_archive(
     # First: it refuses a second server of the archive, which must not close the queries of the first in the journal.
     with StandingQueries(opened, settings, clock=time.time_ns) as standing:
         standing.start()
+        journal, damage = opened_journal(folder / JOURNAL, now_ns=time.time_ns())
+        damage |= damaged_rows(access, standing, journal)
+        for name, what in damage.items():
+            _LOG.error("%s: %s", name, what)
         runner = Runner(
             opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
-            journal=Journal(folder / JOURNAL, now_ns=time.time_ns()),
+            journal=journal,
         )  # fmt: skip
         web = create_app(
             runner, catalogue, standing=standing, access=access,
-            audit=audit_of(opened.path, settings), folders={"archive": opened.path, "state": folder},
+            audit=audit_of(opened.path, settings), folders={"archive": opened.path, "state": folder}, damage=damage,
             tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
         )  # fmt: skip
         web.mount("/", pages)
         # The first who asks need not wait until compiled code is loaded.
         threading.Thread(target=warm, name="warm", daemon=True).start()
         serve(web, settings.host, settings.port, on_ready=on_ready)
+
+
+def opened_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str, str]]:
+    """Return the file of jobs, or None and what is wrong with it: queries are answered without."""
+    try:
+        return Journal(path, now_ns=now_ns), {}
+    except JournalDamaged as error:
+        return None, {path.name: f"what becomes of queries is not kept: {error}"}
+
+
+def damaged_rows(access: Access, standing: StandingQueries, journal: Journal | None) -> dict[str, str]:
+    """Return which rows of the server's state are damaged, by file."""
+    files = [
+        (store.path.name, rows)
+        for store in (access.store, standing.store, journal)
+        if store is not None and (rows := store.damaged())
+    ]
+    return {name: f"damaged, and left out: {', '.join(rows[:10])}; see 'hypergrid check'" for name, rows in files}
