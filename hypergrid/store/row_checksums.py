@@ -9,6 +9,7 @@ accepts the rows as they are.
 """
 
 import json
+import logging
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -28,6 +29,7 @@ _LINE_START: Final = f'{{"{COLUMN}": "'
 _OLD_LINE_START: Final = '{"time": "'
 """Start of a line without a checksum. No single flipped bit turns a line that has one into this."""
 _LONGEST_REPORT: Final = 200
+_LOG: Final = logging.getLogger(__name__)
 
 
 class DamagedState(HyperGridError, RuntimeError):
@@ -67,8 +69,9 @@ def open_checked(db: sqlite3.Connection, schema: Schema) -> int:
     """
     db.create_function(_FUNCTION, -1, _row_checksum, deterministic=True)
     with _explained():
-        verify_file(db)
+        _verify_structure(db)
         db.execute("PRAGMA journal_mode = WAL")
+        _rebuild_indexes(db)
         return _prepare(db, schema)
 
 
@@ -107,20 +110,29 @@ def _prepare(db: sqlite3.Connection, schema: Schema) -> int:
     return version
 
 
-def verify_file(db: sqlite3.Connection) -> None:
-    """Verify the structure of an open SQLite file.
+def _verify_structure(db: sqlite3.Connection) -> None:
+    """Raise `Malformed`, or what SQLite raises, where the structure of an open file is damaged."""
+    if (problem := _problem(db, "quick_check")) is not None:
+        raise Malformed(problem)
 
-    `PRAGMA integrity_check` is `quick_check` and a comparison of each index with its table: a damaged entry of an index
-    hides a row as a damaged page does.
 
-    Raises
-    ------
-    sqlite3.DatabaseError
-        It is damaged.
+def _rebuild_indexes(db: sqlite3.Connection) -> None:
+    """Rebuild the indexes where they do not match the rows: a damaged entry hides its row, or finds another one.
+
+    The rows are what counts, as these have checksums.
     """
-    (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
-    if result != "ok":
-        raise Malformed(" ".join(str(result).split())[:_LONGEST_REPORT])
+    if (problem := _problem(db, "integrity_check")) is not None:
+        _LOG.warning("the indexes of %s are rebuilt: %s", _file_of(db), problem)
+        db.execute("REINDEX")
+
+
+def _problem(db: sqlite3.Connection, pragma: str) -> str | None:
+    (result,) = db.execute(f"PRAGMA {pragma}(1)").fetchone()
+    return None if result == "ok" else " ".join(str(result).split())[:_LONGEST_REPORT]
+
+
+def _file_of(db: sqlite3.Connection) -> str:
+    return str(db.execute("PRAGMA database_list").fetchone()[2])
 
 
 def tables_of(db: sqlite3.Connection) -> list[str]:
@@ -232,7 +244,7 @@ def read_line(line: bytes) -> dict[str, Any] | None:
 
 
 def find_damage(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a file of state: where in it ("row 3 of keys", "line 7", "" for all of it), and what.
+    """Yield what is wrong with a file of state: where ("row 3 of keys", "line 7", "indexes", "": all of it), and what.
 
     The file is read only. `.sqlite` and `.jsonl` are understood; other files are passed over.
     """
@@ -248,7 +260,9 @@ def find_damage(path: Path) -> Iterator[tuple[str, str]]:
 def _damage_of_database(path: Path) -> Iterator[tuple[str, str]]:
     try:
         with _explained(), closing(_read_only(path)) as db:
-            verify_file(db)
+            _verify_structure(db)
+            if (problem := _problem(db, "integrity_check")) is not None:
+                yield "indexes", f"do not match the rows, and are rebuilt when the file is next opened: {problem}"
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             for table in tables_of(db):
                 has_checksums = any(row[1] == COLUMN for row in db.execute(f"PRAGMA main.table_info({table})"))

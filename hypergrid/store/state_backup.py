@@ -116,7 +116,7 @@ def _warnings(path: Path, copy: Path, shown: str) -> Iterator[str]:
     for where, what in find_damage(copy):
         if not where:
             raise _unreadable(path, what)
-        yield f"{where} in {shown} {what}; it was copied as it is, and stays unusable"
+        yield f"{where} in {shown} {what}; copied as it is: 'hypergrid check' says what to do"
 
 
 def _unreadable(path: Path, what: str) -> CannotBackUp:
@@ -194,8 +194,10 @@ def check_state(folder: Path) -> Iterator[Defect]:
         for path in sorted((folder / name).glob("*.*")):
             for where, what in find_damage(path) if path.is_file() else ():
                 shown = f"{name}/{path.name}"
-                yield Defect("state", f"{shown}: {where}" if where else shown, what, _ROW if where else _FILE)
+                remedy = {"": _FILE, "indexes": _INDEXES}.get(where, _ROW)
+                yield Defect("state", f"{shown}: {where}" if where else shown, what, remedy)
 
 
 _ROW: Final = "it counts as missing: make anew what it held, or restore the file from a backup made --with-server"
+_INDEXES: Final = "start the server, or 'hypergrid keys list' where it is the file of keys"
 _FILE: Final = "restore the file from a backup made --with-server, or move it away: then what it held is lost"

@@ -1,22 +1,33 @@
 """State beside the data: whichever bit flips, a read gives what was written, leaves the row out, or says so."""
 
+import json
 import random
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
-from hypergrid.store.row_checksums import DamagedState, find_damage, read_line
-from queries.scheduling.journal import Journal
+import hypergrid as hg
+from hypergrid.store.row_checksums import DamagedState, find_damage, read_line, tables_of
+from queries.catalogue import Catalogue
+from queries.scheduling.journal import LOST, Journal
+from queries.scheduling.runner import Runner
 from queries.standing.definition import definition_from_json
-from queries.standing.store import Alert, CatalogueUnavailable, Found, Progress, StandingStore
+from queries.standing.service import StandingQueries
+from queries.standing.store import Alert, CatalogueDamaged, CatalogueUnavailable, Found, Progress, StandingStore
+from queries.web.access import Access
+from queries.web.app import create_app
 from queries.web.audit import Audit
-from queries.web.keys import KeyStore
+from queries.web.keys import BadKey, KeysDamaged, KeyStore
+from queries.web.serving import damaged_rows, opened_journal
 
 NOW_NS = 1_700_000_000 * 10**9
 FLIPS = 400
@@ -177,3 +188,180 @@ def prove(file: File, folder: Path, count: int) -> None:
         assert result != "silent", (place, bit)
     assert outcomes["left out"] > count // 10, outcomes
     assert file.name == "audit.jsonl" or outcomes["told"] > 0, outcomes
+
+
+OLDER: dict[str, tuple[str, ...]] = {
+    "keys.sqlite": (
+        "CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, digest BLOB NOT NULL, "
+        "created_ns INTEGER NOT NULL, expires_ns INTEGER, revoked_ns INTEGER, limits TEXT NOT NULL) STRICT",
+    ),
+    "jobs.sqlite": (
+        "CREATE TABLE jobs (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, "
+        "token TEXT NOT NULL, snapshot TEXT NOT NULL, document TEXT NOT NULL, cells INTEGER NOT NULL, created_ns "
+        "INTEGER NOT NULL, state TEXT NOT NULL, started_ns INTEGER, ended_ns INTEGER, error TEXT NOT NULL DEFAULT '') "
+        "STRICT",
+    ),
+    "standing.sqlite": (
+        "CREATE TABLE queries (name TEXT PRIMARY KEY, document TEXT NOT NULL, created_ns INTEGER NOT NULL, paused "
+        "INTEGER NOT NULL DEFAULT 0, muted_until_ns INTEGER, progress TEXT NOT NULL) STRICT",
+        "CREATE TABLE alerts (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, happening TEXT NOT NULL, "
+        "at_ns INTEGER NOT NULL, muted INTEGER NOT NULL, body TEXT NOT NULL) STRICT",
+        "CREATE TABLE letters (id INTEGER PRIMARY KEY AUTOINCREMENT, alert INTEGER NOT NULL, target TEXT NOT NULL, "
+        "state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '') STRICT",
+        "CREATE INDEX alerts_of ON alerts (name, number)",
+        "CREATE INDEX letters_open ON letters (state) WHERE state IN ('waiting', 'sending')",
+    ),
+}
+"""What the version before made: without checksums."""
+LAST_VALUE = {"keys.sqlite": b"key-5", "jobs.sqlite": b"job-5", "standing.sqlite": b"cold 3"}
+
+
+def as_before(file: File, new: Path, old: Path) -> None:
+    """Write the rows of a file into one as an older program made it."""
+    with closing(sqlite3.connect(old)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        for statement in OLDER[file.name]:
+            db.execute(statement)
+        db.execute("ATTACH ? AS new", (str(new),))
+        for table in tables_of(db):
+            columns = ", ".join(row[1] for row in db.execute(f"PRAGMA main.table_info({table})"))
+            db.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table} ORDER BY rowid")
+        db.execute("PRAGMA user_version = 1")
+        db.commit()
+
+
+@pytest.mark.parametrize("file", FILES[:3], ids=lambda file: file.name)
+def test_a_file_of_an_older_program_gets_checksums_when_it_is_opened(file: File, tmp_path: Path) -> None:
+    new, old = tmp_path / "new.sqlite", tmp_path / file.name
+    file.write(new)
+    as_before(file, new, old)
+    assert list(find_damage(old)) == []
+    assert file.read(old) == file.read(new)
+    with closing(sqlite3.connect(old)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        for table in tables_of(db):
+            sums = [text for (text,) in db.execute(f"SELECT checksum FROM {table}")]
+            assert sums
+            assert all(len(text) == 8 for text in sums)
+    assert file.read(old) == file.read(new)
+    # From then on its values are guarded like any others.
+    original, data = file.read(old), bytearray(old.read_bytes())
+    data[data.rfind(LAST_VALUE[file.name])] ^= 4
+    old.write_bytes(data)
+    assert outcome(file, old, original) == "left out"
+
+
+def test_lines_of_an_older_program_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text('{"time": "2026-01-01T00:00Z", "who": "before", "what": "keys create"}\n')
+    Audit(path).note(now_ns=NOW_NS, who="after", what="keys revoke")
+    assert list(read_audit(path)) == ["before", "after"]
+    assert json.loads(path.read_text().splitlines()[1])["what"] == "keys revoke"
+    assert list(find_damage(path)) == []
+    # Each bit of the line that has a checksum, the checksum's own name among them.
+    data, start = path.read_bytes(), path.read_bytes().index(b"\n") + 1
+    for place in range(start, len(data) - 1):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << bit
+            path.write_bytes(flipped)
+            assert list(find_damage(path)), (place, bit)
+
+
+def damage(path: Path, before: bytes, after: bytes) -> None:
+    data = path.read_bytes()
+    assert before in data
+    path.write_bytes(data.replace(before, after))
+
+
+def test_a_damaged_row_gets_no_new_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "standing.sqlite"
+    write_standing(path)
+    damage(path, b"0 degC", b"9 degC")
+    store = StandingStore(path)
+    assert len(store.damaged()) == 4
+    with pytest.raises(CatalogueDamaged, match="'frost-0' is damaged in .*standing.sqlite.*make it anew"):
+        store.pause("frost-0", paused=True)
+    with pytest.raises(CatalogueDamaged):
+        store.entry("frost-0")
+    assert store.entries() == []
+    store.remove("frost-0")
+    assert len(store.damaged()) == 3
+    store.close()
+
+
+def test_a_letter_of_a_damaged_alert_is_not_sent(tmp_path: Path) -> None:
+    path = tmp_path / "standing.sqlite"
+    write_standing(path)
+    damage(path, b"cold 2", b"gold 2")
+    store = StandingStore(path)
+    assert [one.number for one in store.alerts()] == [1, 2, 4]
+    sent = [store.sending(number) for number, _ in store.letters()]
+    assert [None if one is None else one.alert.number for one in sent] == [1, 2, None, 4]
+    assert store.post() == {"refused": 1, "sending": 3}
+    store.close()
+
+
+def test_a_damaged_job_does_not_keep_the_others_from_ending(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite"
+    write_jobs(path)
+    with closing(Journal(path, now_ns=NOW_NS)) as journal:
+        journal._db.execute("UPDATE jobs SET state = 'running' WHERE number > 3")
+    damage(path, b"job-4", b"job-$")
+    with closing(Journal(path, now_ns=NOW_NS)) as journal:
+        assert journal.lost == 2
+        assert journal.damaged() == ["row 5 of jobs"]
+        assert [(one.id, one.error) for one in journal.noted()][:2] == [("job-5", LOST), ("job-3", LOST)]
+
+
+def test_access_stays_on_when_all_keys_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "keys.sqlite"
+    with closing(KeyStore(path)) as store:
+        text = store.create("alice", "admin", now_ns=NOW_NS)[1]
+    damage(path, b"admin", b"adlin")
+    with closing(KeyStore(path)) as store:
+        assert (store.exist, store.keys(), store.damaged()) == (True, [], ["row 1 of keys"])
+        with pytest.raises(BadKey, match="not known"):
+            store.check(text, NOW_NS)
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all, but long enough to be looked at" * 20])
+def test_a_file_of_keys_that_cannot_be_read_lets_nobody_in(
+    content: bytes, tmp_path: Path, archive: hg.OpenArchive, make_runner: Callable[..., Runner]
+) -> None:
+    path = tmp_path / "keys.sqlite"
+    path.write_bytes(content)
+    store = KeyStore(path)
+    with pytest.raises(KeysDamaged, match=r"keys\.sqlite cannot be read.*restore the file from a copy.*are lost"):
+        store.keys()
+    app = create_app(make_runner(archive), Catalogue(archive), access=Access(store, lambda: NOW_NS))
+    client = TestClient(app, base_url="http://127.0.0.1")
+    assert client.get("/health/live").status_code == 200
+    answers = [client.get(address) for address in ("/health/ready", "/api/v1/variables")]
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert all("keys" in answer.text for answer in answers)
+    assert str(path) not in answers[1].text
+
+
+def test_a_server_answers_without_its_file_of_jobs_and_says_so(
+    tmp_path: Path, archive: hg.OpenArchive, make_runner: Callable[..., Runner]
+) -> None:
+    path = tmp_path / "jobs.sqlite"
+    path.write_bytes(b"no database at all" * 100)
+    journal, found = opened_journal(path, now_ns=NOW_NS)
+    assert journal is None
+    app = create_app(make_runner(archive, journal=journal), Catalogue(archive), damage=found)
+    client = TestClient(app, base_url="http://127.0.0.1")
+    assert client.get("/health/ready").status_code == 200
+    told = client.get("/health").json()
+    assert told["status"] == "troubled"
+    assert "what became of the latest queries is forgotten" in told["troubles"]["jobs.sqlite"]
+
+
+def test_damaged_rows_are_told_by_file(tmp_path: Path, archive: hg.OpenArchive) -> None:
+    write_keys(tmp_path / "keys.sqlite")
+    damage(tmp_path / "keys.sqlite", b"key-3", b"key#3")
+    standing = StandingQueries(archive, clock=lambda: NOW_NS, folder=tmp_path / "standing")
+    with closing(KeyStore(tmp_path / "keys.sqlite")) as store, standing:
+        found = damaged_rows(Access(store, lambda: NOW_NS), standing, None)
+    assert found == {"keys.sqlite": "damaged, and left out: row 4 of keys; see 'hypergrid check'"}
