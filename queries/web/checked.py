@@ -8,7 +8,9 @@ from pathlib import Path
 from hypergrid.errors import HyperGridError
 from hypergrid.query import open_archive
 from hypergrid.settings import Settings
+from hypergrid.store.row_checksums import DamagedState, find_damage
 from queries.catalogue import Catalogue
+from queries.standing.store import FOLDER as STANDING
 from queries.web.commands import access_of, state_folder
 from queries.web.health import LEAST_FREE_BYTES
 from queries.web.metrics import free_bytes
@@ -55,6 +57,15 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
                 raise OSError(message)
         return ", ".join(f"{folder} has {free / 2**30:.1f} GiB free" for folder, free in folders.items())
 
+    def state() -> str:
+        folders = (state_folder(archive, settings), archive / STANDING)
+        files = [path for folder in folders for path in sorted(folder.glob("*.*")) if path.is_file()]
+        damage = [f"{path}: {where or what}" for path in files for where, what in find_damage(path)]
+        if damage:
+            message = f"{'; '.join(damage[:10])}; 'hypergrid check' says what to do"
+            raise DamagedState(message)
+        return "keys, jobs, audit log and standing queries are whole"
+
     def queries() -> str:
         catalogue = Catalogue(open_archive(archive), saved=saved)
         for problem in catalogue.unreadable():
@@ -63,6 +74,7 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
 
     looks: dict[str, Callable[[], str]] = {
         "archive": network, "keys": keys, "address": address, "disk": disk, "saved": queries,
+        "state": state,
     }  # fmt: skip
     return [_found(what, look) for what, look in looks.items()]
 

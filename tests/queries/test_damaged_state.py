@@ -213,7 +213,7 @@ OLDER: dict[str, tuple[str, ...]] = {
     ),
 }
 """What the version before made: without checksums."""
-LAST_VALUE = {"keys.sqlite": b"key-5", "jobs.sqlite": b"job-5", "standing.sqlite": b"cold 3"}
+LAST_VALUE = {"keys.sqlite": b"key-5", "jobs.sqlite": b"5h", "standing.sqlite": b"cold 3"}
 
 
 def as_before(file: File, new: Path, old: Path) -> None:
