@@ -50,13 +50,13 @@ def _revoke_keys(path: Path, why: str) -> str:
         closed = "access control stays on, so make new ones: 'hypergrid keys create'" if store.exist else "none existed"
     finally:
         store.close()
-    return f"keys: {count} were revoked; {closed}"
+    return f"keys: {count} revoked; {closed}"
 
 
 def _end_jobs(path: Path, why: str) -> str:
     journal = Journal(path, now_ns=time.time_ns(), reason=f"the archive was {why}; {AGAIN}")
     journal.close()
-    return f"jobs: {journal.lost} that waited or ran have failed, and can be posted again"
+    return f"jobs: {journal.lost} unfinished, now failed; post them again"
 
 
 def _pause_standing(path: Path, why: str) -> str:
@@ -66,6 +66,6 @@ def _pause_standing(path: Path, why: str) -> str:
     finally:
         store.close()
     return (
-        f"standing queries: {paused} were paused, with their webhooks and mails ('hypergrid standing resume'); "
-        f"{refused} alerts that waited are not sent"
+        f"standing queries: {paused} paused, with their webhooks and mails ('hypergrid standing resume'); "
+        f"{refused} waiting alerts will not be sent"
     )

@@ -102,9 +102,9 @@ def test_no_key_of_a_backup_opens_anything_after_it_is_restored(
     status, _, told = run("restore", tmp_path / "backup", tmp_path / "restored")
     assert status == 0
     made = json.loads((tmp_path / "backup" / MARKER).read_text())["state"]["made"]
-    assert "keys: 7 were revoked; access control stays on, so make new ones" in told
-    assert "standing queries: 3 were paused, with their webhooks and mails" in told
-    assert "4 alerts that waited are not sent" in told
+    assert "keys: 7 revoked; access control stays on, so make new ones" in told
+    assert "standing queries: 3 paused, with their webhooks and mails" in told
+    assert "4 waiting alerts will not be sent" in told
     assert "audit log: as it was" in told
     listed = run("keys", "list", tmp_path / "restored")[1]
     assert f"revoked: restored from a backup of {made}; make new ones" in " ".join(listed.split())
@@ -131,7 +131,7 @@ def test_jobs_come_back_ended_and_standing_queries_paused(place: Path, tmp_path:
     back_up(place, tmp_path / "backup", now_ns=NOW_NS, with_server=True)
     journal.close()
     done = restore(tmp_path / "backup", tmp_path / "restored", secure=secure_state)
-    assert "jobs: 1 that waited or ran have failed, and can be posted again" in done.notes
+    assert "jobs: 1 unfinished, now failed; post them again" in done.notes
     journal = Journal(tmp_path / "restored" / "server" / "jobs.sqlite", now_ns=NOW_NS + 1)
     noted = {one.id: one for one in journal.noted()}
     journal.close()
