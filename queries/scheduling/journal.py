@@ -7,7 +7,8 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -121,8 +122,7 @@ class Journal:
         except BaseException as error:
             self._db.close()
             if isinstance(error, sqlite3.DatabaseError):
-                message = f"{path} cannot be read as a file of jobs: {error}; {_REMEDY}"
-                raise JournalDamaged(message) from error
+                raise _damaged(path, error) from error
             raise
 
     def close(self) -> None:
@@ -162,16 +162,34 @@ class Journal:
             return [f"row {row} of jobs" for row in damaged_rows(self._db, "jobs")]
 
     def find(self, job_id: str) -> Noted | None:
-        """Return a job; None where it was never asked, or is forgotten."""
-        with self._lock:
+        """Return a job; None where it was never asked, or is forgotten.
+
+        Raises
+        ------
+        JournalDamaged
+            The file cannot be read any more.
+        """
+        with self._reading():
             row = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs WHERE id = ?", (job_id,)).fetchone()
         return None if row is None else _noted(row)
 
     def noted(self) -> list[Noted]:
-        """Return the jobs, newest first."""
-        with self._lock:
+        """Return the jobs, newest first; errors as of `find`."""
+        with self._reading():
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM valid_jobs ORDER BY number DESC").fetchall()
         return [_noted(row) for row in rows]
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except sqlite3.DatabaseError as error:
+                raise _damaged(self.path, error) from error
+
+
+def _damaged(path: Path, error: sqlite3.DatabaseError) -> JournalDamaged:
+    return JournalDamaged(f"{path} cannot be read as a file of jobs: {error}; {_REMEDY}")
 
 
 def _noted(row: tuple[Any, ...]) -> Noted:

@@ -32,7 +32,7 @@ from queries.scheduling.jobs import (
     Statistics,
     unknown_job,
 )
-from queries.scheduling.journal import Journal, Noted, Past
+from queries.scheduling.journal import Journal, JournalDamaged, Noted, Past
 from queries.scheduling.layout import Picture, check_frame, finished_picture, layout_of, value_range
 from queries.scheduling.results import Shelf
 from queries.scheduling.run import Event, Listener, Run
@@ -216,7 +216,11 @@ class Runner:
         if self._journal is None:
             return []
         with self._lock:
-            return [one for one in self._journal.noted() if one.id not in self._runs]
+            try:
+                return [one for one in self._journal.noted() if one.id not in self._runs]
+            except JournalDamaged as error:
+                _LOG.error("jobs of earlier processes are not listed: %s", error)
+                return []
 
     def job(self, job_id: str) -> Job:
         """Return a job as it stands.
@@ -474,9 +478,17 @@ class Runner:
     def _view(self, job_id: str) -> Job:
         run = self._runs.get(job_id)
         if run is None:
-            noted = None if self._journal is None else self._journal.find(job_id)
+            noted = self._remembered_end(job_id)
             raise unknown_job(job_id) if noted is None else Past(noted)
         return run.view(run.followers[job_id], kept=self._held(run) is not None)
+
+    def _remembered_end(self, job_id: str) -> Noted | None:
+        """Return what the journal knows of a job of an earlier process; None where it knows nothing, or is damaged."""
+        try:
+            return None if self._journal is None else self._journal.find(job_id)
+        except JournalDamaged as error:
+            _LOG.error("query %s is not looked up: %s", job_id, error)
+            return None
 
     def _held(self, run: Run) -> xr.Dataset | None:
         found = self._shelf.get(run.id)

@@ -16,6 +16,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import hypergrid as hg
+from hypergrid.errors import NotFound
+from hypergrid.settings import Settings
 from hypergrid.store.row_checksums import DamagedState, find_damage, read_line, tables_of
 from queries.catalogue import Catalogue
 from queries.scheduling.journal import LOST, Journal
@@ -26,6 +28,7 @@ from queries.standing.store import Alert, CatalogueDamaged, CatalogueUnavailable
 from queries.web.access import Access
 from queries.web.app import create_app
 from queries.web.audit import Audit
+from queries.web.checked import check
 from queries.web.keys import BadKey, KeysDamaged, KeyStore
 from queries.web.serving import damaged_rows, opened_journal
 
@@ -356,6 +359,30 @@ def test_a_server_answers_without_its_file_of_jobs_and_says_so(
     told = client.get("/health").json()
     assert told["status"] == "troubled"
     assert "what became of the latest queries is forgotten" in told["troubles"]["jobs.sqlite"]
+
+
+def test_a_file_of_jobs_that_fails_later_hides_old_jobs_alone(
+    tmp_path: Path, archive: hg.OpenArchive, make_runner: Callable[..., Runner]
+) -> None:
+    write_jobs(tmp_path / "jobs.sqlite")
+    journal = Journal(tmp_path / "jobs.sqlite", now_ns=NOW_NS)
+    runner = make_runner(archive, journal=journal)
+    assert len(runner.past()) == 6
+    journal._db.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+    assert runner.past() == []
+    with pytest.raises(NotFound):
+        runner.job("job-1")
+    journal.close()
+
+
+def test_serve_check_names_damaged_state(tmp_path: Path, archive: hg.OpenArchive) -> None:
+    write_keys(tmp_path / "keys.sqlite")
+    settings = Settings(state=str(tmp_path), port=0)
+    found = {one.what: one for one in check(archive.path, settings, None, now_ns=NOW_NS)}
+    assert found["state"].is_fine
+    damage(tmp_path / "keys.sqlite", b"key-3", b"key#3")
+    found = {one.what: one for one in check(archive.path, settings, None, now_ns=NOW_NS)}
+    assert (found["state"].is_fine, "keys.sqlite: row 4 of keys" in found["state"].told) == (False, True)
 
 
 def test_damaged_rows_are_told_by_file(tmp_path: Path, archive: hg.OpenArchive) -> None:
