@@ -223,10 +223,15 @@ def _together(some: Sequence[Readings]) -> Readings:
 
 
 def counted(readings: Readings, series: tuple[Series, ...]) -> Readings:
-    """Return readings that count other series, among which theirs are."""
+    """Return readings that count other series, among which theirs are; ordered."""
+    return renumbered(readings, series).ordered()
+
+
+def renumbered(readings: Readings, series: tuple[Series, ...]) -> Readings:
+    """Return readings that count other series, among which theirs are, in the order that they have."""
     place = {one: number for number, one in enumerate(series)}
     table = np.array([place[one] for one in readings.series] or [0], np.int32)
-    return replace(readings, series=series, index=table[readings.index]).ordered()
+    return replace(readings, series=series, index=table[readings.index])
 
 
 def find(here: Readings, wanted: Readings) -> NDArray[np.intp]:

@@ -18,7 +18,7 @@ from hypergrid.store.checksums import read_checked, write_checked
 from ingest.job import RAW
 from ingest.sources.raw import read_back
 from ingest.sources.spool import bring_back, durable, segment_first, segments
-from ingest.streamed import CHECKPOINT, SPOOL, STREAM, Ledger, ledger_of, stream_id
+from ingest.streamed import CHECKPOINT, SPOOL, STREAM, Ledger, is_segment, ledger_of, stream_id
 
 ANEW: Final = "anew.json"
 """File of a stream that began anew: after which one, and up to which record that had committed."""
@@ -94,7 +94,7 @@ def _bring_back(archive: Archive, spool: Path, first_needed: int) -> tuple[int, 
 
     The last of them comes first: what is there is without a gap, whatever is killed.
     """
-    kept = {segment_first(Path(entry.name)): entry.sha256 for entry in archive.files() if _is_segment(entry.name)}
+    kept = {segment_first(Path(entry.name)): entry.sha256 for entry in archive.files() if is_segment(entry.name)}
     brought = 0
     spool.mkdir(parents=True, exist_ok=True)
     for first in sorted(kept, reverse=True):
@@ -113,7 +113,3 @@ def _bring_back(archive: Archive, spool: Path, first_needed: int) -> tuple[int, 
             return brought, f"rows of records {first_needed} to {begins - 1} that waited cannot come back: {why}"
         brought += 1
     return brought, ""
-
-
-def _is_segment(name: str) -> bool:
-    return Path(name).parent.name == SPOOL and Path(name).suffix == ".spool"

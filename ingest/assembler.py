@@ -79,7 +79,7 @@ class Counts:
 
 
 @dataclass
-class _Sent:
+class Sent:
     """The last messages of the devices that count theirs."""
 
     by_origin: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Assembler:
         self.tally: dict[int, list[int]] = {}
         """What came by segments of the spool that are not done, told by whoever parses."""
         self._names = Names({origin: number for number, origin in enumerate(expected)})
-        self._sent = _Sent()
+        self._sent = Sent()
         self._held = Arrived.nothing()
         self._numbers = np.empty(0, np.int64)
         self._elapsed = _Elapsed()

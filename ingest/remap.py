@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from hypergrid.errors import HyperGridError, InvalidDeployment, NotFound
 from hypergrid.store import Archive, FileEntry
@@ -29,11 +28,9 @@ from ingest.sources.folder import CHUNK_BYTES, Chunk, discover
 from ingest.sources.raw import place_of, read_back
 from ingest.staging import Staged, stage
 from ingest.storing import Stock, kinds
+from ingest.streamed import is_segment
 from ingest.target import STAGING, held
 from ingest.telling import columns_of, is_placed, with_told
-
-SEGMENTS: Final = "spool/"
-"""What names of raw copies begin with that are no files: segments of what a stream received."""
 
 
 def remap(
@@ -92,11 +89,12 @@ def remap(
 def versions_of(archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None]) -> list[tuple[Said, int]]:
     """Return what the raw files of an archive said when they were ingested, each run's with its instant, oldest first.
 
-    What came by streams, and files of which nothing tells any more how they were read, is left out and told.
+    What came by streams is left out (`stream_history`), and files of which nothing tells any more how they were read;
+    these are told.
     """
     run = _Run(archive, scratch, stages, _parse_here, warn)
     try:
-        entries = run.entries()
+        entries = run.entries(warns=False)
     except NotFound:
         return []
     return run.versions(list(entries.values()), _kept_descriptions(archive))
@@ -194,12 +192,12 @@ class _Run:
             )
         return report
 
-    def entries(self) -> dict[str, FileEntry]:
-        """Return the last entry of each content, in the order in which contents came first."""
+    def entries(self, *, warns: bool = True) -> dict[str, FileEntry]:
+        """Return the last entry of each content, in the order in which contents came first; segments are left out."""
         found: dict[str, FileEntry] = {}
         files = self.archive.files()
-        streamed = {entry.sha256 for entry in files if entry.name.startswith(SEGMENTS)}
-        if streamed:
+        streamed = {entry.sha256 for entry in files if is_segment(entry.name)}
+        if streamed and warns:
             self.warn(f"what came by streams ({len(streamed)} segments) stays as it is: only files are read again")
         for entry in files:
             if entry.sha256 not in streamed and place_of(self.archive.path / RAW, entry.sha256).is_file():

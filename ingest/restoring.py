@@ -1,15 +1,16 @@
 """What damaged chunks held, brought back: from raw copies, and from what of the chunks can still be read.
 
-Raw files are read as they were when they were ingested, run by run: of the versions of a reading the last is in force,
-those before are retained, and what came once more changes nothing. A reading that is stored already is left alone.
-Where the flag, the tests or the arrival of a cell can be read, they stay; else the reading is judged as on the way in,
-and arrived as its file tells. What no raw file has is counted as lost.
+Raw files are read as they were when they were ingested, run by run, and segments of streams as they came
+(`stream_history`): of the versions of a reading the last is in force, those before are retained, and what came once
+more changes nothing. A reading that is stored already is left alone. Where the flag, the tests or the arrival of a cell
+can be read, they stay; else the reading is judged as on the way in, and arrived as its file tells. What no raw copy has
+is counted as lost.
 """
 
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from ingest.judging import Inspector
 from ingest.quality.declared import from_json
 from ingest.remap import versions_of
 from ingest.report import Stages
+from ingest.stream_history import Came, read_streams
 from ingest.target import STAGING
 
 Versions = Sequence[tuple[Said, int]]
@@ -91,8 +93,10 @@ def repair(
     prepare = partial(salvage.mend_root, archive=archive, done=report.mended)
     try:
         with archive.commit(batch=batch, message="repair", now_ns=now_ns, prepare=prepare) as writer:
-            versions = versions_of(archive.latest(), scratch, stages, warnings.append) if damaged else []
-            run = _Run(archive, writer, versions, report)
+            latest = archive.latest()
+            versions = versions_of(latest, scratch, stages, warnings.append) if damaged else []
+            streams = read_streams(latest, damaged, scratch, warnings.append) if damaged else {}
+            run = _Run(archive, writer, versions, streams, report)
             with stages.stage("restore") as tell:
                 for place, name in enumerate(damaged):
                     run.variable(name)
@@ -109,6 +113,8 @@ class _Run:
     archive: Archive
     writer: Writer
     versions: Versions
+    streams: Mapping[str, Came]
+    """By variable."""
     report: RepairReport
 
     def variable(self, name: str) -> None:
@@ -160,8 +166,7 @@ class _Run:
 
     def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
         """Return what raw files say of a window: readings in force, and those that others replaced, oldest first."""
-        said = [(one, one.pieces(window, ingested_ns)) for one, ingested_ns in self.versions if name in one.series]
-        some = [one.readings(name, pieces) for one, pieces in said]
+        some = self._said(name, window)
         series = tuple(dict.fromkeys(each for one in some for each in one.series))
         whole = concatenate([Readings.empty(series), *(counted(one, series) for one in some)])
         whole = whole.take((whole.time_ns >= window.start_ns) & (whole.time_ns < window.stop_ns))
@@ -174,6 +179,18 @@ class _Run:
         last = np.ones(len(kept), np.bool_)
         last[:-1] = (kept.index[1:] != kept.index[:-1]) | (kept.time_ns[1:] != kept.time_ns[:-1])
         return kept.take(last), kept.take(~last)
+
+    def _said(self, name: str, window: Window) -> list[Readings]:
+        """Return what each run of ingest said, and streams between them, oldest first."""
+        said = [(ingested_ns, one) for one, ingested_ns in self.versions if name in one.series]
+        came = self.streams.get(name)
+        found, before = [], -np.inf
+        for ingested_ns, one in said:
+            if came is not None:
+                found.append(came.within(window, before, ingested_ns))
+            found.append(one.readings(name, one.pieces(window, ingested_ns)))
+            before = ingested_ns
+        return [*found, came.within(window, before, np.inf)] if came is not None else found
 
     def _store_replaced(self, name: str, window: Window, replaced: Readings) -> None:
         """Add the readings that others had replaced, and that are not retained any more."""

@@ -34,6 +34,11 @@ DEPLOYMENTS: Final = "deployments"
 """which is Spark's, and the deployments over time."""
 
 
+def is_segment(name: str) -> bool:
+    """Return whether a name in the ledger of files is that of a segment of the spool."""
+    return name.startswith(f"{SPOOL}/segment-") and name.endswith(".spool")
+
+
 def stream_id(checkpoint: Path) -> str:
     """Return the id of a stream, which lives as long as its checkpoint."""
     return str(json.loads((checkpoint / "metadata").read_text())["id"])
@@ -242,6 +247,18 @@ class _Some:
     """Which of the rows' readings, shape (k,)."""
     row: NDArray[np.intp]
     """Which row each is of, shape (k,)."""
+
+
+def readings_by_variable(
+    rows: Arrived, variables: Mapping[str, Variable]
+) -> dict[str, tuple[Readings, NDArray[np.int64]]]:
+    """Return the readings of some variables among rows, in their order and in the variables' units, and when each came.
+
+    Those whose unit does not convert are left out. The instants are in ns since 1970 UTC.
+    """
+    part = {name: some for name, some in _by_variable(rows).items() if name in variables}
+    _refuse_units(part, variables)
+    return {name: (_readings([some], variables[name]), rows.came_ns[some.row]) for name, some in part.items()}
 
 
 def _by_variable(rows: Arrived) -> dict[str, _Some]:

@@ -540,6 +540,11 @@ class Archive:
         """The root of the snapshot, for those who know the layout."""
         return self._root
 
+    @property
+    def slices(self) -> Slices:
+        """The numbering of slices, for those who know the layout."""
+        return self._slices
+
     def require_newest(self) -> None:
         """Raise `OldLayout` where the archive is to be upgraded before anything is committed to it."""
         self._identity.require_newest(self.path)

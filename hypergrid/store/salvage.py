@@ -184,10 +184,14 @@ def recount(group: VariableGroup, slices: Slices) -> None:
     group.save()
 
 
-def damaged_parts(archive: Archive) -> tuple[list[str], bool]:
-    """Return the variables of which something cannot be read, and whether a table or a layer cannot."""
-    root = archive.root
-    variables = [name for name in root.variables if damage_of(VariableGroup.load(root.group, name))]
+def damaged_parts(archive: Archive) -> tuple[dict[str, list[Window]], bool]:
+    """Return the windows of each variable that may lack readings, and whether a table or a layer cannot be read."""
+    root, slices = archive.root, archive.slices
+    variables = {}
+    for name in root.variables:
+        group = VariableGroup.load(root.group, name)
+        if damage := damage_of(group):
+            variables[name] = damage.windows(group, slices)
     tables = any(not is_whole_table(root, name) for name in TABLES)
     return variables, (tables or any(not _layer_is_whole(root, name) for name in read_entries(root.group)))
 

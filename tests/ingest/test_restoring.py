@@ -1,8 +1,10 @@
 """Damaged chunks of an archive of files: every value that a raw copy has comes back, and what is lost is counted."""
 
 import csv
+import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,14 @@ from hypergrid.store.checks import ORPHANS
 from hypergrid.store.checksums import is_whole_chunk
 from hypergrid.streams.elements import Readings
 from hypergrid.topology.layer import Layer
+from ingest.deployed import deploy
 from ingest.job import ingest
 from ingest.restoring import repair
+from ingest.sources.raw import place_of
+from ingest.streamed import DEPLOYMENTS, STREAM
+from tests.ingest.stream_loop import Loop, end
+from tests.ingest.stream_loop import made as made_for_stream
+from tests.ingest.streamed import messages, write_deployment, write_spool
 
 WHICH = ("series", "index", "time", "value", "flag", "arrival", "tests", "replaced")
 NOW_NS = 1_200_000_000_000_000_000
@@ -119,6 +127,64 @@ def test_every_value_that_a_raw_copy_has_comes_back(made: Path, tmp_path: Path) 
 @pytest.mark.soak
 def test_every_value_comes_back_from_500_damaged_chunks(made: Path, tmp_path: Path) -> None:
     prove(made, tmp_path, 50, 10, seed=2)
+
+
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive that a stream wrote, with rows that came twice, and amendments by the stream and by files."""
+    folder = tmp_path_factory.mktemp("streamed")
+    sent = messages(("1", "3", "6", "9"), until_h=8.0)
+    archive, deployment = made_for_stream(folder)
+    deploy(archive / STREAM / DEPLOYMENTS, folder / "deployment.toml", first=1)
+    changed = [replace(one, payload=one.payload.replace(b'"wind_speed": ', b'"wind_speed": 1')) for one in sent[40:60]]
+    write_spool(archive / "spool", [*sent[:300], *sent[280:300], *changed], at_once=50, segment_bytes=30_000)
+    end(archive)
+    loop = Loop(archive, deployment)
+    loop.run()
+    files = folder / "files"
+    files.mkdir()
+    corrected = [{**json.loads(one.payload), "air_temperature": 3.5} for one in sent[100:130]]
+    (files / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in corrected))
+    write_deployment(files, arrivals=False)
+    ingest([files], archive, now_ns=sent[-1].arrival_ns, engine="inprocess")
+    late = [replace(one, arrival_ns=sent[-1].arrival_ns + 10**10) for one in sent[300:]]
+    write_spool(archive / "spool", late, at_once=50, segment_bytes=30_000)
+    end(archive)
+    loop.run()
+    assert len(list((archive / "raw").glob("*/*.zst"))) > 3
+    return archive
+
+
+def test_what_streams_brought_comes_back(streamed: Path, tmp_path: Path) -> None:
+    prove(streamed, tmp_path, 3, 4, seed=3)
+
+
+def test_what_streams_brought_comes_back_though_all_chunks_are_damaged(streamed: Path, tmp_path: Path) -> None:
+    copy, chosen = tmp_path / "copy", random.Random(5)
+    shutil.copytree(streamed, copy)
+    expected = {name: Archive.open(streamed).read(name) for name in ("air_temperature", "wind_speed")}
+    for path in chunks_of(copy):
+        # But for the tables and side rows, which no raw copy has as they are.
+        if path.stat().st_size > 2000:
+            flip(path, chosen)
+    report = repair(copy, now_ns=NOW_NS + 9)
+    assert report.lost == 0
+    assert report.restored > 0
+    for name, there in expected.items():
+        found = Archive.open(copy).read(name)
+        for column in ("index", "time_ns", "value", "arrival_ns"):
+            np.testing.assert_array_equal(getattr(found, column), getattr(there, column))
+
+
+def test_a_segment_that_is_damaged_is_told(streamed: Path, tmp_path: Path) -> None:
+    copy, chosen = tmp_path / "copy", random.Random(6)
+    shutil.copytree(streamed, copy)
+    segment = next(one for one in Archive.open(copy).files() if one.name.startswith("spool/"))
+    place = place_of(copy / "raw", segment.sha256)
+    place.write_bytes(place.read_bytes()[:-3])
+    for path in chunks_of(copy)[:6]:
+        flip(path, chosen)
+    assert any(str(place) in warning for warning in repair(copy, now_ns=NOW_NS + 9).warnings)
 
 
 def test_what_no_raw_copy_has_is_counted(made: Path, tmp_path: Path) -> None:
