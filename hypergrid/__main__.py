@@ -18,7 +18,18 @@ import typer
 import xarray as xr
 
 from hypergrid.archive_commands import COMMANDS
-from hypergrid.console import PEOPLE, Footnotes, Stage, notes_in, say, show_json, show_line, show_table, stages
+from hypergrid.console import (
+    PEOPLE,
+    Footnotes,
+    Stage,
+    explained,
+    notes_in,
+    say,
+    show_json,
+    show_line,
+    show_table,
+    stages,
+)
 from hypergrid.errors import (
     CannotBackUp,
     HyperGridError,
@@ -608,7 +619,7 @@ def main() -> None:
         PEOPLE.print(f"hypergrid: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(USED_WRONGLY if isinstance(error, WRONG_USE) else FAILED)
     except (OSError, StoreError) as error:
-        PEOPLE.print(f"hypergrid: {error}", style="red", markup=False, soft_wrap=True)
+        PEOPLE.print(f"hypergrid: {explained(error)}", style="red", markup=False, soft_wrap=True)
         sys.exit(FAILED)
     except SystemExit as leaving:
         if leaving.code == INTERRUPTED:

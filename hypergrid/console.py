@@ -1,5 +1,6 @@
 """What the command line shows: progress and messages for people (stderr), tables, and JSON for machines (stdout)."""
 
+import errno
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,21 @@ def stages(*, quiet: bool = False) -> Iterator[Stage]:
 
     with bars:
         yield tell
+
+
+_REMEDIES: Mapping[int, str] = {
+    errno.EROFS: "nothing was written; mount it for writing, or work on a copy",
+    errno.EACCES: "nothing was written; ask for the right to write there, or work on a copy",
+    errno.ENOSPC: "make room, and give the command again",
+    errno.EDQUOT: "make room, or ask for a larger quota, and give the command again",
+}
+
+
+def explained(error: BaseException) -> str:
+    """Return what an error of the system says, with what to do where that is known."""
+    if isinstance(error, OSError) and error.errno in _REMEDIES and error.filename is not None:
+        return f"{error.filename}: {(error.strerror or '').lower()}; {_REMEDIES[error.errno]}"
+    return str(error)
 
 
 def say(text: str) -> None:

@@ -38,6 +38,7 @@ from hypergrid.store.checksums import (
     reference_to,
     write_checked,
 )
+from hypergrid.store.folder import BACKUP as MARKER
 from hypergrid.store.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.store.folder import Identity, create_folder, identity_of, marker_of, read_identity, synchronise
 from hypergrid.store.lock import alone, exclusive
@@ -57,8 +58,6 @@ from hypergrid.store.state_backup import (
 )
 from hypergrid.times import format_instant
 
-MARKER: Final = "backup.json"
-"""File that makes a folder a backup."""
 _LOCK: Final = BACKUP_LOCK
 _SPOOL: Final = "spool"
 _NEW_SPOOL: Final = ".spool"

@@ -28,6 +28,8 @@ MARKER: Final = "hypergrid.json"
 """File that makes a folder an archive."""
 SPARE: Final = f"{CHECKSUMS}/{MARKER}"
 """A copy of it, from which a damaged one is mended."""
+BACKUP: Final = "backup.json"
+"""File that makes a folder a backup."""
 FORMAT: Final = "hypergrid-archive"
 VERSION: Final = 3
 """Version of the layout that this program writes."""
@@ -83,6 +85,9 @@ def read_identity(path: Path) -> Identity:
     try:
         content = read_checked(marker, by_hand=True)
     except OSError as error:
+        if (path / BACKUP).is_file():
+            message = f"{path} is a backup; an archive was needed; make one of it: hypergrid restore {path} ARCHIVE"
+            raise NotAnArchive(message) from error
         message = (
             f"{path} is no archive: {MARKER} is missing or unreadable; nothing was touched; give an archive's folder"
         )

@@ -1,5 +1,6 @@
 """A lock between processes, which the kernel frees when its holder dies."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ if sys.platform != "win32":
 def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the lock of a folder or of a file (made where it is missing) inside the context; wait until it is free.
 
+    On a read-only file system, which others may write to elsewhere, the lock is held of a file that is there.
     It also keeps out other threads of this process, and this thread: a second one inside the first never begins.
     `on_wait` is called once where somebody else holds it.
 
@@ -30,7 +32,7 @@ def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iter
         message = f"writing {path.parent} needs flock, which this system lacks; write archives on Linux or macOS"
         raise HyperGridError(message)
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
-    descriptor = os.open(path, flags, 0o644)
+    descriptor = _opened(path, flags)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,7 +41,7 @@ def exclusive(path: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iter
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         # Who held it may have removed the file: then this lock is nobody's, and the one that is there now counts.
         while not _is_at(path, descriptor):
-            renewed = os.open(path, flags, 0o644)
+            renewed = _opened(path, flags)
             os.close(descriptor)
             descriptor = renewed
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -90,6 +92,15 @@ def is_free(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def _opened(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES) or not path.is_file():
+            raise
+        return os.open(path, os.O_RDONLY)
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

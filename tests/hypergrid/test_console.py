@@ -1,11 +1,12 @@
 """What machines read from the command line is JSON, whatever the numbers are."""
 
+import errno
 import json
 import math
 
 import pytest
 
-from hypergrid.console import Footnotes, notes_in, show_json
+from hypergrid.console import Footnotes, explained, notes_in, show_json
 
 
 def test_what_json_does_not_have_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,3 +36,13 @@ def test_a_comment_is_its_notes_whole() -> None:
     comment = "not fitted (no pairs; raise cutoff_m (now 5)); taken instead; 3 of 4 cells"
     assert notes_in(comment) == ["not fitted (no pairs; raise cutoff_m (now 5))", "taken instead", "3 of 4 cells"]
     assert notes_in("") == []
+
+
+def test_errors_of_the_system_say_what_to_do() -> None:
+    assert explained(OSError(errno.EROFS, "Read-only file system", "/a/lock")) == (
+        "/a/lock: read-only file system; nothing was written; mount it for writing, or work on a copy"
+    )
+    assert explained(OSError(errno.ENOSPC, "No space left on device", "x")).endswith(
+        "make room, and give the command again"
+    )
+    assert explained(OSError("no number")) == "no number"
