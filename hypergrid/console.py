@@ -47,7 +47,7 @@ _REMEDIES: Mapping[int, str] = {
 
 def explained(error: BaseException) -> str:
     """Return what an error of the system says, with what to do where that is known."""
-    if isinstance(error, OSError) and error.errno in _REMEDIES and error.filename is not None:
+    if isinstance(error, OSError) and error.errno is not None and error.errno in _REMEDIES and error.filename:
         return f"{error.filename}: {(error.strerror or '').lower()}; {_REMEDIES[error.errno]}"
     return str(error)
 

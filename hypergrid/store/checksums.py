@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import google_crc32c
 import icechunk
+import pyarrow as pa
 
 from hypergrid.errors import DamagedArchive
 from hypergrid.store.place import STAGED
@@ -41,6 +42,10 @@ _BY_HAND: Final = f" (whoever changed it by hand leaves the line '{_KEY}' away)"
 _REMEMBERED: Final = 100_000
 """Files of which an object remembers at most that they were compared."""
 _BLOCK: Final = 4 << 20
+_LETTERS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_ID_BITS: Final = 96
+_HEAD_BYTES: Final = 39
+"""Of Icechunk's files: letters and bits of an object's id, and what stands before the compressed content [byte]."""
 
 
 def checksum(data: bytes) -> str:
@@ -154,6 +159,21 @@ def _damaged(path: Path, what: str) -> DamagedArchive:
     return DamagedArchive(f"{path} {what}; {_MEND}")
 
 
+def _id_of(name: str) -> bytes:
+    """Return the id of an object that Icechunk names: 96 bits, in Crockford's base 32."""
+    number = 0
+    for letter in name:
+        number = number * 32 + _LETTERS.index(letter)
+    return (number >> (5 * len(name) - _ID_BITS)).to_bytes(_ID_BITS // 8, "big")
+
+
+def _plain_manifest(path: Path) -> bytes:
+    """Return the content of a manifest, in which each chunk stands with the bytes of its id."""
+    with pa.CompressedInputStream(pa.BufferReader(path.read_bytes()[_HEAD_BYTES:]), "zstd") as packed:
+        content: bytes = packed.read()
+    return content
+
+
 class Sums:
     """The checksums of an archive's snapshots, whose repository lies in its folder.
 
@@ -175,6 +195,16 @@ class Sums:
     def objects(self, kind: str) -> list[Path]:
         """Return the files of a kind ("chunks", "snapshots"), but for what the driver was writing when it died."""
         return sorted(path for path in (self.store / kind).glob("*") if STAGED not in path.name)
+
+    def leads_to(self, manifests: Iterable[str], chunk: str) -> bool:
+        """Return whether any of some manifests names a chunk; true where one cannot be looked into."""
+        if not chunk or not set(chunk) <= set(_LETTERS):
+            return False
+        wanted = _id_of(chunk)
+        try:
+            return any(wanted in _plain_manifest(self.store / name) for name in manifests)
+        except (OSError, pa.ArrowException):
+            return True
 
     def adopt(self, repository: icechunk.Repository, *, newest: str, of_layout: int) -> None:
         """Write down the checksums of all snapshots, and of all chunks that carry none.

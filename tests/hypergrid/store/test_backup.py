@@ -102,6 +102,16 @@ def test_the_second_backup_copies_what_is_new_alone(archive: Archive, tmp_path: 
     assert len(cited.read("v")) == 3 * ROWS
 
 
+def test_what_a_commit_that_died_left_keeps_no_backup_from_being_made(archive: Archive, tmp_path: Path) -> None:
+    chunks = archive.path / "store" / "chunks"
+    (chunks / "0123456789ABCDEFGHJK").write_bytes(b"half of it")
+    (chunks / "of somebody else").write_bytes(b"")
+    back_up(archive.path, tmp_path / "backup", now_ns=1)
+    restore(tmp_path / "backup", tmp_path / "restored")
+    assert list(Archive.open(tmp_path / "restored").check(deep=True)) == []
+    assert len(list((tmp_path / "restored" / "store" / "chunks").iterdir())) == len(list(chunks.iterdir())) - 2
+
+
 def test_what_expired_goes_from_the_backup_too(archive: Archive, tmp_path: Path, readings: Build) -> None:
     back_up(archive.path, tmp_path / "backup", now_ns=1)
     for number in range(3, 8):
