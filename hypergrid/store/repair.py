@@ -25,6 +25,7 @@ from hypergrid.store.archive import BRANCH, LOCK
 from hypergrid.store.branch import NAME as BRANCH_KEY
 from hypergrid.store.care import MARKER as MAINTAINED
 from hypergrid.store.care import snapshot_of_tag
+from hypergrid.store.checks import RAW
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.checksums import REFERENCE, Sum, Sums, read_checked, read_sums, reference_to, sum_of, write_sums
 from hypergrid.store.folder import MARKER, SPARE, is_spare_whole, read_identity, restore_marker, write_identity
@@ -148,11 +149,11 @@ class _Run:
         for snapshot in self._candidates(repository):
             self._renew_sums(repository, snapshot)
             if self._is_whole(repository, snapshot):
-                # A chunk that is gone costs what it held; an old snapshot all that came after it.
-                if lacks_chunks is not None and _lost(repository, lacks_chunks) < (
-                    _held(repository, lacks_chunks) - _held(repository, snapshot)
-                ):
-                    break
+                # A chunk that is gone costs what it held and no raw copy has; an old snapshot all that came after it.
+                if lacks_chunks is not None:
+                    newest, older = _root_of(repository, lacks_chunks), _root_of(repository, snapshot)
+                    if _lost(newest, older, self.folder / RAW) < _held(newest) - _held(older):
+                        break
                 return snapshot
         if lacks_chunks is not None:
             return lacks_chunks
@@ -277,19 +278,34 @@ def _root_of(repository: icechunk.Repository, snapshot: str) -> Root:
     return Root(zarr.open_group(repository.readonly_session(snapshot_id=snapshot).store, mode="r"))
 
 
-def _held(repository: icechunk.Repository, snapshot: str) -> int:
+def _held(root: Root) -> int:
     """Return how many readings, and rows of tables, a snapshot says that it holds."""
-    root = _root_of(repository, snapshot)
-    readings = sum(VariableGroup.load(root.group, name).readings for name in root.variables)
-    return readings + sum(root.rows_of(name) for name in TABLES)
+    return _readings(root) + sum(root.rows_of(name) for name in TABLES)
 
 
-def _lost(repository: icechunk.Repository, snapshot: str) -> int:
-    """Return how many readings, and rows of tables, the damaged chunks of a snapshot hold at most."""
-    root = _root_of(repository, snapshot)
+def _readings(root: Root) -> int:
+    return sum(VariableGroup.load(root.group, name).readings for name in root.variables)
+
+
+def _lost(root: Root, older: Root, raw: Path) -> int:
+    """Return how many readings, and rows of tables, are lost at most with the damaged chunks of a snapshot.
+
+    Readings come back from raw copies, and tables as they are in an older snapshot.
+    """
     groups = (VariableGroup.load(root.group, name) for name in root.variables)
-    lost = sum(min(group.readings, damage_of(group).readings_at_most) for group in groups)
-    return lost + sum(root.rows_of(name) for name in TABLES if not is_whole_table(root, name))
+    readings = sum(min(group.readings, damage_of(group).readings_at_most) for group in groups)
+    damaged = [name for name in TABLES if not is_whole_table(root, name)]
+    kept = older if "files" in damaged else root
+    copied = sum(entry.readings for entry in kept.files() if _is_there(raw, entry.sha256))
+    rows = sum(max(0, root.rows_of(name) - older.rows_of(name)) for name in damaged)
+    return min(readings, max(0, _readings(root) - copied)) + rows
+
+
+def _is_there(raw: Path, sha256: str) -> bool:
+    try:
+        return (raw / sha256[:2] / f"{sha256}.zst").stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _all_chunks(repository: icechunk.Repository, snapshot: str) -> bool:

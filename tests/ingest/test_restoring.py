@@ -187,6 +187,22 @@ def test_a_segment_that_is_damaged_is_told(streamed: Path, tmp_path: Path) -> No
     assert any(str(place) in warning for warning in repair(copy, now_ns=NOW_NS + 9).warnings)
 
 
+def test_chunks_that_are_gone_come_back_and_cost_no_later_commit(made: Path, tmp_path: Path) -> None:
+    """A torn copy without raw copies goes back to a snapshot before; with them nothing needs to."""
+    expected = values(Archive.open(made))
+    copy = tmp_path / "copy"
+    shutil.copytree(made, copy)
+    chosen = random.Random(7)
+    for path in chosen.sample(chunks_of(copy), 6):
+        path.write_bytes(b"") if chosen.random() < 0.5 else path.unlink()
+    report = repair(copy, now_ns=NOW_NS + 9)
+    assert report.lost == 0
+    assert [one.where for one in report.mended if "refs" in one.where] == []
+    for name, columns in values(Archive.open(copy)).items():
+        for which, one, other in zip(WHICH, columns, expected[name], strict=True):
+            assert one == other, (name, which, report)
+
+
 def test_what_no_raw_copy_has_is_counted(made: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(made, copy)
