@@ -78,7 +78,7 @@ def remap(
     with held(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(waiting)) as opened:
         scratch = Path(tempfile.mkdtemp(prefix="remap-", dir=archive.path / STAGING))
         try:
-            run = _Run(opened, scratch, stages, parse or _parse_here, warn)
+            run = _Run(opened, opened.files(), scratch, stages, parse or _parse_here, warn)
             report = run.do(described, kept, now_ns)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -86,13 +86,15 @@ def remap(
     return report
 
 
-def versions_of(archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None]) -> list[tuple[Said, int]]:
+def versions_of(
+    archive: Archive, files: Sequence[FileEntry], scratch: Path, stages: Stages, warn: Callable[[str], None]
+) -> list[tuple[Said, int]]:
     """Return what the raw files of an archive said when they were ingested, each run's with its instant, oldest first.
 
     What came by streams is left out (`stream_history`), and files of which nothing tells any more how they were read;
     these are told.
     """
-    run = _Run(archive, scratch, stages, _parse_here, warn)
+    run = _Run(archive, files, scratch, stages, _parse_here, warn)
     try:
         entries = run.entries(warns=False)
     except NotFound:
@@ -155,6 +157,8 @@ class _Run:
     """The steps of a run."""
 
     archive: Archive
+    files: Sequence[FileEntry]
+    """The ledger of files."""
     scratch: Path
     stages: Stages
     parse: Callable[[Sequence[Chunk], Path, Stages], list[Staged]]
@@ -195,11 +199,10 @@ class _Run:
     def entries(self, *, warns: bool = True) -> dict[str, FileEntry]:
         """Return the last entry of each content, in the order in which contents came first; segments are left out."""
         found: dict[str, FileEntry] = {}
-        files = self.archive.files()
-        streamed = {entry.sha256 for entry in files if is_segment(entry.name)}
+        streamed = {entry.sha256 for entry in self.files if is_segment(entry.name)}
         if streamed and warns:
             self.warn(f"what came by streams ({len(streamed)} segments) stays as it is: only files are read again")
-        for entry in files:
+        for entry in self.files:
             if entry.sha256 not in streamed and place_of(self.archive.path / RAW, entry.sha256).is_file():
                 found[entry.sha256] = entry
         if not found:
@@ -209,7 +212,7 @@ class _Run:
 
     def _placed(self, entries: Iterable[FileEntry], folder: Path) -> list[Path]:
         """Unpack raw copies under their names, a folder for each run that ingested some; return these, in order."""
-        order = {entry.sha256: entry.ingested_ns for entry in reversed(self.archive.files())}
+        order = {entry.sha256: entry.ingested_ns for entry in reversed(self.files)}
         runs: dict[int, Path] = {}
         for instant in sorted({order[entry.sha256] for entry in entries}):
             runs[instant] = folder / f"{len(runs):06d}"

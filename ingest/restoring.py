@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from hypergrid.errors import DamagedArchive
 from hypergrid.flags import MISSING
-from hypergrid.store import Archive, Writer, salvage
+from hypergrid.store import Archive, FileEntry, Writer, salvage
 from hypergrid.store.cells import Slices
 from hypergrid.store.records import Mended
 from hypergrid.store.repair import repair_files
@@ -28,6 +29,7 @@ from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings, concatenate
 from hypergrid.times import Window
 from ingest.amending import Said, counted, find
+from ingest.job import RAW
 from ingest.judging import Inspector
 from ingest.quality.declared import from_json
 from ingest.remap import versions_of
@@ -94,8 +96,9 @@ def repair(
     try:
         with archive.commit(batch=batch, message="repair", now_ns=now_ns, prepare=prepare) as writer:
             latest = archive.latest()
-            versions = versions_of(latest, scratch, stages, warnings.append) if damaged else []
-            streams = read_streams(latest, damaged, scratch, warnings.append) if damaged else {}
+            files = _known_files(latest, warnings.append) if damaged else []
+            versions = versions_of(latest, files, scratch, stages, warnings.append) if damaged else []
+            streams = read_streams(latest, files, damaged, scratch, warnings.append) if damaged else {}
             run = _Run(archive, writer, versions, streams, report)
             with stages.stage("restore") as tell:
                 for place, name in enumerate(damaged):
@@ -106,6 +109,23 @@ def repair(
         shutil.rmtree(scratch, ignore_errors=True)
     report.warnings = tuple(warnings)
     return report
+
+
+def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntry]:
+    """Return the ledger of files; where it is damaged, too, that of the newest snapshot in which it is not."""
+    try:
+        return archive.files()
+    except DamagedArchive:
+        found = archive.whole_root(partial(salvage.is_whole_table, name="files"))
+        entries = [] if found is None else found[1].files()
+        known = {entry.sha256 for entry in entries} | archive.described_by.keys()
+        left = sum(1 for path in (archive.path / RAW).glob("*/*.zst") if path.stem not in known)
+        if left:
+            warn(
+                f"nothing tells any more what {left:,} raw copies are, so that nothing of them comes back: ingest "
+                "these files once more"
+            )
+        return entries
 
 
 @dataclass

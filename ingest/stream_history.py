@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypergrid.errors import HyperGridError
-from hypergrid.store import Archive
+from hypergrid.store import Archive, FileEntry
 from hypergrid.streams.elements import Readings, concatenate
 from hypergrid.times import Window
 from ingest.amending import renumbered
@@ -45,12 +45,18 @@ class Came:
 
 
 def read_streams(
-    archive: Archive, windows: Mapping[str, Sequence[Window]], scratch: Path, warn: Callable[[str], None]
+    archive: Archive,
+    files: Sequence[FileEntry],
+    windows: Mapping[str, Sequence[Window]],
+    scratch: Path,
+    warn: Callable[[str], None],
 ) -> dict[str, Came]:
     """Return what streams committed of variables, within the windows of each.
 
     Parameters
     ----------
+    files
+        The ledger of files, segments of streams among them.
     scratch
         A folder for segments that are unpacked.
     warn
@@ -59,7 +65,7 @@ def read_streams(
     described = deployments(archive.path / STREAM / DEPLOYMENTS)
     upto = max((ledger_of(archive, stream).upto for stream in archive.streams), default=Ledger().upto)
     history = _History(archive, windows)
-    for folder, first in _segments(archive, scratch, warn):
+    for folder, first in _segments(archive, files, scratch, warn):
         last = min(upto, durable(folder))
         try:
             history.add(folder, first - 1, last, described)
@@ -68,11 +74,13 @@ def read_streams(
     return history.found()
 
 
-def _segments(archive: Archive, scratch: Path, warn: Callable[[str], None]) -> Iterator[tuple[Path, int]]:
+def _segments(
+    archive: Archive, files: Sequence[FileEntry], scratch: Path, warn: Callable[[str], None]
+) -> Iterator[tuple[Path, int]]:
     """Yield a folder for each segment, in order, and the number of its first record; all that is in the spool last."""
     spool = archive.path / SPOOL
     there = segments(spool)
-    kept = {segment_first(Path(entry.name)): entry.sha256 for entry in archive.files() if is_segment(entry.name)}
+    kept = {segment_first(Path(entry.name)): entry.sha256 for entry in files if is_segment(entry.name)}
     for first in sorted(kept):
         if there and first >= there[0][0]:
             break

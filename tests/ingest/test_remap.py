@@ -228,7 +228,7 @@ def test_what_came_by_streams_stays(stations: Path, tmp_path: Path) -> None:
     first = archive.files()[0]
     # A segment that has the form of a file is none.
     with archive.commit(batch="segment", message="segment", now_ns=NOW_NS + 5) as writer:
-        writer.files([replace(first, name="spool/segment-1.csv")])
+        writer.files([replace(first, name="spool/segment-0000000000000001.spool")])
     report = remap(folder, deployment=_deployment(tmp_path, COLUMNS.replace('"degC"', '"degF"')), now_ns=LATER_NS)
     assert (report.files, report.replaced) == (1, ROWS)
     assert "what came by streams (1 segments) stays as it is: only files are read again" in report.warnings

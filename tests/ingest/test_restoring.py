@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from hypergrid.errors import DamagedArchive
-from hypergrid.store import Archive, Care
+from hypergrid.store import Archive, Care, salvage
 from hypergrid.store.checks import ORPHANS
 from hypergrid.store.checksums import is_whole_chunk
+from hypergrid.store.root import TABLES
 from hypergrid.streams.elements import Readings
 from hypergrid.topology.layer import Layer
 from ingest.deployed import deploy
@@ -85,9 +86,22 @@ def wrong(archive: Path) -> list[str]:
 
 
 def chunks_of(archive: Path) -> list[Path]:
-    """Return the files of chunks of the newest snapshot."""
+    """Return the files of chunks of the newest snapshot, the largest first."""
     Archive.open(archive).maintain(Care(keep_s=0.0, every=1, most=1, least_s=0.0))
     return sorted((archive / "store" / "chunks").iterdir(), key=lambda one: -one.stat().st_size)
+
+
+def chunks_of_readings(archive: Path) -> list[Path]:
+    """Return the files of chunks of the newest snapshot, but for those of tables."""
+    chunks, found = archive / "store" / "chunks", []
+    for path in chunks_of(archive):
+        path.rename(aside := archive / "aside")
+        root = Archive.open(archive).root
+        is_of_readings = all(salvage.is_whole_table(root, name) for name in TABLES)
+        aside.rename(chunks / path.name)
+        if is_of_readings:
+            found.append(path)
+    return found
 
 
 def flip(path: Path, chosen: random.Random) -> bytes:
@@ -103,11 +117,15 @@ def prove(made: Path, folder: Path, rounds: int, at_once: int, *, seed: int) -> 
     """Flip a bit in some chunks at once, repair, and compare every value, stamp, flag and arrival."""
     chosen = random.Random(seed)
     expected = values(Archive.open(made))
+    copy = folder / "copy"
+    shutil.copytree(made, copy)
+    chunks = [path.name for path in chunks_of_readings(copy)]
+    shutil.rmtree(copy)
+    assert len(chunks) > 2 * at_once
     for _ in range(rounds):
-        copy = folder / "copy"
         shutil.copytree(made, copy)
-        for path in chosen.sample(chunks_of(copy), at_once):
-            flip(path, chosen)
+        for name in chosen.sample(chunks, at_once):
+            flip(copy / "store" / "chunks" / name, chosen)
         report = repair(copy, now_ns=NOW_NS + 9)
         mended = Archive.open(copy)
         assert wrong(copy) == []
@@ -193,7 +211,7 @@ def test_chunks_that_are_gone_come_back_and_cost_no_later_commit(made: Path, tmp
     copy = tmp_path / "copy"
     shutil.copytree(made, copy)
     chosen = random.Random(7)
-    for path in chosen.sample(chunks_of(copy), 6):
+    for path in chosen.sample(chunks_of_readings(copy), 6):
         path.write_bytes(b"") if chosen.random() < 0.5 else path.unlink()
     report = repair(copy, now_ns=NOW_NS + 9)
     assert report.lost == 0
@@ -201,6 +219,19 @@ def test_chunks_that_are_gone_come_back_and_cost_no_later_commit(made: Path, tmp
     for name, columns in values(Archive.open(copy)).items():
         for which, one, other in zip(WHICH, columns, expected[name], strict=True):
             assert one == other, (name, which, report)
+
+
+def test_a_ledger_of_files_that_is_damaged_as_well_is_told(made: Path, tmp_path: Path) -> None:
+    copy, chosen = tmp_path / "copy", random.Random(8)
+    shutil.copytree(made, copy)
+    ledger = Archive.open(copy).files()
+    readings = {path.name for path in chunks_of_readings(copy)}
+    for path in chunks_of(copy):
+        flip(path, chosen)
+    report = repair(copy, now_ns=NOW_NS + 9)
+    assert report.restored == 0
+    assert any(f"what {len({one.sha256 for one in ledger})} raw copies are" in one for one in report.warnings)
+    assert readings
 
 
 def test_what_no_raw_copy_has_is_counted(made: Path, tmp_path: Path) -> None:
