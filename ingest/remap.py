@@ -72,7 +72,7 @@ def remap(
         on_warning(text)
 
     stages = Stages(time.perf_counter, progress)
-    kept = _kept_descriptions(archive)
+    kept = kept_descriptions(archive)
     described = load(deployment) if deployment is not None else _latest(archive, kept)
     waiting = "another ingest of this archive is running; waiting"
     with held(archive.path, described, now_ns=now_ns, on_wait=lambda: warn(waiting)) as opened:
@@ -99,7 +99,7 @@ def versions_of(
         entries = run.entries(warns=False)
     except NotFound:
         return []
-    return run.versions(list(entries.values()), _kept_descriptions(archive))
+    return run.versions(list(entries.values()), kept_descriptions(archive))
 
 
 def stage_here_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
@@ -120,18 +120,22 @@ def _parse_here(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[S
         return staged
 
 
-def _kept_descriptions(archive: Archive) -> dict[str, Deployment]:
-    """Return the descriptions whose raw copies the archive keeps, by the hash of their file, oldest first."""
+def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None = None) -> dict[str, Deployment]:
+    """Return the descriptions whose raw copies the archive keeps, by the hash of their file, oldest first.
+
+    `described_by` names the copies by their hashes; None: as the archive does.
+    """
+    described_by = archive.described_by if described_by is None else described_by
     found: dict[str, Deployment] = {}
     raw = archive.path / RAW
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE_NAME
         # Beside a description lie the tables that it names, as those of arrivals.
-        for sha256, name in archive.described_by.items():
+        for sha256, name in described_by.items():
             if not name.endswith(".toml"):
                 with suppress(OSError):
                     path.with_name(PurePosixPath(name).name).write_bytes(read_back(raw, sha256))
-        for sha256, name in archive.described_by.items():
+        for sha256, name in described_by.items():
             if not name.endswith(".toml"):
                 continue
             try:
@@ -141,6 +145,22 @@ def _kept_descriptions(archive: Archive) -> dict[str, Deployment]:
                 # Lost, or written for a later or an earlier program: what was read by it is told as not known.
                 continue
     return found
+
+
+def unpack(archive: Archive, entry: FileEntry, folder: Path) -> None:
+    """Unpack the raw copy of a file under its name."""
+    # A name that leads elsewhere is not followed.
+    parts = [part for part in PurePosixPath(entry.name).parts if part not in ("/", "..")]
+    path = folder.joinpath(*parts)
+    if path.exists():
+        path = folder / entry.sha256[:12] / path.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(read_back(archive.path / RAW, entry.sha256))
+
+
+def described_by_default(archive: Archive) -> Deployment:
+    """Return how files are read that come without a description."""
+    return default_deployment(name=archive.name, slice_s=archive.slice_s, variables=tuple(archive.variables.values()))
 
 
 def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
@@ -218,14 +238,7 @@ class _Run:
             runs[instant] = folder / f"{len(runs):06d}"
             runs[instant].mkdir(parents=True)
         for entry in entries:
-            root = runs[order[entry.sha256]]
-            # A name that leads elsewhere is not followed.
-            parts = [part for part in PurePosixPath(entry.name).parts if part not in ("/", "..")]
-            path = root.joinpath(*parts)
-            if path.exists():
-                path = root / entry.sha256[:12] / path.name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(read_back(self.archive.path / RAW, entry.sha256))
+            unpack(self.archive, entry, runs[order[entry.sha256]])
         return list(runs.values())
 
     def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[Said, int]]:
@@ -264,9 +277,7 @@ class _Run:
 
     def _descriptions(self, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
         """Return the descriptions that files may have been read by, by what the ledger says of each."""
-        without = default_deployment(
-            name=self.archive.name, slice_s=self.archive.slice_s, variables=tuple(self.archive.variables.values())
-        )
+        without = described_by_default(self.archive)
         return {feed.token(): deployment for deployment in (without, *kept.values()) for feed in deployment.feeds}
 
     def _said(self, deployment: Deployment, entries: Sequence[FileEntry], name: str) -> Said:

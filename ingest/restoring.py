@@ -22,7 +22,7 @@ from hypergrid.errors import DamagedArchive
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, FileEntry, Writer, salvage
 from hypergrid.store.cells import Slices
-from hypergrid.store.records import Mended
+from hypergrid.store.records import Gone, Mended
 from hypergrid.store.repair import repair_files
 from hypergrid.store.salvage import Damage
 from hypergrid.store.variable_group import VariableGroup
@@ -31,6 +31,7 @@ from hypergrid.times import Window
 from ingest.amending import Said, counted, find
 from ingest.job import RAW
 from ingest.judging import Inspector
+from ingest.lost_commits import commit_again
 from ingest.quality.declared import from_json
 from ingest.remap import versions_of
 from ingest.report import Stages
@@ -56,7 +57,7 @@ class RepairReport:
     superseded_lost: int = 0
     """Readings that others had replaced, and that are gone."""
     snapshot: str | None = None
-    """Snapshot that was committed; None where no chunk was damaged."""
+    """Snapshot that was committed; None where none was."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,12 +83,23 @@ def repair(
         It has no checksums.
     """
     folder = Path(archive_path).resolve()
-    report = RepairReport(str(folder), repair_files(folder))
+    gone, warnings = Gone(), list[str]()
+    report = RepairReport(str(folder), repair_files(folder, gone))
     archive = Archive.open(folder)
+    if gone.files:
+        with tempfile.TemporaryDirectory(prefix="hypergrid-") as unpacked:
+            report.restored = commit_again(archive, gone, Path(unpacked), now_ns=now_ns, warn=warnings.append)
+        archive = archive.latest()
+        what = (
+            f"{len(gone.files):,} files of later commits were read again from raw copies: {report.restored:,} readings"
+        )
+        report.mended.append(Mended("later commits", what))
     damaged, is_root_damaged = salvage.damaged_parts(archive)
+    if any(one.lost for one in report.mended) and not is_root_damaged:
+        _warn_of_unknown(archive, archive.files(), warnings.append)
     if not damaged and not is_root_damaged:
+        report.warnings, report.snapshot = tuple(warnings), archive.snapshot if gone.files else None
         return report
-    warnings: list[str] = []
     stages = Stages(time.perf_counter, progress)
     (folder / STAGING).mkdir(exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="repair-", dir=folder / STAGING))
@@ -118,14 +130,19 @@ def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntr
     except DamagedArchive:
         found = archive.whole_root(partial(salvage.is_whole_table, name="files"))
         entries = [] if found is None else found[1].files()
-        known = {entry.sha256 for entry in entries} | archive.described_by.keys()
-        left = sum(1 for path in (archive.path / RAW).glob("*/*.zst") if path.stem not in known)
-        if left:
-            warn(
-                f"nothing tells any more what {left:,} raw copies are, so that nothing of them comes back: ingest "
-                "these files once more"
-            )
+        _warn_of_unknown(archive, entries, warn)
         return entries
+
+
+def _warn_of_unknown(archive: Archive, files: Sequence[FileEntry], warn: Callable[[str], None]) -> None:
+    """Say how many raw copies nothing tells of any more."""
+    known = {entry.sha256 for entry in files} | archive.described_by.keys()
+    left = sum(1 for path in (archive.path / RAW).glob("*/*.zst") if path.stem not in known)
+    if left:
+        warn(
+            f"nothing tells any more what {left:,} raw copies are, so that nothing of them comes back: ingest these "
+            "files once more"
+        )
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """What the archive hands out and takes in besides readings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 LONGEST_TEXT: Final = 200
@@ -92,6 +92,16 @@ class FileEntry:
     """When it was ingested [ns since 1970 UTC]."""
     mapping: str
     """Token of how it was read: one that gave no reading is worth another attempt with another mapping."""
+
+
+@dataclass
+class Gone:
+    """What commits had told that main no longer has, as their snapshots are not whole."""
+
+    files: list[FileEntry] = field(default_factory=list)
+    """Of the ledger, those that it lacks now."""
+    described_by: dict[str, str] = field(default_factory=dict)
+    """Names, by SHA-256, of raw copies that tell how files are read."""
 
 
 @dataclass(frozen=True)

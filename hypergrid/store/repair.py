@@ -31,7 +31,7 @@ from hypergrid.store.checksums import REFERENCE, Sum, Sums, read_checked, read_s
 from hypergrid.store.folder import MARKER, SPARE, is_spare_whole, read_identity, restore_marker, write_identity
 from hypergrid.store.lock import exclusive
 from hypergrid.store.place import InFolder
-from hypergrid.store.records import Mended
+from hypergrid.store.records import Gone, Mended
 from hypergrid.store.root import TABLES, Root
 from hypergrid.store.salvage import damage_of, is_whole_table
 from hypergrid.store.upgrade import COPIED
@@ -43,10 +43,11 @@ _FIRST: Final = "1CECHNKREP0F1RSTCMT0"
 """Icechunk's own first snapshot, of every repository."""
 
 
-def repair_files(folder: Path) -> list[Mended]:
+def repair_files(folder: Path, gone: Gone | None = None) -> list[Mended]:
     """Mend the marker, references, checksums and snapshots of an archive; return what was done.
 
-    Where its newest snapshot is not whole, the newest that is becomes the newest of the archive.
+    Where its newest snapshot is not whole, the newest that is becomes the newest of the archive; what later ones had
+    told of files is added to `gone`, as far as it can be read.
 
     Raises
     ------
@@ -64,7 +65,7 @@ def repair_files(folder: Path) -> list[Mended]:
     if identity.store is not None:
         return done
     with exclusive(folder / LOCK):
-        run = _Run(folder, Sums(folder, InFolder(folder).store), done)
+        run = _Run(folder, Sums(folder, InFolder(folder).store), done, gone or Gone())
         run.do()
     return done
 
@@ -94,6 +95,7 @@ class _Run:
     folder: Path
     sums: Sums
     done: list[Mended]
+    gone: Gone
     _known: dict[str, bool] = field(default_factory=dict)
 
     def do(self) -> None:
@@ -112,6 +114,8 @@ class _Run:
             self._record(
                 _HEAD, f"{told}; {head} is the newest that is ({when!r}); what came after it is lost", lost=True
             )
+            if before is not None:
+                _unless_it_fails(partial(self._note_gone, repository, before, head))
         self._references(repository)
         self._history(repository)
         self._logs()
@@ -120,6 +124,11 @@ class _Run:
 
     def _record(self, where: str, what: str, *, lost: bool = False) -> None:
         self.done.append(Mended(where, what, lost))
+
+    def _note_gone(self, repository: icechunk.Repository, before: str, head: str) -> None:
+        root, known = _root_of(repository, before), {entry.sha256 for entry in _root_of(repository, head).files()}
+        self.gone.described_by |= root.described_by
+        self.gone.files += [entry for entry in root.files() if entry.sha256 not in known]
 
     def _first_snapshot(self) -> None:
         """Write Icechunk's own first snapshot anew where it is damaged: it is the same in every repository."""

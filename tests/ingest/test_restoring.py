@@ -234,6 +234,66 @@ def test_a_ledger_of_files_that_is_damaged_as_well_is_told(made: Path, tmp_path:
     assert readings
 
 
+@pytest.fixture(scope="module")
+def later(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of `made` after two more runs: more readings by the same description, and amendments without one."""
+    folder = tmp_path_factory.mktemp("later")
+    shutil.copytree(made, folder / "archive")
+    source = folder / "more"
+    source.mkdir()
+    files = sorted((SAMPLE / "sensorscope").glob("*.txt"))
+    for path in (SAMPLE / "deployment.toml", SAMPLE / "arrivals.csv", *files[12:14]):
+        shutil.copy(path, source)
+    ingest([source], folder / "archive", now_ns=NOW_NS + 7, engine="inprocess")
+    plain = folder / "plain"
+    plain.mkdir()
+    (plain / "again.csv").write_text(
+        "station,time,soil_moisture\n1,2007-10-01T00:00:30Z,99\n1,2007-10-02T00:00:30Z,5\n"
+    )
+    ingest([plain / "again.csv"], folder / "archive", now_ns=NOW_NS + 8, engine="inprocess")
+    return folder / "archive"
+
+
+@pytest.mark.parametrize("kind", ["manifests", "snapshots", "checksums"])
+def test_commits_that_cannot_be_told_any_more_are_done_again(later: Path, tmp_path: Path, kind: str) -> None:
+    """What leads to the chunks of the newest snapshot is damaged: main goes back, raw copies bring the rest."""
+    expected = values(Archive.open(later))
+    lost = [path for path in sums_of_newest(Archive.open(later)) if path.parent.name == kind]
+    assert lost
+    restored = 0
+    for number, path in enumerate(lost[:8]):
+        copy = tmp_path / f"{number}"
+        shutil.copytree(later, copy)
+        flip_bit(copy / path.relative_to(later), random.Random(number))
+        report = repair(copy, now_ns=NOW_NS + 9)
+        if any("what 1 raw copies are" in one for one in report.warnings):
+            # The ledger of files cannot be read, or nothing of the snapshot: then this is said.
+            assert any(one.lost for one in report.mended)
+            continue
+        restored += 1
+        for name, columns in values(Archive.open(copy)).items():
+            for which, one, other in zip(WHICH, columns, expected[name], strict=True):
+                assert one == other, (path, name, which, report)
+        assert [one for one in wrong(copy) if "raw" in one] == []
+    assert kind == "snapshots" or restored >= len(lost[:8]) // 2
+
+
+def sums_of_newest(archive: Archive) -> list[Path]:
+    """Return the files that lead to the chunks of the newest snapshot and of no older one."""
+    sums = archive.path / "checksums"
+    named = {path.name: path.read_text() for path in sums.iterdir()}
+    newest = named[archive.snapshot]
+    older = "".join(text for name, text in named.items() if name != archive.snapshot)
+    files = [path for path in (archive.path / "store").rglob("*") if path.name in newest and path.name not in older]
+    return [*(path for path in sorted(files) if path.is_file()), sums / archive.snapshot]
+
+
+def flip_bit(path: Path, chosen: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    data[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
+    path.write_bytes(data)
+
+
 def test_what_no_raw_copy_has_is_counted(made: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(made, copy)

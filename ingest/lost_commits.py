@@ -1,0 +1,81 @@
+"""Commits that a repair had to go back behind, done once more: their raw copies are ingested again, run by run."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from hypergrid.errors import HyperGridError
+from hypergrid.store import Archive, FileEntry
+from hypergrid.store.records import Gone
+from ingest.job import RAW, ingest
+from ingest.mapping import FILE_NAME, Deployment
+from ingest.remap import described_by_default, kept_descriptions, unpack
+from ingest.sources.raw import read_back
+from ingest.streamed import CHECKPOINT, STREAM, is_segment
+
+
+def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, warn: Callable[[str], None]) -> int:
+    """Ingest the raw copies of files that the ledger of an archive lacks; return how many readings that brought.
+
+    They are read by their descriptions of then, and arrive when they arrived then. Segments of streams come back into
+    the ledger; a stream begins anew from there when it is next started.
+
+    Parameters
+    ----------
+    scratch
+        A folder to unpack them in.
+    warn
+        Is told which files cannot be read again, and why.
+    """
+    kept = kept_descriptions(archive, gone.described_by)
+    by_token = {feed.token(): (sha256, one) for sha256, one in kept.items() for feed in one.feeds}
+    by_token |= {feed.token(): ("", described_by_default(archive)) for feed in described_by_default(archive).feeds}
+    before = _readings(archive)
+    runs: dict[tuple[int, str], list[FileEntry]] = {}
+    for entry in gone.files:
+        if is_segment(entry.name):
+            continue
+        if entry.mapping in by_token:
+            runs.setdefault((entry.ingested_ns, by_token[entry.mapping][0]), []).append(entry)
+        else:
+            warn(f"nothing tells how {entry.name} was read; ingest it once more")
+    for number, ((ingested_ns, described), entries) in enumerate(sorted(runs.items())):
+        folder = scratch / f"run-{number}"
+        folder.mkdir()
+        try:
+            _describe(archive, described, gone.described_by, kept, folder)
+            for entry in entries:
+                unpack(archive, entry, folder)
+            ingest([folder], archive.path, now_ns=ingested_ns, engine="inprocess")
+        except (HyperGridError, OSError) as error:
+            warn(f"{entries[0].name} and what came with it cannot be ingested again: {error}")
+        shutil.rmtree(folder, ignore_errors=True)
+    segments = [entry for entry in gone.files if is_segment(entry.name)]
+    if segments:
+        with archive.latest().commit(
+            batch=f"segments of streams {segments[-1].sha256}", message="segments of streams", now_ns=now_ns
+        ) as writer:
+            writer.files(segments)
+    if (archive.path / STREAM / CHECKPOINT).exists():
+        # It remembers what the archive no longer has.
+        shutil.rmtree(archive.path / STREAM / CHECKPOINT)
+        warn("the stream of this archive begins anew when it is next started, and brings back what it had brought")
+    return _readings(archive.latest()) - before
+
+
+def _readings(archive: Archive) -> int:
+    return sum(archive.readings(name) for name in archive.variables)
+
+
+def _describe(
+    archive: Archive, described: str, names: Mapping[str, str], kept: Mapping[str, Deployment], folder: Path
+) -> None:
+    """Put a description, and the tables that it names, into a folder; nothing where there was none."""
+    if described not in kept:
+        return
+    (folder / FILE_NAME).write_bytes(read_back(archive.path / RAW, described))
+    for sha256, name in names.items():
+        if not name.endswith(".toml"):
+            with suppress(OSError):
+                (folder / PurePosixPath(name).name).write_bytes(read_back(archive.path / RAW, sha256))
