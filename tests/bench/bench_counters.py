@@ -3,6 +3,7 @@
 `simulated` scores the 200 gauges of `gauges_simulated.SEEDS`, `held_out` as many others, `weather` as many whose drift
 changes from day to day. Beside the method stand three
 plain ones: every fall is a reset (`resets`), falls are left out (`rises`), and the running maximum (`maximum`).
+Each day beyond what is allowed is judged by its readings (`counter_twins.py`).
 `shared` takes the public files of `../shared/data` that have a counter, and lists each day on which the two disagree.
 """
 
@@ -10,6 +11,7 @@ import csv
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +22,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import hypergrid as hg
-from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, increments
+from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments, increments
+from tests.bench.counter_ideal import ideal_beyond
 from tests.bench.counter_scores import Score, score, summary
+from tests.bench.counter_twins import Missed, missed
 from tests.bench.gauges_simulated import HELD_OUT, SEEDS, WEATHER, Gauge, gauge
 
 Floats = NDArray[np.float64]
@@ -81,13 +85,17 @@ def measure(
     seeds = GAUGES[case][:gauges]
     scored = partial(_scored, days=days, weather=case == "weather")
     scores: dict[tuple[str, str], list[Score]] = {}
+    judged: list[Missed] = []
+    ideal = 0.0
     with ExitStack() as stack:
         each = map(scored, seeds)
         if len(seeds) > PARALLEL_FROM:
             pool = stack.enter_context(ProcessPoolExecutor(PROCESSES))
             each = pool.map(scored, seeds)
-        for number, (kind, own) in enumerate(each):
+        for number, (kind, own, days_missed, expected) in enumerate(each):
             tell(case, number / len(seeds))
+            judged += days_missed
+            ideal += expected
             for name, held in own.items():
                 scores.setdefault((name, kind), []).append(held)
     tell(case, 1.0)
@@ -97,22 +105,31 @@ def measure(
         rows.append({"method": name, "gauge": "all", **summary(both)})
         rows += [{"method": name, "gauge": kind, **summary(scores[name, kind])}
                  for kind in ("tipping", "weighing") if (name, kind) in scores]  # fmt: skip
-    return {"case": f"{case}: {len(seeds)} gauges, seeds {seeds[0]} to {seeds[-1]}", "scores": rows}
+    return {
+        "case": f"{case}: {len(seeds)} gauges, seeds {seeds[0]} to {seeds[-1]}",
+        "scores": rows,
+        "beyond": [asdict(row) for row in judged],
+        "beyond_days": len(judged),
+        "beyond_days_undecided": sum(row.undecided for row in judged),
+        "ideal_beyond_days": ideal,
+    }
 
 
-def _scored(seed: int, *, days: int | None, weather: bool) -> tuple[str, dict[str, Score]]:
-    """Return the kind of a gauge, and the score of each method on it."""
+def _scored(seed: int, *, days: int | None, weather: bool) -> tuple[str, dict[str, Score], list[Missed], float]:
+    """Return a gauge's kind, each method's score, days beyond, and how many an ideal estimator would leave."""
     one = gauge(seed, days=days, weather=weather)
     max_gap_ns = max(HOUR_NS, 3 * one.interval_s * 10**9)
     grown = {name: plain(one.value, one.time_ns, max_gap_ns) for name, plain in PLAIN.items()}
-    grown["declared"] = _ours(one, max_gap_ns, declared=True)
-    grown["undeclared"] = _ours(one, max_gap_ns, declared=False)
-    return one.kind, {name: score(one, own) for name, own in grown.items()}
+    declared = _ours(one, max_gap_ns, declared=True)
+    grown["declared"] = declared.grown
+    grown["undeclared"] = _ours(one, max_gap_ns, declared=False).grown
+    scores = {name: score(one, own) for name, own in grown.items()}
+    return one.kind, scores, missed(one, declared, weather=weather), ideal_beyond(one, weather=weather)
 
 
-def _ours(one: Gauge, max_gap_ns: int, *, declared: bool) -> Floats:
+def _ours(one: Gauge, max_gap_ns: int, *, declared: bool) -> Increments:
     known = {"resolution": one.resolution, "rollover": one.rollover} if declared else {"rollover": one.rollover}
-    return increments(one.value, one.time_ns, np.zeros(len(one.value)), max_gap_ns, **known).grown
+    return increments(one.value, one.time_ns, np.zeros(len(one.value)), max_gap_ns, **known)
 
 
 def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
@@ -121,7 +138,12 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
     if not rows:
         return [(measured["case"], ("nothing found",), [])]
     columns = tuple(rows[0])
-    return [(measured["case"], columns, [tuple(_text(row[key]) for key in columns) for row in rows])]
+    listed = [(measured["case"], columns, [tuple(_text(row[key]) for key in columns) for row in rows])]
+    if days := measured.get("beyond"):
+        judged = f"beyond {measured['beyond_days']}, undecided by their readings {measured['beyond_days_undecided']}"
+        title = f"{judged}; an ideal estimator of weighing gauges leaves {measured['ideal_beyond_days']:.2g}"
+        listed.append((title, tuple(days[0]), [tuple(_text(value) for value in row.values()) for row in days]))
+    return listed
 
 
 def _text(value: object) -> str:

@@ -58,37 +58,62 @@ class Score:
     """Root mean square error of the hours, and of the ten minutes, in which it rained; NaN for longer intervals."""
 
 
+@dataclass(frozen=True, eq=False)
+class ByDay:
+    """What fell and what was found, by reading and by day [mm]."""
+
+    known: NDArray[np.bool_]
+    true: Floats
+    own: Floats
+    """By reading, shape (n,): 0 where nothing is known."""
+    day: NDArray[np.int64]
+    """Days since the gauge began, shape (n,)."""
+    judged: NDArray[np.bool_]
+    fallen: Floats
+    found: Floats
+    """By day, shape (days,)."""
+
+
+def by_day(gauge: Gauge, found: Floats) -> ByDay:
+    """Return what fell and what was found [mm] in readings whose increment [the gauge's unit] is known."""
+    true, own = np.diff(gauge.fallen, prepend=np.nan) * MM_IN[gauge.unit], found * MM_IN[gauge.unit]
+    known = np.isfinite(own) & np.isfinite(true)
+    true, own = np.where(known, true, 0.0), np.where(known, own, 0.0)
+    day = (gauge.time_ns - int(START.astype(np.int64))) // DAY_NS
+    days = int(day[-1]) + 1
+    judged = np.bincount(day, known, days) >= LEAST_HEARD * DAY_S / gauge.interval_s
+    return ByDay(known, true, own, day, judged, np.bincount(day, true, days), np.bincount(day, own, days))
+
+
+def beyond(fell: Floats, found: Floats) -> NDArray[np.bool_]:
+    """Return which days [mm] are beyond max(10 %, 0.5 mm); what equals a limit is within it."""
+    return np.asarray(np.abs(found - fell) > np.maximum(0.1 * fell, 0.5) + 1e-6)
+
+
 def score(gauge: Gauge, found: Floats) -> Score:
     """Return the score of increments, one a reading [the gauge's unit]; NaN where none is known."""
     mm = MM_IN[gauge.unit]
-    true = np.diff(gauge.fallen, prepend=np.nan) * mm
-    own = found * mm
-    known = np.isfinite(own) & np.isfinite(true)
-    whole, lost = np.nan_to_num(true), np.isfinite(true) & ~known
-    true, own = np.where(known, true, 0.0), np.where(known, own, 0.0)
-    start = int(START.astype(np.int64))
-    day = (gauge.time_ns - start) // DAY_NS
-    days = int(day[-1]) + 1
-    heard = np.bincount(day, known, days)
-    judged = heard >= LEAST_HEARD * DAY_S / gauge.interval_s
-    fell, got = np.bincount(day, true, days)[judged], np.bincount(day, own, days)[judged]
+    held = by_day(gauge, found)
+    judged, day, days, true, own = held.judged, held.day, len(held.judged), held.true, held.own
+    whole = np.nan_to_num(np.diff(gauge.fallen, prepend=np.nan) * mm)
+    lost = np.isfinite(np.diff(gauge.fallen, prepend=np.nan)) & ~held.known
+    fell, got = held.fallen[judged], held.found[judged]
     off = np.abs(got - fell)
     allowed = np.maximum.reduce([0.02 * fell, np.full(len(fell), max(3 * gauge.noise, gauge.resolution) * mm)])
-    limit = np.maximum(0.1 * fell, 0.5)
     # Sums of decimals: what equals a limit is within it.
-    within, beyond, wet = off <= allowed + 1e-6, off > limit + 1e-6, fell >= 0.1
+    within, too_far, wet = off <= allowed + 1e-6, beyond(fell, got), fell >= 0.1
     fell_all = np.bincount(day, whole, days)[judged]
     off_all = np.abs(got - fell_all)
     allowed_all = np.maximum(0.02 * fell_all, max(3 * gauge.noise, gauge.resolution) * mm)
-    beyond_all = off_all > np.maximum(0.1 * fell_all, 0.5) + 1e-6
+    beyond_all = beyond(fell_all, got)
     lost &= judged[day]
     month = np.flatnonzero(judged) // 30
     enough = np.bincount(month) >= 20 if len(month) else np.zeros(0, dtype=bool)
     size = len(enough)
     months = [np.bincount(month, each, size)[enough] if size else np.zeros(0) for each in (fell, got)]
     return Score(
-        gauge.seed, gauge.kind, int(judged.sum()), int(within.sum()), int(beyond.sum()),
-        float(np.max(np.where(beyond, off, 0.0), initial=0.0)), int(wet.sum()), int((within & wet).sum()),
+        gauge.seed, gauge.kind, int(judged.sum()), int(within.sum()), int(too_far.sum()),
+        float(np.max(np.where(too_far, off, 0.0), initial=0.0)), int(wet.sum()), int((within & wet).sum()),
         days - int(judged.sum()), int(lost.sum()), float(whole[lost].sum()),
         int((off_all <= allowed_all + 1e-6).sum()), int(beyond_all.sum()),
         float(fell.sum()), float(got.sum()), tuple(months[0].tolist()), tuple(months[1].tolist()),

@@ -21,8 +21,10 @@ def test_scores_of_a_few_gauges() -> None:
     assert plain["within_percent"] < ours["within_percent"]
     assert abs(ours["monthly_bias_percent"]) <= 1.0 < abs(plain["monthly_bias_percent"])
     json.dumps(measured)
-    [(_, columns, listed)] = tables(measured)
-    assert all(len(row) == len(columns) for row in listed)
+    assert len(measured["beyond"]) == measured["beyond_days"] == ours["beyond_days"]
+    assert 0 <= measured["beyond_days_undecided"] <= measured["beyond_days"]
+    for _, columns, listed in tables(measured):
+        assert all(len(row) == len(columns) for row in listed)
 
 
 def test_wet_days_of_a_gauge_that_evaporates_by_day() -> None:
