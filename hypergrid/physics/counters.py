@@ -6,7 +6,9 @@ A fall of a counter is no rain. Which kind of fall it is decides what the counte
 * a **rollover** is a fall of a counter whose rollover is declared: it grew by the fall's complement;
 * an **emptying** is a large, lasting fall to anything else, a service visit: what fell meanwhile is not known. A noisy
   gauge is left with a charge of any size, so that a fall in hard rain to more than the noise is an emptying;
-* a **dropout** is a fall that the next readings take back at once: it is passed over;
+* a **dropout** is a fall that the next readings take back at once: it is passed over. But where a logger restarts
+  daily, hard rain may take back a restart at once: falls to near zero that last, at its time of day on the days around
+  it, show that it is none;
 * everything else is **noise** or evaporation, and is balanced with what rises around it, so that it cannot accumulate.
 
 The last rule is that of the neutral aggregating filters of weighing gauges (Ross, Smith and Barr, 2020, Atmospheric
@@ -203,7 +205,9 @@ class _Segment:
 
     def grown(self) -> Floats:
         """Return what the counter grew by up to each reading, NaN where it is not known."""
+        shown = self.value.copy()
         self._pass_over_dropouts()
+        self._restore_daily_restarts(shown)
         step = self._explained()
         unknown = np.isnan(step)
         step[unknown] = self._aligned(np.flatnonzero(unknown), step)
@@ -251,6 +255,25 @@ class _Segment:
                     self.value[i + 1 : j] = self.value[i]
                     self.kind[i + 1 : j] = HELD
                     break
+
+    def _restore_daily_restarts(self, shown: Floats) -> None:
+        """Restore dropouts to near zero where, at their time of day, more falls last on other days than do not."""
+        if self.is_noisy:
+            return
+        near, low = NEAR_STEPS * self.resolution, shown[1:] <= shown[:-1] / 2
+        falls = np.flatnonzero((np.diff(shown) < -self._least) & (shown[1:] <= near) & low) + 1
+        is_held = self.kind[falls] == HELD
+        # What a segment shows at its end may be taken back after it.
+        seen_s = min(self._seconds[-1] - LOST_S, self._seconds[max(len(shown) - 1 - SPIKE_READINGS, 0)])
+        lasts = ~is_held & (self._seconds[falls] <= seen_s)
+        for i in falls[is_held].tolist():
+            apart_s = self._seconds[falls] - self._seconds[i]
+            days = np.round(apart_s / DAY_S)
+            alike = (days != 0) & (np.abs(apart_s - days * DAY_S) < self._seconds[i] - self._seconds[i - 1])
+            if np.count_nonzero(alike & lasts) > np.count_nonzero(alike & is_held):
+                rest = self.kind[i:] != HELD
+                stop = i + int(np.argmax(rest)) if rest.any() else len(shown)
+                self.value[i:stop], self.kind[i:stop] = shown[i:stop], GROWN
 
     def _explained(self) -> Floats:
         """Return the steps between readings, those of resets and rollovers as what they grew; NaN where unknown."""

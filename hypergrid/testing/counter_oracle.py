@@ -72,7 +72,13 @@ def _work_out(
     quantum = resolution
     if quantum is None:
         quantum = min(changes) if len(changes) > 1 else 0.05 * sum(changes)
-    _hold(value, part, gap, tiny, (noisy, noise, quantum), rollover)
+    held = _hold(value, part, gap, tiny, (noisy, noise, quantum), rollover)
+    if not noisy:
+        for i in _restarts(part, held, tiny, quantum):
+            while i in held:
+                value[i] = part[i][1]
+                held.remove(i)
+                i += 1  # noqa: PLW2901 - to the end of the dropout
     step = _changes(value)
     grown, kinds = _told_apart(value, step, part, gap, tiny, (noisy, noise, quantum), rollover)
     unknown = [math.isnan(g) for g in grown]
@@ -98,9 +104,11 @@ def _work_out(
 def _hold(  # noqa: PLR0913 - what is known of the readings
     value: list[float], part: tuple[tuple[int, float], ...], gap: list[bool], tiny: list[float],
     gauge: tuple[bool, float, float], rollover: float | None,
-) -> None:  # fmt: skip
+) -> set[int]:  # fmt: skip
+    """Hold what dropouts hide, and return where."""
     noisy, noise, quantum = gauge
     before = _changes(value)
+    held: set[int] = set()
     for i, change in enumerate(before):
         falls = change < -tiny[i]
         if gap[i] or not (abs(change) > max(50 * quantum, 20 * noise) if noisy else falls or change > 50 * quantum):
@@ -114,6 +122,7 @@ def _hold(  # noqa: PLR0913 - what is known of the readings
             if after and soon and abs(value[after] - value[i]) <= quantum + noise and abs(now) >= 10 * quantum:
                 for k in range(i + 1, after):
                     value[k] = value[i]
+                    held.add(k)
                 continue
             if abs(now) < 50 * quantum:
                 continue
@@ -124,7 +133,31 @@ def _hold(  # noqa: PLR0913 - what is known of the readings
             if 0.9 * abs(now) <= back <= 1.1 * abs(now):
                 for k in range(i + 1, j):
                     value[k] = value[i]
+                    held.add(k)
                 break
+    return held
+
+
+def _restarts(
+    part: tuple[tuple[int, float], ...], held: set[int], tiny: list[float], quantum: float
+) -> list[int]:  # fmt: skip
+    """Return where a dropout begins at whose time of day more falls to zero last on other days than do not."""
+    dropouts, lasting = [], []
+    for i in range(1, len(part)):
+        before, after = part[i - 1][1], part[i][1]
+        if before - after > tiny[i - 1] and after <= 2 * quantum and after <= before / 2:
+            if i in held:
+                dropouts.append(i)
+            elif i + 3 < len(part) and part[-1][0] - part[i][0] >= 7200 * 10**9:
+                lasting.append(i)
+
+    def alike(i: int, j: int) -> bool:
+        """Return whether two readings lie whole days apart, but for less than the time since the reading before."""
+        late = (part[j][0] - part[i][0]) % DAY_NS
+        length = part[i][0] - part[i - 1][0]
+        return abs(part[j][0] - part[i][0]) > DAY_NS // 2 and min(late, DAY_NS - late) < length
+
+    return [i for i in dropouts if sum(alike(i, j) for j in lasting) > sum(alike(i, j) for j in dropouts)]
 
 
 def _told_apart(  # noqa: PLR0913 - what is known of the readings

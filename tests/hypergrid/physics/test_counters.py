@@ -19,6 +19,16 @@ def grown(values: list[float] | Floats, minutes: float = 10.0, **declared: float
     return increments(np.asarray(values, float), at_ns, np.zeros(len(values)), 3 * HOUR_NS, **declared)
 
 
+def assert_the_oracle_agrees(
+    shown: Floats, found: Increments, *, minutes: float = 10.0, resolution: float | None = None
+) -> None:
+    at_ns = START_NS + (np.arange(len(shown)) * minutes * MINUTE_NS).astype(np.int64)
+    series = list(zip(at_ns.tolist(), shown.tolist(), strict=True))
+    slow = counter_oracle.increments(series, 3 * HOUR_NS, resolution)
+    expected = np.array([slow.get(i, np.nan) for i in range(len(shown))])
+    np.testing.assert_allclose(found.grown, expected, rtol=0, atol=1e-9)
+
+
 def day_of(shown: Floats, at: int, offset: float) -> Floats:
     wrong = shown.copy()
     wrong[at] += offset
@@ -173,6 +183,50 @@ def test_the_oracle_gives_the_same_where_gauges_drift(seed: int) -> None:
     slow = counter_oracle.increments(list(zip(at_ns.tolist(), shown.tolist(), strict=True)), 3 * HOUR_NS)
     expected = np.array([slow.get(i, np.nan) for i in range(len(shown))])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+RAIN_BACK = [20.0, 0.0, 20.0, 20.0]
+"""A counter of 20 steps that shows zero once, and 20 again within two hours: lost, or restarted in hard rain."""
+RESTART = [20.0, 0.0, 0.0, 20.0]
+"""One that stays at zero for an hour, and grows by 20 later."""
+
+
+@pytest.mark.parametrize(
+    ("others", "restarts"),
+    [
+        # One day alone may have lost a reading.
+        ([], False),
+        # The day before, or the day after, it stays at zero: the logger restarts daily.
+        ([(-1, RESTART)], True),
+        ([(1, RESTART)], True),
+        # Each day a reading of zero is lost.
+        ([(-1, RAIN_BACK)], False),
+        # As many readings are lost at this time of day as restarts happen.
+        ([(-1, RAIN_BACK), (1, RESTART)], False),
+        # Another time of day is no habit.
+        ([(-1, [20.0, 20.0, 20.0, *RESTART])], False),
+    ],
+)
+def test_a_fall_that_rain_takes_back_is_a_restart_where_others_last(
+    others: list[tuple[int, list[float]]], restarts: bool  # noqa: FBT001 - a case
+) -> None:  # fmt: skip
+    shown = np.full(72, 20.0)
+    for day, content in [(0, RAIN_BACK), *others]:
+        noon = 36 + 24 * day
+        shown[noon - 1 : noon - 1 + len(content)] = content
+    found = grown(shown, minutes=60.0, resolution=1.0)
+    assert found.kind[36] == (RESET if restarts else HELD)
+    assert found.grown[37] == (20.0 if restarts else 0.0)
+    assert_the_oracle_agrees(shown, found, minutes=60.0, resolution=1.0)
+
+
+def test_a_reading_of_zero_that_is_lost_before_each_midnight_is_no_restart() -> None:
+    """The last of them ends a segment, and looks there as if it lasted."""
+    shown = np.full(5 * 144, 20.0)
+    shown[143::144] = 0.0
+    found = grown(shown, resolution=1.0)
+    assert np.nansum(found.grown) == 0.0
+    assert_the_oracle_agrees(shown, found, resolution=1.0)
 
 
 @pytest.mark.parametrize("seed", range(6))
