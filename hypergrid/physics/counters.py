@@ -22,6 +22,10 @@ A segment is what lies in one window of whole multiples of `span_ns` since 1970,
 increment depends on readings at most twice `span_ns` away, whichever part of a series is looked at. Where no reading of
 a segment falls, increments are the plain differences.
 
+Nothing is given back where the dry hours rise by more than their noise: it rains in them, too lightly to be seen
+within an hour. How far their levels lie from the drift is no measure of noise then, as such rain bends them. Where they
+rise by less, nothing evaporates, and the wave is the one that fits alone.
+
 Bias: noise of standard deviation s leaves some hundredths of s a dry day; where a segment has few dry hours, or rain so
 light that its noise hides it, the drift is learned too small, and rain loses what evaporated before it; a segment that
 is wet throughout keeps its net change. A drift learned over weeks would be nearer where all days are alike, and further
@@ -180,6 +184,21 @@ def _least(values: Floats) -> Floats:
 def _smallest(changes: Floats) -> float:
     """Return the resolution of a counter as its changes show it; one change alone may be an emptying or a reset."""
     return float(changes.min()) if len(changes) > 1 else LONE_CHANGE * float(changes.max(initial=0.0))
+
+
+def _fitted(lost: Floats, left: Floats, variance: float) -> Floats | None:
+    """Return how often levels of a variance lost a line and two waves, by least squares; None where the line rises."""
+    damped = lost @ lost.T + np.diag([0.0, DAMPING, DAMPING])
+    fitted = np.linalg.solve(damped, -lost @ left)
+    # Light rain bends levels away from any drift: were their misfit taken for noise, it would hide that they rise.
+    variance = min(variance, float(np.mean((left + fitted @ lost) ** 2)))
+    if fitted[0] < -RISING_ERRORS * float(np.sqrt(variance * np.linalg.inv(damped)[0, 0])):
+        # It rains, too lightly to be seen within an hour: these hours are not dry.
+        return None
+    if fitted[0] < 0:
+        # Nothing evaporates. The waves that were fitted beside a rise would take some of it from the rain.
+        fitted = np.append(0.0, np.linalg.solve(damped[1:, 1:], -lost[1:] @ left))
+    return np.asarray(fitted)
 
 
 class _Segment:
@@ -358,14 +377,9 @@ class _Segment:
         columns = np.stack([*self._losses(np.asarray((bins + 0.5) * length)), medians])
         levels = np.stack([np.bincount(run, column) for column in columns]) / np.bincount(run)
         *losses, left = columns - levels[:, run]
-        lost = np.stack(losses)
-        damped = lost @ lost.T + np.diag([0.0, DAMPING, DAMPING])
-        fitted = np.linalg.solve(damped, -lost @ left)
-        error = float(np.sqrt(np.mean((left + fitted @ lost) ** 2) * np.linalg.inv(damped)[0, 0]))
-        if fitted[0] < -RISING_ERRORS * error:
-            # It rains, too lightly to be seen within an hour: these hours are not dry.
+        fitted = _fitted(np.stack(losses), left, (MEDIAN_ERROR * self.noise) ** 2 * float(np.mean(1 / sizes)))
+        if fitted is None:
             return none
-        fitted[0] = max(fitted[0], 0.0)
         mean, sine, cosine = fitted / DAY_S
         sine, cosine = 2 * np.pi * sine, 2 * np.pi * cosine
         height = float(np.hypot(sine, cosine))

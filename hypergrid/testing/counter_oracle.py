@@ -272,12 +272,15 @@ def _drift(
     normal[1][1] += 3.0
     normal[2][2] += 3.0
     first_of_inverse = _solved([[*normal[i][:3], float(i == 0)] for i in range(3)])[0]
-    daily, sine, cosine = _solved(normal)
+    daily, sine, cosine = _solved([*normal])
     left = [row[3] - daily * row[0] - sine * row[1] - cosine * row[2] for row in rows]
-    error = math.sqrt(math.fsum(x * x for x in left) / len(left) * first_of_inverse)
-    if daily < -3 * error:
+    misfit = math.fsum(x * x for x in left) / len(left)
+    expected = math.fsum((1.25 * noise) ** 2 / len(shown) for shown in bins.values()) / len(bins)
+    if daily < 0 and daily * daily > 9 * min(misfit, expected) * first_of_inverse:
         return (lambda _: 0.0), (lambda _: 0.0)
-    daily = max(daily, 0.0)
+    if daily < 0:
+        # The best fit that does not rise has no line.
+        daily, (sine, cosine) = 0.0, _solved([row[1:] for row in normal[1:]])
     mean, height = daily / 86_400, speed * math.hypot(sine, cosine)
     share = min(1.0, math.pi / 2 * mean / height) if height else 0.0
 
