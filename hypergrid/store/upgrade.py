@@ -21,7 +21,7 @@ import numpy as np
 import zarr
 from zarr.core.metadata import ArrayV3Metadata
 
-from hypergrid.errors import DamagedArchive
+from hypergrid.errors import ArchiveConflict, DamagedArchive
 from hypergrid.store.archive import BRANCH, LOCK, Archive, sums_of
 from hypergrid.store.attributes import Json
 from hypergrid.store.care import MARKER as MAINTAINED
@@ -31,7 +31,7 @@ from hypergrid.store.checks import ORPHANS
 from hypergrid.store.checksums import commit_session
 from hypergrid.store.folder import VERSION, Identity, read_identity, write_identity
 from hypergrid.store.layers import GROUP as LAYERS
-from hypergrid.store.lock import exclusive
+from hypergrid.store.lock import exclusive, is_free
 from hypergrid.store.place import place_of
 from hypergrid.store.table import CODECS
 from hypergrid.store.together import DamagedChunks, readable, stored_chunks
@@ -43,6 +43,10 @@ COPIED: Final = "upgraded"
 """Key of the metadata of its commits: the group that was copied."""
 _LAYOUT: Final = "layout"
 """Attribute of the root that says the layout of the copy, once all of it is there."""
+
+
+WRITERS: Final = {"stream/lock": "a stream", "staging/lock": "an ingest", "reprocess/lock": "a reprocessing"}
+"""Locks of an archive that those who write hold between their commits, too."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ def upgrade(
     ------
     NotAnArchive
         There is none, or one of a layout that this program does not read.
+    ArchiveConflict
+        A stream or an ingest is at work: of an older program, it would go on writing the older layout.
     DamagedArchive
         It cannot be read as a whole; nothing was changed.
     """
@@ -87,10 +93,18 @@ def upgrade(
         before = read_identity(folder)
         repository = place_of(folder, before.store).open()
         if before.version != VERSION:
+            _refuse_writers(folder)
             return _Run(folder, before, repository, now_ns, progress).do()
         if is_left := WORKING in repository.list_branches():
             repository.delete_branch(WORKING)
         return Upgraded(str(folder), VERSION, VERSION, repository.lookup_branch(BRANCH), 0, resumed=is_left)
+
+
+def _refuse_writers(folder: Path) -> None:
+    for name, who in WRITERS.items():
+        if not is_free(folder / name):
+            message = f"{who} is at work on {folder}; end it, then upgrade: a program of before would write as before"
+            raise ArchiveConflict(message)
 
 
 @dataclass

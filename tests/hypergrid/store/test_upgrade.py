@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from hypergrid.errors import DamagedArchive, OldLayout
+from hypergrid.errors import ArchiveConflict, DamagedArchive, OldLayout
 from hypergrid.store import LAYOUT, Archive, Care
 from hypergrid.store.folder import MARKER, READABLE, read_identity
-from hypergrid.store.upgrade import WORKING, upgrade
+from hypergrid.store.lock import exclusive
+from hypergrid.store.upgrade import WORKING, WRITERS, upgrade
 from tests.archives.make import HERE, answers
 
 OLDER = [version for version in READABLE if version != LAYOUT]
@@ -211,6 +212,17 @@ def test_an_upgrade_that_ends_between_two_steps_is_gone_on_with(
     assert WORKING not in Archive.open(archive).place.open().list_branches()
     assert without_ids(answers(archive)) == without_ids(recorded_answers(layout))
     assert list(Archive.open(archive).check(deep=True)) == []
+
+
+@pytest.mark.parametrize("layout", OLDER)
+@pytest.mark.parametrize("lock", WRITERS)
+def test_nothing_is_upgraded_under_who_writes(layout: int, lock: str, tmp_path: Path) -> None:
+    archive = fixture_of(layout, tmp_path)
+    (archive / lock).parent.mkdir(exist_ok=True)
+    with exclusive(archive / lock), pytest.raises(ArchiveConflict, match="is at work .* end it, then upgrade"):
+        upgrade(archive, now_ns=NOW_NS)
+    assert read_identity(archive).version == layout
+    assert upgrade(archive, now_ns=NOW_NS).changed
 
 
 @pytest.mark.parametrize("layout", OLDER)
