@@ -9,7 +9,7 @@ S3-compatible store is not compared again, as the store itself does so; chunks a
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,8 +97,8 @@ def write_sums(path: Path, sums: Iterable[Sum]) -> None:
     _swap(path, f"{text}{checksum(text.encode())}\n")
 
 
-def read_sums(path: Path) -> list[Sum]:
-    """Return what `write_sums` wrote.
+def read_sums(path: Path, *, most: int | None = None) -> list[Sum]:
+    """Return what `write_sums` wrote, or the first so many, of which the first is that of the snapshot's own file.
 
     Raises
     ------
@@ -112,7 +112,8 @@ def read_sums(path: Path) -> list[Sum]:
     body, tail = text[:-9], text[-9:]
     if tail != f"{checksum(body.encode())}\n":
         raise _damaged(path, "is another than it was")
-    rows = [line.split(" ", 2) for line in body.splitlines()]
+    lines = body.splitlines() if most is None else body.split("\n", most)[:most]
+    rows = [line.split(" ", 2) for line in lines]
     return [Sum(name, crc, int(size)) for crc, size, name in rows]
 
 
@@ -229,28 +230,28 @@ class Sums:
         DamagedArchive
             One is not; the message names it.
         """
-        self._verify(snapshot, lambda sums: [one for one in sums if not self.is_log(one)])
+        self._verify(snapshot, most=None)
 
     def verify_alone(self, snapshot: str) -> None:
         """Return where the file of a snapshot, without its manifests, is what it was; errors as of `verify`."""
-        self._verify(snapshot, lambda sums: sums[:1])
+        self._verify(snapshot, most=1)
 
-    def _verify(self, snapshot: str, chosen: Callable[[list[Sum]], list[Sum]]) -> None:
-        wrong = self._wrong(snapshot, chosen)
+    def _verify(self, snapshot: str, *, most: int | None) -> None:
+        wrong = self._wrong(snapshot, most)
         if wrong and self.is_pending:
             # Snapshots are expiring, or their expiry was killed: the next commit writes down what it made of them.
             wrong = [one for one in wrong if not one.name.startswith(_SNAPSHOT)]
         elif wrong:
             # Once more, as an expiry may have ended meanwhile.
-            wrong = self._wrong(snapshot, chosen)
+            wrong = self._wrong(snapshot, most)
         if wrong:
             raise _damaged(self.store / wrong[0].name, "is another than it was")
 
-    def _wrong(self, snapshot: str, chosen: Callable[[list[Sum]], list[Sum]]) -> list[Sum]:
+    def _wrong(self, snapshot: str, most: int | None) -> list[Sum]:
         if not (self.store / _SNAPSHOT / snapshot).exists():
             # It expired, or is lost: Icechunk says so.
             return []
-        sums = chosen(read_sums(self.folder / snapshot))
+        sums = [one for one in read_sums(self.folder / snapshot, most=most) if not self.is_log(one)]
         sums += [bare for one in sums if _BARE in one.name for bare in read_sums(self.store / one.name)]
         new = [one for one in sums if one not in self._verified]
         wrong = [one for one in new if not one.fits(self.store)]

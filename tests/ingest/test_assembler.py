@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hypergrid.errors import InvalidQuery
 from ingest.arrived import Arrived, Clock, Names, joined
-from ingest.assembler import MOST_STREAMS, STALLED, Assembler, LetGo
+from ingest.assembler import MOST_STREAMS, STALLED, Assembler, LetGo, StateUnusable
 from ingest.mapping import Column
 
 SLICE_S = 10.0
@@ -274,7 +273,7 @@ def test_more_stations_than_streams_share_some() -> None:
 def test_state_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Assembler(SLICE_S).to_bytes()
     monkeypatch.setattr("ingest.assembler.VERSION", 99)
-    with pytest.raises(InvalidQuery, match="needs version 99; got version 2"):
+    with pytest.raises(StateUnusable, match="of version 99; got version 3"):
         Assembler.from_bytes(kept)
 
 
