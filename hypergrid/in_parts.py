@@ -8,7 +8,9 @@ variogram that is fitted, a correlation in time that is not given), or where cel
 import json
 import math
 import shutil
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +36,11 @@ READINGS_OF_A_PIECE: Final = 2_000_000
 CELLS_OF_A_PIECE: Final = 4_000_000
 """Cells of the base, and of the surface, that a piece has about: it is computed in seconds, in less than a gigabyte."""
 
+_UNREADABLE: Final = (
+    OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, SyntaxError, tokenize.TokenError, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
+"""What zipfile and numpy raise where a byte of a file is another."""
 _SAVED: Final = ("value", "count", "possible", "variance", "variance_low", "extrapolated")
 _WORDS: Final = ("left_out", "notes", "correlation", "buffered")
 _SAID: Final = "said"
@@ -110,7 +117,7 @@ def load_piece(path: Path) -> Outcome:
         return Outcome(**arrays, **{name: words[name] for name in _WORDS})
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, LookupError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         message = f"{path} is not what was written ({error}); start the same command again: it is computed once more"
         raise DamagedArchive(message) from error
 

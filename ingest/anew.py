@@ -8,6 +8,8 @@ record, so that what has been amended since stays as it is (`streamed.commit`).
 """
 
 import shutil
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +19,7 @@ from hypergrid.store import Archive
 from hypergrid.store.checksums import read_checked, write_checked
 from ingest.job import RAW
 from ingest.sources.raw import read_back
-from ingest.sources.spool import bring_back, durable, segment_first, segments
+from ingest.sources.spool import bring_back, durable, last_record, put_segment, segment_first, segments
 from ingest.streamed import CHECKPOINT, SPOOL, STREAM, Ledger, is_segment, ledger_of, stream_id
 
 ANEW: Final = "anew.json"
@@ -46,24 +48,38 @@ def remembers(folder: Path) -> bool:
 
 def replayed(folder: Path) -> int:
     """Return up to which record of the spool a stream before this one had committed; 0: there was none."""
+    note = folder / STREAM / ANEW
     try:
-        return int(read_checked(folder / STREAM / ANEW)["upto"])
+        return int(read_checked(note)["upto"])
     except FileNotFoundError:
         return 0
+    except DamagedArchive:
+        archive, now = Archive.open(folder), stream_id(folder / STREAM / CHECKPOINT)
+        before = [stream for stream in archive.streams if stream != now]
+        upto = min(durable(folder / SPOOL), max((ledger_of(archive, one).upto for one in before), default=0))
+        write_checked(note, {"stream": before[-1] if before else "", "upto": upto})
+        return upto
+
+
+def forget(folder: Path) -> bool:
+    """Remove what the stream of an archive remembers, whole or not at all; return whether there was anything."""
+    checkpoint, aside = folder / STREAM / CHECKPOINT, folder / STREAM / f".{CHECKPOINT}.gone"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        checkpoint.rename(aside)
+    except FileNotFoundError:
+        return False
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
 
 
 def begin_anew(folder: Path) -> Begun | None:
     """Forget what a stream remembered, and prepare its spool; None where no stream wrote into the archive before.
 
     It may be killed, and called again.
-
-    Raises
-    ------
-    DamagedArchive
-        The file that says what was committed before is not what it was.
     """
-    archive, checkpoint, note = Archive.open(folder), folder / STREAM / CHECKPOINT, folder / STREAM / ANEW
-    shutil.rmtree(checkpoint, ignore_errors=True)
+    archive, note = Archive.open(folder), folder / STREAM / ANEW
+    forget(folder)
     if not archive.streams:
         note.unlink(missing_ok=True)
         return None
@@ -72,11 +88,13 @@ def begin_anew(folder: Path) -> Begun | None:
     brought, lost = _bring_back(archive, folder / SPOOL, _first_needed(ledger))
     # A backup has the spool as it was a little before: numbers after that are given a second time.
     there = durable(folder / SPOOL)
-    if not note.exists():
-        upto = min(there, max(one.upto for one in ledgers.values()))
-    else:
+    if ledger.held and there < ledger.upto and not lost:
+        lost = f"rows of records {there + 1} to {ledger.upto} that waited: the spool ends before them"
+    try:
         before = read_checked(note)
         upto = int(before["upto"]) if before["stream"] == last else max(int(before["upto"]), min(there, ledger.upto))
+    except (FileNotFoundError, DamagedArchive):
+        upto = min(there, max(one.upto for one in ledgers.values()))
     write_checked(note, {"stream": last, "upto": upto})
     return Begun(upto, brought, lost)
 
@@ -95,21 +113,40 @@ def _bring_back(archive: Archive, spool: Path, first_needed: int) -> tuple[int, 
     The last of them comes first: what is there is without a gap, whatever is killed.
     """
     kept = {segment_first(Path(entry.name)): entry.sha256 for entry in archive.files() if is_segment(entry.name)}
-    brought = 0
     spool.mkdir(parents=True, exist_ok=True)
+    brought = _complete_last(archive, spool, kept)
     for first in sorted(kept, reverse=True):
-        begins = segments(spool)[0][0] if segments(spool) else first + 1
-        if begins <= first_needed:
+        there = segments(spool)
+        if there and there[0][0] <= first_needed:
             break
-        if first >= begins:
+        if there and first >= there[0][0]:
             continue
         why = ""
         try:
             if not bring_back(spool, first, read_back(archive.path / RAW, kept[first])):
-                why = f"the ledger of files has none that ends with record {begins - 1}"
+                why = "the ledger of files has none that ends there"
         except (OSError, DamagedArchive) as error:
             why = str(error)
         if why:
-            return brought, f"rows of records {first_needed} to {begins - 1} that waited cannot come back: {why}"
+            return brought, f"rows that waited in records before {there[0][0] if there else first}: {why}"
         brought += 1
+    there = segments(spool)
+    if there and there[0][0] > first_needed:
+        return brought, f"rows that waited in records {first_needed} to {there[0][0] - 1}: no raw copy has them"
     return brought, ""
+
+
+def _complete_last(archive: Archive, spool: Path, kept: Mapping[int, str]) -> int:
+    """Take the raw copies of the last segment and of later ones where these go on: a backup has them as they grew."""
+    brought = 0
+    for first in sorted(kept):
+        there = segments(spool)
+        if not there or first < there[-1][0]:
+            continue
+        with suppress(OSError, DamagedArchive):
+            content = read_back(archive.path / RAW, kept[first])
+            if first > durable(spool) + 1 or last_record(content) <= durable(spool):
+                continue
+            put_segment(spool, first, content)
+            brought += 1
+    return brought

@@ -70,7 +70,7 @@ def advance(assembler: Assembler, piece: Piece, segments: Sequence[int]) -> Grou
     _tally(assembler.tally, piece, segments)
     assembler.rejected += piece.rejected
     let_go = assembler.take(piece.rows, piece.clock)
-    # Those before are raw copies now; a segment that holds a row that waits is kept, and so is its tally.
+    # Those before are raw copies now. A tally stays until its segment is one, as other groups may need that longer.
     assembler.tally = {first: counts for first, counts in assembler.tally.items() if first in segments}
     done = segments[: max(0, bisect_right(segments, piece.after + 1) - 1)]
     finished = {first: list(assembler.tally[first]) for first in done if first in assembler.tally}

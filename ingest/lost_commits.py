@@ -8,18 +8,19 @@ from pathlib import Path, PurePosixPath
 from hypergrid.errors import HyperGridError
 from hypergrid.store import Archive, FileEntry
 from hypergrid.store.records import Gone
+from ingest.anew import forget
 from ingest.job import RAW, ingest
 from ingest.mapping import FILE_NAME, Deployment
 from ingest.remap import described_by_default, kept_descriptions, unpack
 from ingest.sources.raw import read_back
-from ingest.streamed import CHECKPOINT, STREAM, is_segment
+from ingest.streamed import is_segment
 
 
 def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, warn: Callable[[str], None]) -> int:
     """Ingest the raw copies of files that the ledger of an archive lacks; return how many readings that brought.
 
-    They are read by their descriptions of then, and arrive when they arrived then. Segments of streams come back into
-    the ledger; a stream begins anew from there when it is next started.
+    They are read by the last description with the feed that read them, and arrive when they arrived then. Segments of
+    streams come back into the ledger; a stream begins anew from there when it is next started.
 
     Parameters
     ----------
@@ -46,7 +47,10 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
         try:
             _describe(archive, described, gone.described_by, kept, folder)
             for entry in entries:
-                unpack(archive, entry, folder)
+                try:
+                    unpack(archive, entry, folder)
+                except (HyperGridError, OSError) as error:
+                    warn(f"{entry.name} cannot be read again: {error}")
             ingest([folder], archive.path, now_ns=ingested_ns, engine="inprocess")
         except (HyperGridError, OSError) as error:
             warn(f"{entries[0].name} and what came with it cannot be ingested again: {error}")
@@ -57,9 +61,8 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
             batch=f"segments of streams {segments[-1].sha256}", message="segments of streams", now_ns=now_ns
         ) as writer:
             writer.files(segments)
-    if (archive.path / STREAM / CHECKPOINT).exists():
-        # It remembers what the archive no longer has.
-        shutil.rmtree(archive.path / STREAM / CHECKPOINT)
+    # It remembers what the archive no longer has.
+    if forget(archive.path):
         warn("the stream of this archive begins anew when it is next started, and brings back what it had brought")
     return _readings(archive.latest()) - before
 
@@ -77,5 +80,5 @@ def _describe(
     (folder / FILE_NAME).write_bytes(read_back(archive.path / RAW, described))
     for sha256, name in names.items():
         if not name.endswith(".toml"):
-            with suppress(OSError):
+            with suppress(OSError, HyperGridError):
                 (folder / PurePosixPath(name).name).write_bytes(read_back(archive.path / RAW, sha256))

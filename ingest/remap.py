@@ -133,7 +133,7 @@ def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None =
         # Beside a description lie the tables that it names, as those of arrivals.
         for sha256, name in described_by.items():
             if not name.endswith(".toml"):
-                with suppress(OSError):
+                with suppress(OSError, HyperGridError):
                     path.with_name(PurePosixPath(name).name).write_bytes(read_back(raw, sha256))
         for sha256, name in described_by.items():
             if not name.endswith(".toml"):
@@ -238,7 +238,10 @@ class _Run:
             runs[instant] = folder / f"{len(runs):06d}"
             runs[instant].mkdir(parents=True)
         for entry in entries:
-            unpack(self.archive, entry, runs[order[entry.sha256]])
+            try:
+                unpack(self.archive, entry, runs[order[entry.sha256]])
+            except (OSError, HyperGridError) as error:
+                self.warn(f"{entry.name} cannot be read again: {error}")
         return list(runs.values())
 
     def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[Said, int]]:
@@ -271,8 +274,11 @@ class _Run:
         for feed in deployment.feeds:
             if feed.arrivals is not None and (sha256 := names.get(PurePosixPath(feed.arrivals).name)):
                 path = self.scratch / f"arrivals-{sha256}.csv"
-                path.write_bytes(read_back(self.archive.path / RAW, sha256))
-                found[feed.name] = read_arrivals(path)
+                try:
+                    path.write_bytes(read_back(self.archive.path / RAW, sha256))
+                    found[feed.name] = read_arrivals(path)
+                except (OSError, HyperGridError) as error:
+                    self.warn(f"the arrivals of feed {feed.name} cannot be read again: {error}")
         return found
 
     def _descriptions(self, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:

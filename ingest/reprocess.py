@@ -249,6 +249,8 @@ def _compute(  # noqa: PLR0913 - what a run knows
     ranges = pieces(query, workers=workers.count)
     here = folder / pieces_token(query, ranges)[:16]
     here.mkdir(parents=True, exist_ok=True)
+    if older := [*folder.rglob("*.piece")]:
+        damaged.append(f"{len(older)} pieces of an earlier program were computed once more: they are not read")
     places = [here / f"{one.start:09d}.npz" for one in ranges]
     text = json.dumps(query.to_json())
     left = [

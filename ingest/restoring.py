@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from hypergrid.errors import DamagedArchive
+from hypergrid.errors import ArchiveConflict, DamagedArchive
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, FileEntry, Writer, salvage
 from hypergrid.store.cells import Slices
-from hypergrid.store.records import Gone, Mended
-from hypergrid.store.repair import repair_files
+from hypergrid.store.lock import exclusive
+from hypergrid.store.records import Mended
+from hypergrid.store.repair import GONE, read_gone, repair_files
 from hypergrid.store.salvage import Damage
 from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings, concatenate
@@ -36,6 +38,7 @@ from ingest.quality.declared import from_json
 from ingest.remap import versions_of
 from ingest.report import Stages
 from ingest.stream_history import Came, read_streams
+from ingest.streamed import STREAM
 from ingest.target import STAGING
 
 Versions = Sequence[tuple[Said, int]]
@@ -81,24 +84,39 @@ def repair(
         There is none, or no snapshot of it is whole.
     hypergrid.errors.OldLayout
         It has no checksums.
+    hypergrid.errors.ArchiveConflict
+        A stream writes into it.
     """
     folder = Path(archive_path).resolve()
-    gone, warnings = Gone(), list[str]()
+    with ExitStack() as stack:
+        if (folder / STREAM / "lock").exists():
+            stack.enter_context(exclusive(folder / STREAM / "lock", on_wait=partial(_refuse, folder)))
+        return _repair(folder, now_ns, progress)
+
+
+def _refuse(folder: Path) -> None:
+    message = f"a stream writes into {folder}; end it, then repair"
+    raise ArchiveConflict(message)
+
+
+def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | None) -> RepairReport:
+    gone, warnings = read_gone(folder), list[str]()
     report = RepairReport(str(folder), repair_files(folder, gone))
     archive = Archive.open(folder)
-    if gone.files:
+    if gone.is_any:
         with tempfile.TemporaryDirectory(prefix="hypergrid-") as unpacked:
             report.restored = commit_again(archive, gone, Path(unpacked), now_ns=now_ns, warn=warnings.append)
+        (folder / GONE).unlink(missing_ok=True)
         archive = archive.latest()
         what = (
-            f"{len(gone.files):,} files of later commits were read again from raw copies: {report.restored:,} readings"
+            f"raw copies of {len(gone.files):,} files were ingested again, which brought {report.restored:,} readings"
         )
         report.mended.append(Mended("later commits", what))
     damaged, is_root_damaged = salvage.damaged_parts(archive)
     if any(one.lost for one in report.mended) and not is_root_damaged:
         _warn_of_unknown(archive, archive.files(), warnings.append)
     if not damaged and not is_root_damaged:
-        report.warnings, report.snapshot = tuple(warnings), archive.snapshot if gone.files else None
+        report.warnings, report.snapshot = tuple(warnings), archive.snapshot if gone.is_any else None
         return report
     stages = Stages(time.perf_counter, progress)
     (folder / STAGING).mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """What a stream lets go into the archive: one commit a batch, with what the stream says of itself."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from hypergrid.errors import HyperGridError, InvalidUnit
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Conservation, FileEntry, Reject, Writer
 from hypergrid.streams.elements import Readings, Series
-from hypergrid.times import Window
+from hypergrid.times import SECOND_NS, Window
 from hypergrid.units import Variable, convert
 from ingest.arrived import Arrived
 from ingest.assemble import series_of, stations_of
@@ -32,6 +32,8 @@ STREAM: Final = "stream"
 CHECKPOINT: Final = "checkpoint"
 DEPLOYMENTS: Final = "deployments"
 """which is Spark's, and the deployments over time."""
+APART_NS: Final = 7 * 86_400 * SECOND_NS
+"""Readings further apart are compared with the archive apart, so that nothing between them is read [ns]."""
 
 
 def is_segment(name: str) -> bool:
@@ -121,7 +123,7 @@ def commit(
     ----------
     replayed
         Records up to this one were committed by a stream before this one, but for rows that waited: of them only
-        readings are stored that the archive does not have, in whatever version.
+        readings are stored that the archive does not have, neither in force nor replaced since.
 
     Raises
     ------
@@ -141,7 +143,12 @@ def commit(
             went, refused = _store(writer, groups, deployment, archive, replayed)
             ledger = _balanced(ledger, went, groups, len(refused))
             unread = [reject for group in groups for seq, reject in group.rejects if seq > replayed]
-            writer.rejects([*unread, *refused])
+            if any(reject.line <= replayed for reject in refused):
+                known = set(archive.rejects())
+                refused_now = [reject for reject in refused if reject not in known]
+            else:
+                refused_now = refused
+            writer.rejects([*unread, *refused_now])
             writer.files(entries)
             # While nothing is let go and nothing refused, nothing is worth a commit.
             if rows or entries or any(group.rejects for group in groups):
@@ -297,7 +304,10 @@ def _refuse_units(part: dict[str, _Some], variables: Mapping[str, Variable]) -> 
 
 
 def _drop_known(part: dict[str, _Some], variables: Mapping[str, Variable], archive: Archive, replayed: int) -> int:
-    """Take the readings of records that are replayed, and that the archive has, out of `part`; return how many."""
+    """Take the readings of records that are replayed, and that the archive has, out of `part`; return how many.
+
+    A reading that waited is none of them, also where the archive has another value of its stamp.
+    """
     dropped = 0
     for name, some in list(part.items()):
         known = some.rows.seq[some.row] <= replayed
@@ -313,17 +323,37 @@ def _drop_known(part: dict[str, _Some], variables: Mapping[str, Variable], archi
 
 
 def _is_stored(archive: Archive, readings: Readings, name: str) -> NDArray[np.bool_]:
-    """Return whether the archive has a reading of the series and stamp of each, shape (e,)."""
-    window = Window(int(readings.time_ns.min()), int(readings.time_ns.max()) + 1)
-    stored = archive.read(name, window=window)
-    numbers = {series: number for number, series in enumerate(stored.series)}
+    """Return whether the archive has the series, stamp and value of each, in force or replaced since; shape (e,)."""
     found = np.zeros(len(readings), np.bool_)
-    for index, series in enumerate(readings.series):
-        mine = np.flatnonzero(readings.index == index)
-        number = numbers.get(series)
-        if number is not None:
-            found[mine] = np.isin(readings.time_ns[mine], stored.time_ns[stored.index == number])
+    for window, inside in _runs(readings.time_ns):
+        for superseded in (False, True):
+            stored = archive.read(name, window=window, superseded=superseded)
+            numbers = {series: number for number, series in enumerate(stored.series)}
+            for index, series in enumerate(readings.series):
+                mine = inside[readings.index[inside] == index]
+                theirs = np.flatnonzero(stored.index == numbers.get(series, -1))
+                if len(mine) and len(theirs):
+                    there = _pairs(stored.time_ns[theirs], stored.value[theirs])
+                    found[mine] |= np.isin(_pairs(readings.time_ns[mine], readings.value[mine]), there)
     return found
+
+
+def _pairs(time_ns: NDArray[np.int64], value: NDArray[np.float64]) -> NDArray[np.void]:
+    """Return stamps with values as items that can be compared, shape (e,)."""
+    pairs = np.empty(len(time_ns), [("time_ns", np.int64), ("value", np.int64)])
+    # Any missing value is like any other, and zero like minus zero.
+    pairs["time_ns"] = time_ns
+    pairs["value"] = np.where(np.isnan(value), np.nan, value + 0.0).astype(np.float64).view(np.int64)
+    return pairs
+
+
+def _runs(time_ns: NDArray[np.int64]) -> Iterator[tuple[Window, NDArray[np.intp]]]:
+    """Yield windows that hold stamps with no more than `APART_NS` between two, and which stamps each holds."""
+    order = np.argsort(time_ns, kind="stable")
+    ordered = time_ns[order]
+    for part in np.split(np.arange(len(order)), np.flatnonzero(np.diff(ordered) > APART_NS) + 1):
+        if len(part):
+            yield Window(int(ordered[part[0]]), int(ordered[part[-1]]) + 1), order[part]
 
 
 def _why_not(unit: str, kept: str) -> str:

@@ -98,8 +98,10 @@ class FileEntry:
 class Gone:
     """What commits had told that main no longer has, as their snapshots are not whole."""
 
+    is_any: bool = False
+    """Whether main went back behind a commit."""
     files: list[FileEntry] = field(default_factory=list)
-    """Of the ledger, those that it lacks now."""
+    """Of the ledger, those that it lacks now, as far as it could be read."""
     described_by: dict[str, str] = field(default_factory=dict)
     """Names, by SHA-256, of raw copies that tell how files are read."""
 

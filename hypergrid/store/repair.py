@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -27,11 +27,21 @@ from hypergrid.store.care import MARKER as MAINTAINED
 from hypergrid.store.care import snapshot_of_tag
 from hypergrid.store.checks import RAW
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
-from hypergrid.store.checksums import REFERENCE, Sum, Sums, read_checked, read_sums, reference_to, sum_of, write_sums
+from hypergrid.store.checksums import (
+    REFERENCE,
+    Sum,
+    Sums,
+    read_checked,
+    read_sums,
+    reference_to,
+    sum_of,
+    write_checked,
+    write_sums,
+)
 from hypergrid.store.folder import MARKER, SPARE, is_spare_whole, read_identity, restore_marker, write_identity
 from hypergrid.store.lock import exclusive
 from hypergrid.store.place import InFolder
-from hypergrid.store.records import Gone, Mended
+from hypergrid.store.records import FileEntry, Gone, Mended
 from hypergrid.store.root import TABLES, Root
 from hypergrid.store.salvage import damage_of, is_whole_table
 from hypergrid.store.upgrade import COPIED
@@ -39,6 +49,8 @@ from hypergrid.store.variable_group import VariableGroup
 
 Answer = TypeVar("Answer")
 _HEAD: Final = f"refs/branch.{BRANCH}"
+GONE: Final = "repair.json"
+"""File of an archive while a repair brings back commits that main went back behind."""
 _FIRST: Final = "1CECHNKREP0F1RSTCMT0"
 """Icechunk's own first snapshot, of every repository."""
 
@@ -65,9 +77,18 @@ def repair_files(folder: Path, gone: Gone | None = None) -> list[Mended]:
     if identity.store is not None:
         return done
     with exclusive(folder / LOCK):
-        run = _Run(folder, Sums(folder, InFolder(folder).store), done, gone or Gone())
+        run = _Run(folder, Sums(folder, InFolder(folder).store), done, gone or Gone(), notes=gone is not None)
         run.do()
     return done
+
+
+def read_gone(folder: Path) -> Gone:
+    """Return what a repair that did not end had noted as gone; nothing where there is none."""
+    try:
+        told = read_checked(folder / GONE)
+    except (OSError, DamagedArchive):
+        return Gone((folder / GONE).exists())
+    return Gone(told["is_any"], [FileEntry(**entry) for entry in told["files"]], told["described_by"])
 
 
 def _mend_marker(folder: Path) -> Iterator[Mended]:
@@ -96,6 +117,8 @@ class _Run:
     sums: Sums
     done: list[Mended]
     gone: Gone
+    notes: bool
+    """Whether what is gone is written down, as somebody brings it back."""
     _known: dict[str, bool] = field(default_factory=dict)
 
     def do(self) -> None:
@@ -107,6 +130,8 @@ class _Run:
         before = self._named(_HEAD)
         repository = self._opened()
         head = self._head(repository, before)
+        if before is not None and head != before:
+            self._note_gone(repository, before, head)
         self._point(_HEAD, head)
         if head != before:
             told = "does not name a snapshot" if before is None else f"snapshot {before}, the newest, is not whole"
@@ -114,8 +139,6 @@ class _Run:
             self._record(
                 _HEAD, f"{told}; {head} is the newest that is ({when!r}); what came after it is lost", lost=True
             )
-            if before is not None:
-                _unless_it_fails(partial(self._note_gone, repository, before, head))
         self._references(repository)
         self._history(repository)
         self._logs()
@@ -126,9 +149,15 @@ class _Run:
         self.done.append(Mended(where, what, lost))
 
     def _note_gone(self, repository: icechunk.Repository, before: str, head: str) -> None:
-        root, known = _root_of(repository, before), {entry.sha256 for entry in _root_of(repository, head).files()}
-        self.gone.described_by |= root.described_by
-        self.gone.files += [entry for entry in root.files() if entry.sha256 not in known]
+        """Note what is gone before main moves: a repair that is killed then knows it when it is begun again."""
+        self.gone.is_any = True
+        known = {entry.sha256 for entry in [*_root_of(repository, head).files(), *self.gone.files]}
+        root = _unless_it_fails(partial(_root_of, repository, before))
+        if root is not None:
+            self.gone.described_by |= _unless_it_fails(lambda: root.described_by) or {}
+            self.gone.files += [entry for entry in _unless_it_fails(root.files) or [] if entry.sha256 not in known]
+        if self.notes:
+            write_checked(self.folder / GONE, asdict(self.gone))
 
     def _first_snapshot(self) -> None:
         """Write Icechunk's own first snapshot anew where it is damaged: it is the same in every repository."""
@@ -161,7 +190,7 @@ class _Run:
                 # A chunk that is gone costs what it held and no raw copy has; an old snapshot all that came after it.
                 if lacks_chunks is not None:
                     newest, older = _root_of(repository, lacks_chunks), _root_of(repository, snapshot)
-                    if _lost(newest, older, self.folder / RAW) < _held(newest) - _held(older):
+                    if _lost(newest, older, self.folder / RAW) <= _held(newest) - _held(older):
                         break
                 return snapshot
         if lacks_chunks is not None:
@@ -305,7 +334,8 @@ def _lost(root: Root, older: Root, raw: Path) -> int:
     readings = sum(min(group.readings, damage_of(group).readings_at_most) for group in groups)
     damaged = [name for name in TABLES if not is_whole_table(root, name)]
     kept = older if "files" in damaged else root
-    copied = sum(entry.readings for entry in kept.files() if _is_there(raw, entry.sha256))
+    files = _unless_it_fails(kept.files) or []
+    copied = sum(entry.readings for entry in files if _is_there(raw, entry.sha256))
     rows = sum(max(0, root.rows_of(name) - older.rows_of(name)) for name in damaged)
     return min(readings, max(0, _readings(root) - copied)) + rows
 

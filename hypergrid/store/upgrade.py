@@ -11,7 +11,9 @@ Each layout is a step of its own: one from 3 to 4 would follow here.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -31,7 +33,7 @@ from hypergrid.store.checks import ORPHANS
 from hypergrid.store.checksums import commit_session
 from hypergrid.store.folder import VERSION, Identity, read_identity, write_identity
 from hypergrid.store.layers import GROUP as LAYERS
-from hypergrid.store.lock import exclusive, is_free
+from hypergrid.store.lock import exclusive
 from hypergrid.store.place import place_of
 from hypergrid.store.table import CODECS
 from hypergrid.store.together import DamagedChunks, readable, stored_chunks
@@ -93,18 +95,19 @@ def upgrade(
         before = read_identity(folder)
         repository = place_of(folder, before.store).open()
         if before.version != VERSION:
-            _refuse_writers(folder)
-            return _Run(folder, before, repository, now_ns, progress).do()
+            with ExitStack() as stack:
+                for name, who in WRITERS.items():
+                    if (folder / name).exists():
+                        stack.enter_context(exclusive(folder / name, on_wait=partial(_refuse, folder, who)))
+                return _Run(folder, before, repository, now_ns, progress).do()
         if is_left := WORKING in repository.list_branches():
             repository.delete_branch(WORKING)
         return Upgraded(str(folder), VERSION, VERSION, repository.lookup_branch(BRANCH), 0, resumed=is_left)
 
 
-def _refuse_writers(folder: Path) -> None:
-    for name, who in WRITERS.items():
-        if not is_free(folder / name):
-            message = f"{who} is at work on {folder}; end it, then upgrade: a program of before would write as before"
-            raise ArchiveConflict(message)
+def _refuse(folder: Path, who: str) -> None:
+    message = f"{who} is at work on {folder}; end it, then upgrade: an older program would go on with the older layout"
+    raise ArchiveConflict(message)
 
 
 @dataclass

@@ -584,19 +584,30 @@ def _located(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, memory
     raise NotFound(message)
 
 
-def bring_back(folder: Path, first: int, content: bytes) -> bool:
-    """Put a segment that was retired before those that are there, unless records would be missing between them."""
-    known = segments(folder)
-    last = max((frame.last for frame in _frames_in(memoryview(content))), default=0)
-    if known and last + 1 != known[0][0]:
-        return False
+def last_record(content: bytes) -> int:
+    """Return the number of the last record of a segment's content; 0 where it has none that is whole."""
+    return max((frame.last for frame in _frames_in(memoryview(content))), default=0)
+
+
+def put_segment(folder: Path, first: int, content: bytes) -> None:
+    """Put a whole segment into a spool that nobody writes; there may be a shorter one."""
     partial = folder / f".{segment_name(first)}.part"
     with partial.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    # It says how far an older last segment goes.
+    (folder / _MARK_NAME).unlink(missing_ok=True)
     partial.replace(folder / segment_name(first))
     _synchronise(folder)
+
+
+def bring_back(folder: Path, first: int, content: bytes) -> bool:
+    """Put a segment that was retired before those that are there, unless records would be missing between them."""
+    known = segments(folder)
+    if known and last_record(content) + 1 != known[0][0]:
+        return False
+    put_segment(folder, first, content)
     return True
 
 

@@ -1,6 +1,7 @@
 """Surfaces in pieces of time have the numbers of surfaces that are computed whole, to the last bit but for sums."""
 
 import pickle
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -142,7 +143,8 @@ def test_a_piece_is_data_and_what_was_written_or_refused(archive: OpenArchive, t
     piece = compute_piece(query, pieces(query, workers=1)[0])
     save_piece(piece, path)
     content, silent = path.read_bytes(), 0
-    for place in random.integers(0, len(content), 300).tolist():
+    headers = [match.start() + at for match in re.finditer(b"PK|NUMPY", content) for at in range(0, 130, 3)]
+    for place in [*random.integers(0, len(content), 300).tolist(), *(at for at in headers if at < len(content))]:
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(random.integers(8))
         path.write_bytes(bytes(damaged))
@@ -154,7 +156,7 @@ def test_a_piece_is_data_and_what_was_written_or_refused(archive: OpenArchive, t
         for name in ("value", "count", "possible", "variance", "variance_low", "extrapolated"):
             np.testing.assert_array_equal(getattr(found, name), getattr(piece, name))
         assert (found.left_out, found.notes, found.correlation) == (piece.left_out, piece.notes, piece.correlation)
-    assert silent < 100, "bits that say nothing, as the time in a header"
+    assert silent < 200, "bits that say nothing, as the time in a header"
     for other in (b"", content[:-1], content[:100], pickle.dumps(_Harmful())):
         path.write_bytes(other)
         with pytest.raises(DamagedArchive, match="is not what was written .* start the same command again"):

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from hypergrid.store import Archive
-from ingest.anew import ANEW, begin_anew, remembers, replayed
+from ingest.anew import ANEW, begin_anew, forget, remembers, replayed
 from ingest.assembler import MAGIC, Assembler, StateUnusable
 from ingest.job import ingest
+from ingest.mapping import load
 from ingest.sources.raw import place_of
 from ingest.sources.spool import Record, Spool, durable, segments
 from ingest.streamed import CHECKPOINT, STREAM, ledger_of
+from ingest.target import held as opened_for
 from tests.ingest.stream_loop import Loop, end, expected, made
 from tests.ingest.streamed import Message, everything, messages, write_deployment, write_spool
 
@@ -152,6 +154,119 @@ def test_numbers_that_are_given_twice_are_not_taken_for_what_was_committed(tmp_p
     again = begin_anew(archive)
     assert again is not None
     assert again.upto == begun.upto
+
+
+def test_what_waited_is_stored_beside_what_a_file_said_meanwhile(tmp_path: Path, sent: list[Message]) -> None:
+    found = []
+    for is_lost in (False, True):
+        folder = tmp_path / f"{is_lost}"
+        folder.mkdir()
+        archive, deployment = made(folder)
+        write_spool(archive / "spool", sent[:250], at_once=30, segment_bytes=SMALL)
+        loop = _begun(Loop(archive, deployment, batch_bytes=12_000), 250)
+        opened = Archive.open(archive)
+        stamps = {(json.loads(one.payload)["station"], json.loads(one.payload)["time"]) for one in sent[:250]}
+        readings = opened.read("wind_speed")
+        stored = {
+            (readings.series[index].station, time_ns // 10**9)
+            for index, time_ns in zip(readings.index.tolist(), readings.time_ns.tolist(), strict=True)
+        }
+        station, stamp = min(stamps - stored)
+        (folder / "files").mkdir()
+        row = {"station": station, "time": stamp, "wind_speed": 7.25}
+        (folder / "files" / "a.jsonl").write_bytes(json.dumps(row).encode() + b"\n")
+        write_deployment(folder / "files", arrivals=False)
+        ingest([folder / "files"], archive, now_ns=sent[249].arrival_ns, engine="inprocess")
+        if is_lost:
+            assert begin_anew(archive)
+            loop = Loop(archive, deployment, batch_bytes=12_000, stream="second", replayed=replayed(archive))
+        end(archive)
+        loop.run()
+        found.append(everything(archive))
+        assert any(value[0] == 7.25 for value in found[-1].values())
+    assert found[0] == found[1]
+
+
+def test_what_refuses_to_convert_is_listed_once(tmp_path: Path) -> None:
+    path = tmp_path / "deployment.toml"
+    path.write_text(
+        '[network]\nname = "n"\nslice_s = 60\n[[feed]]\nname = "f"\nfiles = "*.csv"\nformat = "csv"\n'
+        'header_lines = 2\nunit_line = 2\ncolumns = {T = "air_temperature", W = "wind_speed"}\n'
+    )
+    deployment, archive = load(path), tmp_path / "archive"
+    with opened_for(archive, deployment, now_ns=1, on_wait=lambda: None):
+        pass
+    text = b"station,time,T,W\n,,kg,m s-1\n1,2024-01-01T00:00:00Z,3,4\n1,2024-01-01T00:01:00Z,3,5\n"
+    with Spool.open(archive / "spool") as spool:
+        spool.append([Record(10**18, "f", "a.csv", text, 1)])
+    end(archive)
+    _begun(Loop(archive, deployment), durable(archive / "spool"))
+    before = Archive.open(archive).rejects()
+    assert before
+    assert begin_anew(archive)
+    Loop(archive, deployment, stream="second", replayed=replayed(archive)).run()
+    assert Archive.open(archive).rejects() == before
+
+
+def test_what_is_forgotten_is_forgotten_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill while the memory is removed leaves none that a stream would go on from."""
+    archive, _ = made(tmp_path)
+    _remember(archive, "id")
+    (archive / STREAM / CHECKPOINT / "offsets").mkdir()
+
+    def killed(path: Path, **_more: object) -> None:
+        if path.exists():
+            (path / "offsets").rmdir()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            forget(archive)
+    assert not remembers(archive)
+    assert not forget(archive)
+    assert [path.name for path in (archive / STREAM).iterdir() if CHECKPOINT in path.name] == []
+
+
+def test_a_note_that_is_damaged_is_made_again(tmp_path: Path, sent: list[Message]) -> None:
+    archive, deployment = made(tmp_path)
+    write_spool(archive / "spool", sent[:250], at_once=30, segment_bytes=SMALL)
+    _begun(Loop(archive, deployment, batch_bytes=12_000), 250)
+    begun = begin_anew(archive)
+    assert begun is not None
+    note = archive / STREAM / ANEW
+    note.write_bytes(note.read_bytes().replace(b"upto", b"upt0"))
+    _remember(archive, "second")
+    assert replayed(archive) == begun.upto == replayed(archive)
+    note.write_bytes(b"")
+    again = begin_anew(archive)
+    assert again is not None
+    assert again.upto == begun.upto
+
+
+def test_a_spool_that_ends_before_what_waited_is_completed_or_told(tmp_path: Path, sent: list[Message]) -> None:
+    """A backup has the last segment as it was; its raw copy came later."""
+    archive, deployment = made(tmp_path)
+    write_spool(archive / "spool", sent[:240], at_once=30, segment_bytes=SMALL)
+    first, path = segments(archive / "spool")[1]
+    spool = archive / "spool"
+    shorter = Spool.open(tmp_path / "shorter")
+    shorter.close()
+    whole = path.read_bytes()
+    _begun(Loop(archive, deployment, batch_bytes=12_000), 240)
+    assert not path.exists()
+    for _, later in segments(spool):
+        later.unlink()
+    # Its first frame alone.
+    cut = whole.index(whole[:8], 8) if whole[:8] in whole[8:] else len(whole)
+    path.write_bytes(whole[:cut])
+    (spool / "durable").unlink(missing_ok=True)
+    assert durable(spool) < ledger_of(Archive.open(archive), "id").upto
+    begun = begin_anew(archive)
+    assert begun is not None
+    assert path.read_bytes() == whole
+    assert "the spool ends before them" in begun.lost, "of the segment that was written to there is no raw copy"
+    assert first <= begun.upto < 240
 
 
 def test_a_stream_that_never_was_begins_as_ever(tmp_path: Path) -> None:

@@ -11,21 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hypergrid.errors import DamagedArchive
+from hypergrid.errors import ArchiveConflict, DamagedArchive
 from hypergrid.store import Archive, Care, salvage
 from hypergrid.store.checks import ORPHANS
 from hypergrid.store.checksums import is_whole_chunk
+from hypergrid.store.lock import exclusive
 from hypergrid.store.root import TABLES
 from hypergrid.streams.elements import Readings
 from hypergrid.topology.layer import Layer
+from ingest.anew import begin_anew, replayed
 from ingest.deployed import deploy
 from ingest.job import ingest
 from ingest.restoring import repair
 from ingest.sources.raw import place_of
-from ingest.streamed import DEPLOYMENTS, STREAM
+from ingest.streamed import CHECKPOINT, DEPLOYMENTS, STREAM
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream
-from tests.ingest.streamed import messages, write_deployment, write_spool
+from tests.ingest.streamed import everything, messages, write_deployment, write_spool
 
 WHICH = ("series", "index", "time", "value", "flag", "arrival", "tests", "replaced")
 NOW_NS = 1_200_000_000_000_000_000
@@ -225,13 +227,11 @@ def test_a_ledger_of_files_that_is_damaged_as_well_is_told(made: Path, tmp_path:
     copy, chosen = tmp_path / "copy", random.Random(8)
     shutil.copytree(made, copy)
     ledger = Archive.open(copy).files()
-    readings = {path.name for path in chunks_of_readings(copy)}
     for path in chunks_of(copy):
         flip(path, chosen)
     report = repair(copy, now_ns=NOW_NS + 9)
     assert report.restored == 0
     assert any(f"what {len({one.sha256 for one in ledger})} raw copies are" in one for one in report.warnings)
-    assert readings
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +276,67 @@ def test_commits_that_cannot_be_told_any_more_are_done_again(later: Path, tmp_pa
                 assert one == other, (path, name, which, report)
         assert [one for one in wrong(copy) if "raw" in one] == []
     assert kind == "snapshots" or restored >= len(lost[:4]) // 2
+
+
+def test_one_damaged_raw_copy_costs_no_more_than_itself(made: Path, tmp_path: Path) -> None:
+    copy, chosen = tmp_path / "copy", random.Random(9)
+    shutil.copytree(made, copy)
+    entry = Archive.open(copy).files()[0]
+    flip_bit(place_of(copy / "raw", entry.sha256), random.Random(1))
+    for path in chunks_of_readings(copy)[:6]:
+        flip(path, chosen)
+    report = repair(copy, now_ns=NOW_NS + 9)
+    assert report.restored > 0
+    assert any(entry.name in one and "cannot be read again" in one for one in report.warnings)
+
+
+def test_a_stream_whose_commits_are_gone_begins_anew(tmp_path: Path) -> None:
+    archive, deployment = made_for_stream(tmp_path)
+    deploy(archive / STREAM / DEPLOYMENTS, tmp_path / "deployment.toml", first=1)
+    sent = messages(("1", "3", "6", "9"), until_h=4.0)
+    write_spool(archive / "spool", sent, at_once=30)
+    end(archive)
+    Loop(archive, deployment, batch_bytes=10_000).run()
+    (archive / STREAM / CHECKPOINT).mkdir(parents=True)
+    (archive / STREAM / CHECKPOINT / "metadata").write_text('{"id": "id"}')
+    expected = everything(archive)
+    (archive / "store" / "snapshots" / Archive.open(archive).snapshot).write_bytes(b"")
+    with exclusive(archive / STREAM / "lock"), pytest.raises(ArchiveConflict, match="end it, then repair"):
+        repair(archive, now_ns=NOW_NS)
+    report = repair(archive, now_ns=NOW_NS)
+    assert any("begins anew" in one for one in report.warnings)
+    assert not (archive / "repair.json").exists()
+    assert everything(archive) != expected
+    assert begin_anew(archive)
+    Loop(archive, deployment, stream="second", replayed=replayed(archive)).run()
+    assert everything(archive) == expected
+
+
+def test_a_repair_that_is_killed_is_gone_on_with(later: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = values(Archive.open(later))
+    copy = tmp_path / "copy"
+    shutil.copytree(later, copy)
+    lost = [path for path in sums_of_newest(Archive.open(later)) if path.parent.name == "manifests"]
+    names = {path.name for path in lost}
+
+    def killed(*_some: object, **_more: object) -> int:
+        raise KeyboardInterrupt
+
+    for path in lost:
+        shutil.rmtree(copy)
+        shutil.copytree(later, copy)
+        (copy / path.relative_to(later)).write_bytes(b"")
+        with monkeypatch.context() as patched:
+            patched.setattr("ingest.restoring.commit_again", killed)
+            with pytest.raises(KeyboardInterrupt):
+                repair(copy, now_ns=NOW_NS + 9)
+        if json.loads((copy / "repair.json").read_text())["files"]:
+            break
+    else:
+        pytest.fail(f"no ledger could be read without one of {names}")
+    repair(copy, now_ns=NOW_NS + 10)
+    assert values(Archive.open(copy)) == expected
+    assert not (copy / "repair.json").exists()
 
 
 def sums_of_newest(archive: Archive) -> list[Path]:
