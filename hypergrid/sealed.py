@@ -4,11 +4,12 @@ What a process keeps for the next one is data, and never code that runs when it 
 """
 
 import zlib
+from typing import Final
 
 from hypergrid.errors import InvalidQuery
 
-_VERSION_BYTES = 2
-_CHECKSUM_BYTES = 4
+_VERSION_BYTES: Final = 2
+_CHECKSUM_BYTES: Final = 4
 
 
 def seal(magic: bytes, version: int, content: bytes) -> bytes:

@@ -245,6 +245,20 @@ def find(here: Readings, wanted: Readings) -> NDArray[np.intp]:
     return found
 
 
+def has_version(there: Readings, wanted: Readings) -> NDArray[np.bool_]:
+    """Return which wanted readings are there with their series, stamp and value, shape (e,); both count one tuple."""
+    return np.isin(_versions(wanted), _versions(there))
+
+
+def _versions(readings: Readings) -> NDArray[np.void]:
+    """Return series, stamps and values as items that can be compared: one missing value is like any other."""
+    items = np.empty(len(readings), [("index", np.int64), ("time_ns", np.int64), ("value", np.int64)])
+    items["index"], items["time_ns"] = readings.index, readings.time_ns
+    # Zero is minus zero, too.
+    items["value"] = np.where(np.isnan(readings.value), np.nan, readings.value + 0.0).view(np.int64)
+    return items
+
+
 def _alike(
     one: Readings, other: Readings, at: NDArray[np.intp], *, of: NDArray[np.intp] | None = None, flags: bool = False
 ) -> NDArray[np.bool_]:

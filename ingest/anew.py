@@ -143,10 +143,11 @@ def _complete_last(archive: Archive, spool: Path, kept: Mapping[int, str]) -> in
         there = segments(spool)
         if not there or first < there[-1][0]:
             continue
+        if first > durable(spool) + 1:
+            break
         with suppress(OSError, DamagedArchive):
             content = read_back(archive.path / RAW, kept[first])
-            if first > durable(spool) + 1 or last_record(content) <= durable(spool):
-                continue
-            put_segment(spool, first, content)
-            brought += 1
+            if last_record(content) > durable(spool):
+                put_segment(spool, first, content)
+                brought += 1
     return brought

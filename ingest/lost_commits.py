@@ -1,17 +1,16 @@
 """Commits that a repair had to go back behind, done once more: their raw copies are ingested again, run by run."""
 
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable
+from pathlib import Path
 
 from hypergrid.errors import HyperGridError
 from hypergrid.store import Archive, FileEntry
 from hypergrid.store.records import Gone
 from ingest.anew import forget
 from ingest.job import RAW, ingest
-from ingest.mapping import FILE_NAME, Deployment
-from ingest.remap import described_by_default, kept_descriptions, unpack
+from ingest.mapping import FILE_NAME
+from ingest.remap import described_by_default, kept_descriptions, unpack, unpack_tables
 from ingest.sources.raw import read_back
 from ingest.streamed import is_segment
 
@@ -31,7 +30,8 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
     """
     kept = kept_descriptions(archive, gone.described_by)
     by_token = {feed.token(): (sha256, one) for sha256, one in kept.items() for feed in one.feeds}
-    by_token |= {feed.token(): ("", described_by_default(archive)) for feed in described_by_default(archive).feeds}
+    default = described_by_default(archive)
+    by_token |= {feed.token(): ("", default) for feed in default.feeds}
     before = _readings(archive)
     runs: dict[tuple[int, str], list[FileEntry]] = {}
     for entry in gone.files:
@@ -45,12 +45,11 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
         folder = scratch / f"run-{number}"
         folder.mkdir()
         try:
-            _describe(archive, described, gone.described_by, kept, folder)
+            if described in kept:
+                (folder / FILE_NAME).write_bytes(read_back(archive.path / RAW, described))
+                unpack_tables(archive, gone.described_by, folder)
             for entry in entries:
-                try:
-                    unpack(archive, entry, folder)
-                except (HyperGridError, OSError) as error:
-                    warn(f"{entry.name} cannot be read again: {error}")
+                unpack(archive, entry, folder, warn)
             ingest([folder], archive.path, now_ns=ingested_ns, engine="inprocess")
         except (HyperGridError, OSError) as error:
             warn(f"{entries[0].name} and what came with it cannot be ingested again: {error}")
@@ -69,16 +68,3 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
 
 def _readings(archive: Archive) -> int:
     return sum(archive.readings(name) for name in archive.variables)
-
-
-def _describe(
-    archive: Archive, described: str, names: Mapping[str, str], kept: Mapping[str, Deployment], folder: Path
-) -> None:
-    """Put a description, and the tables that it names, into a folder; nothing where there was none."""
-    if described not in kept:
-        return
-    (folder / FILE_NAME).write_bytes(read_back(archive.path / RAW, described))
-    for sha256, name in names.items():
-        if not name.endswith(".toml"):
-            with suppress(OSError, HyperGridError):
-                (folder / PurePosixPath(name).name).write_bytes(read_back(archive.path / RAW, sha256))

@@ -130,11 +130,8 @@ def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None =
     raw = archive.path / RAW
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FILE_NAME
-        # Beside a description lie the tables that it names, as those of arrivals.
-        for sha256, name in described_by.items():
-            if not name.endswith(".toml"):
-                with suppress(OSError, HyperGridError):
-                    path.with_name(PurePosixPath(name).name).write_bytes(read_back(raw, sha256))
+        # Beside a description lie the tables that it names.
+        unpack_tables(archive, described_by, path.parent)
         for sha256, name in described_by.items():
             if not name.endswith(".toml"):
                 continue
@@ -147,15 +144,28 @@ def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None =
     return found
 
 
-def unpack(archive: Archive, entry: FileEntry, folder: Path) -> None:
-    """Unpack the raw copy of a file under its name."""
+def unpack(archive: Archive, entry: FileEntry, folder: Path, warn: Callable[[str], None]) -> None:
+    """Unpack the raw copy of a file under its name; where that cannot be read, this is said."""
     # A name that leads elsewhere is not followed.
     parts = [part for part in PurePosixPath(entry.name).parts if part not in ("/", "..")]
     path = folder.joinpath(*parts)
     if path.exists():
         path = folder / entry.sha256[:12] / path.name
+    try:
+        content = read_back(archive.path / RAW, entry.sha256)
+    except (OSError, HyperGridError) as error:
+        warn(f"{entry.name} cannot be read again: {error}")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(read_back(archive.path / RAW, entry.sha256))
+    path.write_bytes(content)
+
+
+def unpack_tables(archive: Archive, described_by: Mapping[str, str], folder: Path) -> None:
+    """Unpack the tables that descriptions name, as those of arrivals, as far as their raw copies can be read."""
+    for sha256, name in described_by.items():
+        if not name.endswith(".toml"):
+            with suppress(OSError, HyperGridError):
+                (folder / PurePosixPath(name).name).write_bytes(read_back(archive.path / RAW, sha256))
 
 
 def described_by_default(archive: Archive) -> Deployment:
@@ -238,10 +248,7 @@ class _Run:
             runs[instant] = folder / f"{len(runs):06d}"
             runs[instant].mkdir(parents=True)
         for entry in entries:
-            try:
-                unpack(self.archive, entry, runs[order[entry.sha256]])
-            except (OSError, HyperGridError) as error:
-                self.warn(f"{entry.name} cannot be read again: {error}")
+            unpack(self.archive, entry, runs[order[entry.sha256]], self.warn)
         return list(runs.values())
 
     def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[Said, int]]:

@@ -30,7 +30,7 @@ from hypergrid.store.salvage import Damage
 from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings, concatenate
 from hypergrid.times import Window
-from ingest.amending import Said, counted, find
+from ingest.amending import Said, counted, find, has_version
 from ingest.job import RAW
 from ingest.judging import Inspector
 from ingest.lost_commits import commit_again
@@ -126,9 +126,12 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
     try:
         with archive.commit(batch=batch, message="repair", now_ns=now_ns, prepare=prepare) as writer:
             latest = archive.latest()
-            files = _known_files(latest, warnings.append) if damaged else []
-            versions = versions_of(latest, files, scratch, stages, warnings.append) if damaged else []
-            streams = read_streams(latest, files, damaged, scratch, warnings.append) if damaged else {}
+            versions: Versions = ()
+            streams: Mapping[str, Came] = {}
+            if damaged:
+                files = _known_files(latest, warnings.append)
+                versions = versions_of(latest, files, scratch, stages, warnings.append)
+                streams = read_streams(latest, files, damaged, scratch, warnings.append)
             run = _Run(archive, writer, versions, streams, report)
             with stages.stage("restore") as tell:
                 for place, name in enumerate(damaged):
@@ -221,7 +224,7 @@ class _Run:
 
     def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
         """Return what raw files say of a window: readings in force, and those that others replaced, oldest first."""
-        some = self._said(name, window)
+        some = self._by_run(name, window)
         series = tuple(dict.fromkeys(each for one in some for each in one.series))
         whole = concatenate([Readings.empty(series), *(counted(one, series) for one in some)])
         whole = whole.take((whole.time_ns >= window.start_ns) & (whole.time_ns < window.stop_ns))
@@ -235,7 +238,7 @@ class _Run:
         last[:-1] = (kept.index[1:] != kept.index[:-1]) | (kept.time_ns[1:] != kept.time_ns[:-1])
         return kept.take(last), kept.take(~last)
 
-    def _said(self, name: str, window: Window) -> list[Readings]:
+    def _by_run(self, name: str, window: Window) -> list[Readings]:
         """Return what each run of ingest said, and streams between them, oldest first."""
         said = [(ingested_ns, one) for one, ingested_ns in self.versions if name in one.series]
         came = self.streams.get(name)
@@ -256,8 +259,7 @@ class _Run:
             there = group.side_readings(superseded=True, window=window)
             series = tuple(dict.fromkeys([*group.series, *replaced.series]))
             ordered = counted(replaced, series)
-            retained = set(zip(*_keys(counted(there, series)), strict=True))
-            lacking = np.array([key not in retained for key in zip(*_keys(ordered), strict=True)], np.bool_)
+            lacking = ~has_version(counted(there, series), ordered)
             group.add_side(ordered.take(lacking & (ordered.index < len(group.series))), superseded=True)
 
         self.writer.mend(name, add)
@@ -278,12 +280,6 @@ class _Run:
         variable = self.archive.variable(name)
         went = inspector.store(self.writer, variable, replace(missing, tests=None), lambda _name: None)
         return went.stored + went.side
-
-
-def _keys(readings: Readings) -> tuple[list[int], list[int], list[float]]:
-    """Return what a version of a reading is known by: series, stamp and value."""
-    value = np.where(np.isnan(readings.value), np.inf, readings.value)
-    return readings.index.tolist(), readings.time_ns.tolist(), value.tolist()
 
 
 def _with_arrivals(given: Readings, known: Readings) -> Readings:

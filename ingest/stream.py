@@ -120,6 +120,8 @@ class _Progress:
     """Set while the query is being stopped, which waits for `take`."""
     recent: list[tuple[float, int]] = field(default_factory=list)
     joins: dict[str, JoinTold] = field(default_factory=dict)
+    replayed: int = 0
+    """Up to this record of the spool a stream before this one had committed."""
     on_warning: Callable[[str], None] = lambda _: None
 
     def take(self, stream: str, number: int, groups: list[GroupBatch]) -> None:
@@ -149,7 +151,7 @@ class _Progress:
                     deployment,
                     spool=self.folder / SPOOL,
                     now_ns=self.now_ns(),
-                    replayed=replayed(self.folder),
+                    replayed=self.replayed,
                 )
             except BaseException as error:
                 ours = isinstance(error, HyperGridError) and not isinstance(error, StoreUnavailable)
@@ -238,7 +240,7 @@ def stream(
         sweep(folder / RAW)
         if not remembers(folder):
             _begin_anew(folder, "it remembers nothing", on_warning)
-        progress = _Progress(folder, now_ns, ledger=_known(folder), on_warning=on_warning)
+        progress = _Progress(folder, now_ns, ledger=_known(folder), replayed=replayed(folder), on_warning=on_warning)
         log = ProgressLog(folder, now_ns)
         stack.callback(log.end)
 
@@ -511,7 +513,7 @@ class _Run:
             raise HyperGridError(message) from lost
         if is_unusable:
             _begin_anew(self.folder, str(lost), self.on_warning)
-            self.progress.ledger = Ledger()
+            self.progress.ledger, self.progress.replayed = Ledger(), replayed(self.folder)
             return
         self.on_warning(f"{lost}; it is started again")
 

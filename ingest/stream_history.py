@@ -71,7 +71,7 @@ def read_streams(
             history.add(folder, first - 1, last, described)
         except (HyperGridError, OSError) as error:
             warn(f"records {first} to {last} of a stream cannot be read again: {error}")
-    return history.found()
+    return history.by_variable()
 
 
 def _segments(
@@ -128,7 +128,8 @@ class _History:
             if inside.any():
                 self._found.setdefault(name, []).append(Came(readings.take(inside), came_ns[inside]))
 
-    def found(self) -> dict[str, Came]:
+    def by_variable(self) -> dict[str, Came]:
+        """Return what came so far."""
         made = {}
         for name, parts in self._found.items():
             series = tuple(dict.fromkeys(each for part in parts for each in part.readings.series))

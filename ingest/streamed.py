@@ -15,6 +15,7 @@ from hypergrid.store import Archive, Conservation, FileEntry, Reject, Writer
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.units import Variable, convert
+from ingest.amending import has_version, renumbered
 from ingest.arrived import Arrived
 from ingest.assemble import series_of, stations_of
 from ingest.grouped import GroupBatch, Tally
@@ -143,12 +144,7 @@ def commit(
             went, refused = _store(writer, groups, deployment, archive, replayed)
             ledger = _balanced(ledger, went, groups, len(refused))
             unread = [reject for group in groups for seq, reject in group.rejects if seq > replayed]
-            if any(reject.line <= replayed for reject in refused):
-                known = set(archive.rejects())
-                refused_now = [reject for reject in refused if reject not in known]
-            else:
-                refused_now = refused
-            writer.rejects([*unread, *refused_now])
+            writer.rejects([*unread, *_unlisted(refused, archive, replayed)])
             writer.files(entries)
             # While nothing is let go and nothing refused, nothing is worth a commit.
             if rows or entries or any(group.rejects for group in groups):
@@ -157,6 +153,14 @@ def commit(
     archive.settle()
     retire(spool, done, lambda *_: None)
     return Committed(ledger, writer.snapshot, sum(group.let_go.rows.readings for group in groups))
+
+
+def _unlisted(refused: Sequence[Reject], archive: Archive, replayed: int) -> Sequence[Reject]:
+    """Return what was refused and is not listed in the archive yet; only what is replayed can be."""
+    if all(reject.line > replayed for reject in refused):
+        return refused
+    listed = set(archive.rejects())
+    return [reject for reject in refused if reject not in listed]
 
 
 def _balanced(before: Ledger, went: Conservation, groups: Sequence[GroupBatch], unconverted: int) -> Ledger:
@@ -328,23 +332,9 @@ def _is_stored(archive: Archive, readings: Readings, name: str) -> NDArray[np.bo
     for window, inside in _runs(readings.time_ns):
         for superseded in (False, True):
             stored = archive.read(name, window=window, superseded=superseded)
-            numbers = {series: number for number, series in enumerate(stored.series)}
-            for index, series in enumerate(readings.series):
-                mine = inside[readings.index[inside] == index]
-                theirs = np.flatnonzero(stored.index == numbers.get(series, -1))
-                if len(mine) and len(theirs):
-                    there = _pairs(stored.time_ns[theirs], stored.value[theirs])
-                    found[mine] |= np.isin(_pairs(readings.time_ns[mine], readings.value[mine]), there)
+            series = tuple(dict.fromkeys([*stored.series, *readings.series]))
+            found[inside] |= has_version(renumbered(stored, series), renumbered(readings.take(inside), series))
     return found
-
-
-def _pairs(time_ns: NDArray[np.int64], value: NDArray[np.float64]) -> NDArray[np.void]:
-    """Return stamps with values as items that can be compared, shape (e,)."""
-    pairs = np.empty(len(time_ns), [("time_ns", np.int64), ("value", np.int64)])
-    # Any missing value is like any other, and zero like minus zero.
-    pairs["time_ns"] = time_ns
-    pairs["value"] = np.where(np.isnan(value), np.nan, value + 0.0).astype(np.float64).view(np.int64)
-    return pairs
 
 
 def _runs(time_ns: NDArray[np.int64]) -> Iterator[tuple[Window, NDArray[np.intp]]]:
