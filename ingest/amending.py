@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Conservation, FileEntry, Writer
 from hypergrid.streams.elements import Readings, Series, concatenate
-from hypergrid.times import Window
+from hypergrid.times import SECOND_NS, Window
 from hypergrid.tokens import token
 from hypergrid.units import Variable
 from ingest.assemble import Rows, assemble, stations_of
@@ -18,7 +18,7 @@ from ingest.job import RAW
 from ingest.judging import Inspector
 from ingest.mapping import Deployment
 from ingest.sources.raw import hash_of, keep
-from ingest.staging import windows
+from ingest.staging import Span, windows
 from ingest.storing import VALUES_AT_ONCE, Stock, rows_within
 
 
@@ -72,12 +72,32 @@ class Said:
         """Return the rows within a window."""
         return rows_within(self.stock, window, now_ns=now_ns)
 
-    def readings(self, name: str, pieces: Sequence[Rows]) -> Readings:
-        """Return the readings of a variable, of those with one stamp the last, ordered."""
+    def pieces_around(self, window: Window, now_ns: int) -> list[Rows]:
+        """Return the rows within a window, and those nearby that the shift of a clock may bring into it."""
+        shift_ns = self._longest_shift_ns
+        return self.pieces(Window(window.start_ns - shift_ns, window.stop_ns + shift_ns), now_ns)
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where the values of each chunk lie in time, as far as the shift of a clock may bring them."""
+        shift_ns = self._longest_shift_ns
+        return [(first - shift_ns, last + shift_ns, count) for first, last, count in self.stock.spans()]
+
+    @property
+    def _longest_shift_ns(self) -> int:
+        shifts = self.stock.deployment.quality.clock_shift_h
+        return round(max((abs(hours) for _, hours in shifts), default=0.0) * 3600 * SECOND_NS)
+
+    def versions(self, name: str, pieces: Sequence[Rows]) -> Readings:
+        """Return the readings of a variable, ordered; those with one stamp as they came."""
         if name not in self.series:
             return Readings.empty()
         deployment = self.stock.deployment
-        found = assemble(pieces, deployment.variable(name), self.series[name], deployment).ordered()
+        return assemble(pieces, deployment.variable(name), self.series[name], deployment).ordered()
+
+    def readings(self, name: str, pieces: Sequence[Rows]) -> Readings:
+        """Return the readings of a variable, of those with one stamp the last, ordered."""
+        found = self.versions(name, pieces)
         last = np.ones(len(found), np.bool_)
         last[:-1] = (found.index[1:] != found.index[:-1]) | (found.time_ns[1:] != found.time_ns[:-1])
         return found.take(last)
@@ -127,12 +147,8 @@ class Comparison:
 
     def _windows(self, writer: Writer) -> Sequence[Window]:
         """Cut time so that what both descriptions say of each piece fits in memory."""
-        sizes = [
-            (staged, said.stock.width(chunk.file))
-            for said in (self.new, *self.old)
-            for chunk, staged in zip(said.stock.plan.chunks, said.stock.staged, strict=True)
-        ]
-        return windows(sizes, most=VALUES_AT_ONCE, chunks_ns=writer.chunks_ns)
+        spans = [span for said in (self.new, *self.old) for span in said.stock.spans()]
+        return windows(spans, most=VALUES_AT_ONCE, chunks_ns=writer.chunks_ns)
 
     def _offered(self, writer: Writer, window: Window, names: Sequence[str]) -> dict[str, Readings]:
         """Return, by variable, the readings of a window that are to be stored."""

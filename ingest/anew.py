@@ -85,7 +85,7 @@ def begin_anew(folder: Path) -> Begun | None:
         return None
     ledgers = {stream: ledger_of(archive, stream) for stream in archive.streams}
     last, ledger = list(ledgers.items())[-1]
-    brought, lost = _bring_back(archive, folder / SPOOL, _first_needed(ledger))
+    brought, lost = _bring_back(archive, folder / SPOOL, first_needed(ledger))
     # A backup has the spool as it was a little before: numbers after that are given a second time.
     there = durable(folder / SPOOL)
     if ledger.held and there < ledger.upto and not lost:
@@ -99,7 +99,7 @@ def begin_anew(folder: Path) -> Begun | None:
     return Begun(upto, brought, lost)
 
 
-def _first_needed(ledger: Ledger) -> int:
+def first_needed(ledger: Ledger) -> int:
     """Return the first record with a row that waited."""
     if not ledger.held:
         return ledger.upto + 1

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hypergrid.console import Stage, say, show_json, show_table, stages
-from hypergrid.errors import InvalidQuery, NotAnArchive
+from hypergrid.errors import DamagedArchive, InvalidQuery, NotAnArchive
 from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, SnapshotOption, placed
 from hypergrid.store import LAYOUT, MARKER, Archive, Defect, check_files, read_layout
 from hypergrid.store.state_backup import check_state
 
 if TYPE_CHECKING:
     from ingest.restoring import RepairReport
+    from ingest.verifying import Verified
 
 
 def check(
@@ -22,7 +23,9 @@ def check(
     *,
     archive: ArchivePlaceOption = None,
     snapshot: SnapshotOption = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read all raw copies too, and compare their hashes.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read all raw copies too: compare their hashes and all values.")
+    ] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="First mend what is damaged, from raw copies and whole snapshots.")
     ] = False,
@@ -34,10 +37,14 @@ def check(
         message = "check --repair mends the newest snapshot; leave --snapshot away"
         raise InvalidQuery(message)
     with stages(quiet=as_json) as tell:
-        mended = _repaired(folder, tell) if repair else None
+        mended = _repaired(folder, tell, deep=deep) if repair else None
         defects, examined = _examined(folder, snapshot, tell, deep=deep)
+        verified = _verified(folder, examined, tell) if deep else None
+    if verified is not None:
+        defects += verified.defects()
     if as_json:
         told: dict[str, Any] = {} if mended is None else {"repair": mended.to_dict()}
+        told |= {} if verified is None else {"values": verified.to_json()}
         found = [one.to_json() for one in defects]
         show_json({"archive": str(folder), "snapshot": examined, "defects": found, **told})
         if defects:
@@ -45,6 +52,8 @@ def check(
         return
     if mended is not None:
         _show_repair(mended)
+    if verified is not None:
+        _show_verified(verified)
     if defects:
         rows = [(one.kind, one.where, one.what, one.remedy) for one in defects]
         show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
@@ -59,10 +68,22 @@ def check(
         sys.exit(1)
 
 
-def _repaired(folder: Path, tell: Stage) -> "RepairReport":
+def _repaired(folder: Path, tell: Stage, *, deep: bool) -> "RepairReport":
     from ingest.restoring import repair  # noqa: PLC0415 - few archives are damaged
 
-    return repair(folder, now_ns=time.time_ns(), progress=tell)
+    return repair(folder, now_ns=time.time_ns(), deep=deep, progress=tell)
+
+
+def _verified(folder: Path, snapshot: str | None, tell: Stage) -> "Verified | None":
+    from ingest.verifying import verify  # noqa: PLC0415 - only who asks for it needs the parsers
+
+    if snapshot is None:
+        return None
+    try:
+        return verify(Archive.open(folder, snapshot=snapshot), progress=tell)
+    except DamagedArchive:
+        # What is damaged is told as such.
+        return None
 
 
 def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) -> tuple[list[Defect], str | None]:
@@ -75,6 +96,17 @@ def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) ->
         unreadable = Defect("unreadable", str(folder), str(error), remedy)
         return [unreadable, *check_files(folder, tell), *check_state(folder)], None
     return list(opened.check(deep=deep, progress=tell)), opened.snapshot
+
+
+def _show_verified(verified: "Verified") -> None:
+    for warning in verified.warnings:
+        say(f"warning: {warning}")
+    say(
+        f"{verified.readings:,} readings in force are what raw copies say; {verified.other:,} are of no raw copy: "
+        "amended since, withdrawn, written from Python, or the copy is gone"
+    )
+    if verified.waiting_from is not None:
+        say(f"records of streams from {verified.waiting_from:,} on were not compared, as rows of them may wait still")
 
 
 def _show_repair(report: "RepairReport") -> None:

@@ -10,7 +10,7 @@ from hypergrid.store.records import Gone
 from ingest.anew import forget
 from ingest.job import RAW, ingest
 from ingest.mapping import FILE_NAME
-from ingest.remap import described_by_default, kept_descriptions, unpack, unpack_tables
+from ingest.remap import descriptions_by_mapping, kept_descriptions, unpack, unpack_tables
 from ingest.sources.raw import read_back
 from ingest.streamed import is_segment
 
@@ -29,16 +29,16 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
         Is told which files cannot be read again, and why.
     """
     kept = kept_descriptions(archive, gone.described_by)
-    by_token = {feed.token(): (sha256, one) for sha256, one in kept.items() for feed in one.feeds}
-    default = described_by_default(archive)
-    by_token |= {feed.token(): ("", default) for feed in default.feeds}
+    hashes = {id(one): sha256 for sha256, one in kept.items()}
+    read_by = descriptions_by_mapping(archive, kept)
     before = _readings(archive)
     runs: dict[tuple[int, str], list[FileEntry]] = {}
     for entry in gone.files:
         if is_segment(entry.name):
             continue
-        if entry.mapping in by_token:
-            runs.setdefault((entry.ingested_ns, by_token[entry.mapping][0]), []).append(entry)
+        if entry.mapping in read_by:
+            described = hashes.get(id(read_by[entry.mapping]), "")
+            runs.setdefault((entry.ingested_ns, described), []).append(entry)
         else:
             warn(f"nothing tells how {entry.name} was read; ingest it once more")
     for number, ((ingested_ns, described), entries) in enumerate(sorted(runs.items())):

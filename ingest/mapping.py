@@ -165,6 +165,11 @@ class Deployment:
             return known
         return Variable(name, UNKNOWN_UNIT, None, known.long_name if known else "")
 
+    def mapping_of(self, feed: Feed) -> str:
+        """Return a token of everything that decides which readings a file of a feed gives."""
+        shifts = [list(shift) for shift in self.quality.clock_shift_h]
+        return token(feed, shifts) if shifts else feed.token()
+
     def token(self) -> str:
         """Return a token of everything that decides how a file is read."""
         stations = {

@@ -102,6 +102,30 @@ def versions_of(
     return run.versions(list(entries.values()), kept_descriptions(archive))
 
 
+def said_by_raw_copies(
+    archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None]
+) -> tuple[list[Said], list[Said]]:
+    """Return what the raw files of an archive say, and what those say that were read anew by another description.
+
+    What came by streams is left out, and files of which nothing tells how they were read; these are told.
+    """
+    run = _Run(archive, archive.files(), scratch, stages, _parse_here, warn)
+    try:
+        entries = run.entries(warns=False)
+    except NotFound:
+        return [], []
+    mappings: dict[str, set[str]] = {}
+    for entry in run.files:
+        mappings.setdefault(entry.sha256, set()).add(entry.mapping)
+    kept, found = kept_descriptions(archive), []
+    for is_anew in (False, True):
+        some = [entry for sha256, entry in entries.items() if (len(mappings[sha256]) > 1) == is_anew]
+        run.scratch = scratch / ("anew" if is_anew else "once")
+        run.scratch.mkdir()
+        found.append([said for _, said in run._by_description(some, kept, "nothing of them is compared")])
+    return found[0], found[1]
+
+
 def stage_here_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
     """Parse chunks into a folder, on Spark where they are large."""
     if sum(chunk.stop - chunk.start for chunk in chunks) < SPARK_FROM_BYTES:
@@ -168,9 +192,17 @@ def unpack_tables(archive: Archive, described_by: Mapping[str, str], folder: Pat
                 (folder / PurePosixPath(name).name).write_bytes(read_back(archive.path / RAW, sha256))
 
 
-def described_by_default(archive: Archive) -> Deployment:
+def _described_by_default(archive: Archive) -> Deployment:
     """Return how files are read that come without a description."""
     return default_deployment(name=archive.name, slice_s=archive.slice_s, variables=tuple(archive.variables.values()))
+
+
+def descriptions_by_mapping(archive: Archive, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
+    """Return the descriptions that files may have been read by, by what the ledger says of each (`mapping`)."""
+    every = (_described_by_default(archive), *kept.values())
+    # Older archives noted no shifts of clocks.
+    found = {feed.token(): deployment for deployment in every for feed in deployment.feeds}
+    return found | {deployment.mapping_of(feed): deployment for deployment in every for feed in deployment.feeds}
 
 
 def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
@@ -209,7 +241,8 @@ class _Run:
             left = [entry.name for sha256, entry in entries.items() if sha256 not in given]
             self.warn(f"files that give no reading as described now stay as they are: {_some(left)}")
         report.files, report.files_left = len(given), len(entries) - len(given)
-        old = self._old([entries[sha256] for sha256 in given], kept)
+        before = self._by_description([entries[sha256] for sha256 in given], kept, "nothing of them is withdrawn")
+        old = [said for _, said in before]
         with self.stages.stage("compare and store") as tell:
             Comparison(self.archive, described, new, old, report, now_ns).commit(entries, tell)
         self._tell_stations(described)
@@ -253,25 +286,40 @@ class _Run:
 
     def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[Said, int]]:
         """Return what files said when they were ingested, a run and a description at a time, oldest first."""
-        known, unknown = self._descriptions(kept), []
+        groups = self._by_description(entries, kept, "nothing of them comes back", runs_apart=True)
+        return [
+            (Said(replace(said.stock, arrivals=self._arrivals(said.stock.deployment)), said.series), ingested_ns)
+            for ingested_ns, said in groups
+        ]
+
+    def _by_description(
+        self, entries: Iterable[FileEntry], kept: Mapping[str, Deployment], otherwise: str, *, runs_apart: bool = False
+    ) -> list[tuple[int, Said]]:
+        """Return what files said by the description that each was read by, and an instant of ingest, oldest first.
+
+        Parameters
+        ----------
+        otherwise
+            What follows for files of which nothing tells by what they were read; these are told.
+        runs_apart
+            Keep what was ingested at other instants apart.
+        """
+        known, unknown = descriptions_by_mapping(self.archive, kept), []
         groups: dict[tuple[int, str], list[FileEntry]] = {}
         for entry in entries:
             if entry.mapping in known:
-                groups.setdefault((entry.ingested_ns, known[entry.mapping].token()), []).append(entry)
+                run = entry.ingested_ns if runs_apart else 0
+                groups.setdefault((run, known[entry.mapping].token()), []).append(entry)
             else:
                 unknown.append(entry.name)
         found = []
-        for number, ((ingested_ns, _), some) in enumerate(sorted(groups.items())):
-            deployment = known[some[0].mapping]
+        for number, ((ingested_ns, _), some) in enumerate(sorted(groups.items(), key=_instant)):
             try:
-                said = self._said(deployment, some, f"version-{number}")
+                found.append((ingested_ns, self._said(known[some[0].mapping], some, f"by-description-{number}")))
             except InvalidDeployment:
                 unknown += [entry.name for entry in some]
-                continue
-            stock = replace(said.stock, arrivals=self._arrivals(deployment))
-            found.append((Said(stock, said.series), ingested_ns))
         if unknown:
-            self.warn(f"nothing tells how these were read, so that nothing of them comes back: {_some(unknown)}")
+            self.warn(f"nothing tells how these files were read, so that {otherwise}: {_some(unknown)}")
         return found
 
     def _arrivals(self, deployment: Deployment) -> dict[str, Arrivals]:
@@ -287,11 +335,6 @@ class _Run:
                 except (OSError, HyperGridError) as error:
                     self.warn(f"the arrivals of feed {feed.name} cannot be read again: {error}")
         return found
-
-    def _descriptions(self, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
-        """Return the descriptions that files may have been read by, by what the ledger says of each."""
-        without = described_by_default(self.archive)
-        return {feed.token(): deployment for deployment in (without, *kept.values()) for feed in deployment.feeds}
 
     def _said(self, deployment: Deployment, entries: Sequence[FileEntry], name: str) -> Said:
         folder = self.scratch / name
@@ -320,29 +363,6 @@ class _Run:
             if staged.rows and (plan.layouts[chunk.file].long or said.stock.width(chunk.file))
         } & entries.keys()
 
-    def _old(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[Said]:
-        """Return what was said of files when they were ingested, as far as the archive keeps by what."""
-        known = self._descriptions(kept)
-        groups: dict[int, tuple[Deployment, list[FileEntry]]] = {}
-        unknown = []
-        for entry in entries:
-            deployment = known.get(entry.mapping)
-            if deployment is None:
-                unknown.append(entry.name)
-            else:
-                groups.setdefault(id(deployment), (deployment, []))[1].append(entry)
-        found = []
-        for number, (deployment, some) in enumerate(groups.values()):
-            try:
-                found.append(self._said(deployment, some, f"old-{number}"))
-            except InvalidDeployment:
-                unknown += [entry.name for entry in some]
-        if unknown:
-            self.warn(
-                f"by what these files were read is not kept, so that nothing of them is withdrawn: {_some(unknown)}"
-            )
-        return found
-
     def _tell_stations(self, described: Deployment) -> None:
         before = self.archive.stations
         moved = [
@@ -352,6 +372,10 @@ class _Run:
         ]
         if moved:
             self.warn(f"stations stand elsewhere now, as the description says: {_some(moved)}")
+
+
+def _instant(group: tuple[tuple[int, str], object]) -> int:
+    return group[0][0]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ is counted as lost.
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypergrid.errors import ArchiveConflict, DamagedArchive
 from hypergrid.flags import MISSING
@@ -28,18 +29,19 @@ from hypergrid.store.records import Mended
 from hypergrid.store.repair import GONE, read_gone, repair_files
 from hypergrid.store.salvage import Damage
 from hypergrid.store.variable_group import VariableGroup
-from hypergrid.streams.elements import Readings, concatenate
+from hypergrid.streams.elements import Readings, Series, concatenate
 from hypergrid.times import Window
-from ingest.amending import Said, counted, find, has_version
+from ingest.amending import Said, counted, find, has_version, renumbered
 from ingest.job import RAW
 from ingest.judging import Inspector
 from ingest.lost_commits import commit_again
 from ingest.quality.declared import from_json
 from ingest.remap import versions_of
 from ingest.report import Stages
-from ingest.stream_history import Came, read_streams
+from ingest.stream_history import Came, committed_upto, read_streams, stored_upto
 from ingest.streamed import STREAM
 from ingest.target import STAGING
+from ingest.verifying import verify
 
 Versions = Sequence[tuple[Said, int]]
 """What raw files said, oldest first, and when they were ingested."""
@@ -69,7 +71,11 @@ class RepairReport:
 
 
 def repair(
-    archive_path: str | Path, *, now_ns: int, progress: Callable[[str, float], None] | None = None
+    archive_path: str | Path,
+    *,
+    now_ns: int,
+    deep: bool = False,
+    progress: Callable[[str, float], None] | None = None,
 ) -> RepairReport:
     """Mend an archive as far as that is possible; nothing is changed where nothing is damaged.
 
@@ -77,6 +83,8 @@ def repair(
     ----------
     now_ns
         The present [ns since 1970 UTC].
+    deep
+        Compare stored values with raw copies, and store what these say where it is lost though nothing is damaged.
 
     Raises
     ------
@@ -91,7 +99,10 @@ def repair(
     with ExitStack() as stack:
         if (folder / STREAM / "lock").exists():
             stack.enter_context(exclusive(folder / STREAM / "lock", on_wait=partial(_refuse, folder)))
-        return _repair(folder, now_ns, progress)
+        report = _repair(folder, now_ns, progress)
+        if deep:
+            _store_lost(folder, report, now_ns, progress)
+        return report
 
 
 def _refuse(folder: Path) -> None:
@@ -131,7 +142,7 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
             if damaged:
                 files = _known_files(latest, warnings.append)
                 versions = versions_of(latest, files, scratch, stages, warnings.append)
-                streams = read_streams(latest, files, damaged, scratch, warnings.append)
+                streams = read_streams(latest, files, damaged, scratch, warnings.append, upto=committed_upto(latest))
             run = _Run(archive, writer, versions, streams, report)
             with stages.stage("restore") as tell:
                 for place, name in enumerate(damaged):
@@ -142,6 +153,29 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
         shutil.rmtree(scratch, ignore_errors=True)
     report.warnings = tuple(warnings)
     return report
+
+
+def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Callable[[str, float], None] | None) -> None:
+    """Store the readings of raw copies that are not stored; where another value is in force, it is superseded."""
+    archive = Archive.open(folder)
+    verified = verify(archive, progress=progress)
+    if not verified.lost:
+        return
+    warnings, stages = list(report.warnings), Stages(time.perf_counter, progress)
+    with tempfile.TemporaryDirectory(prefix="hypergrid-") as unpacked:
+        scratch, batch = Path(unpacked), f"values of raw copies after {archive.snapshot}"
+        with archive.commit(batch=batch, message="repair of values", now_ns=now_ns) as writer:
+            files, windows = archive.files(), verified.lost_within
+            versions = versions_of(archive, files, scratch, stages, warnings.append)
+            streams = read_streams(archive, files, windows, scratch, warnings.append, upto=stored_upto(archive))
+            run = _Run(archive, writer, versions, streams, report)
+            for name, some in windows.items():
+                series = {one.series for one in verified.lost if one.series.variable == name}
+                stored = sum(run.lost_of(name, window, series) for window in some)
+                report.mended.append(Mended(name, f"{stored:,} readings of raw copies were not stored, and are now"))
+                report.restored += stored
+        report.snapshot = writer.snapshot
+    report.warnings = tuple(warnings)
 
 
 def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntry]:
@@ -222,6 +256,15 @@ class _Run:
             self.report.restored += self._store_missing(name, given)
             self._store_replaced(name, window, replaced)
 
+    def lost_of(self, name: str, window: Window, series: Collection[Series]) -> int:
+        """Store what raw copies say of some series, and is neither in force nor superseded; return how many."""
+        given, replaced = (one.take(_is_of(one, series)) for one in self._history(name, window))
+        superseded = self.archive.read(name, window=window, superseded=True)
+        for there in (superseded, self.writer.read(name, window=window)):
+            every = tuple(dict.fromkeys([*there.series, *given.series]))
+            given = given.take(~has_version(renumbered(there, every), renumbered(given, every)))
+        return self._store(name, given) + self._store_replaced(name, window, replaced)
+
     def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
         """Return what raw files say of a window: readings in force, and those that others replaced, oldest first."""
         some = self._by_run(name, window)
@@ -246,23 +289,29 @@ class _Run:
         for ingested_ns, one in said:
             if came is not None:
                 found.append(came.within(window, before, ingested_ns))
-            found.append(one.readings(name, one.pieces(window, ingested_ns)))
+            found.append(one.versions(name, one.pieces_around(window, ingested_ns)))
             before = ingested_ns
         return [*found, came.within(window, before, np.inf)] if came is not None else found
 
-    def _store_replaced(self, name: str, window: Window, replaced: Readings) -> None:
-        """Add the readings that others had replaced, and that are not retained any more."""
+    def _store_replaced(self, name: str, window: Window, replaced: Readings) -> int:
+        """Add the readings that others had replaced, and that are not retained any more; return how many."""
         if not len(replaced):
-            return
+            return 0
+        added = 0
 
         def add(group: VariableGroup, _slices: Slices) -> None:
+            nonlocal added
             there = group.side_readings(superseded=True, window=window)
             series = tuple(dict.fromkeys([*group.series, *replaced.series]))
             ordered = counted(replaced, series)
             lacking = ~has_version(counted(there, series), ordered)
-            group.add_side(ordered.take(lacking & (ordered.index < len(group.series))), superseded=True)
+            lost = ordered.take(lacking & (ordered.index < len(group.series)))
+            group.add_side(lost, superseded=True)
+            added = len(lost)
+            group.superseded += added
 
         self.writer.mend(name, add)
+        return added
 
     def _store_missing(self, name: str, given: Readings) -> int:
         """Judge and store the readings that are not stored; return how many."""
@@ -272,14 +321,20 @@ class _Run:
         stored = self.writer.read(name, window=window)
         series = tuple(dict.fromkeys([*stored.series, *given.series]))
         ordered = counted(given, series)
-        missing = ordered.take(find(counted(stored, series), ordered) < 0)
-        if not len(missing):
+        return self._store(name, ordered.take(find(counted(stored, series), ordered) < 0))
+
+    def _store(self, name: str, readings: Readings) -> int:
+        """Judge and store readings; return how many."""
+        if not len(readings):
             return 0
-        quality = from_json(self.archive.quality)
+        quality = replace(from_json(self.archive.quality), run=bool(self.archive.quality))
         inspector = Inspector(quality, self.archive.stations, self.archive.slice_s)
         variable = self.archive.variable(name)
-        went = inspector.store(self.writer, variable, replace(missing, tests=None), lambda _name: None)
-        return went.stored + went.side
+        return inspector.store(self.writer, variable, replace(readings, tests=None), lambda _name: None).changed
+
+
+def _is_of(readings: Readings, series: Collection[Series]) -> NDArray[np.bool_]:
+    return np.array([one in series for one in readings.series] or [False])[readings.index]
 
 
 def _with_arrivals(given: Readings, known: Readings) -> Readings:

@@ -166,21 +166,25 @@ def _unlabelled(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.in
     return tuple(labels.dictionary.to_pylist()), code
 
 
-def windows(chunks: Iterable[tuple[Staged, int]], *, most: int, chunks_ns: tuple[int, int]) -> Sequence[Window]:
-    """Cut time so that no window holds many more than `most` values, if each chunk's are spread evenly over its time.
+Span = tuple[int, int, int]
+"""First and last stamp of some values [ns since 1970 UTC], and how many they are."""
+
+
+def windows(spans: Iterable[Span], *, most: int, chunks_ns: tuple[int, int]) -> Sequence[Window]:
+    """Cut time so that no window holds many more than `most` values, if each span's are spread evenly over its time.
 
     Parameters
     ----------
-    chunks
-        Staged chunks, each with its number of columns.
+    spans
+        Of values; those without any are passed over.
     chunks_ns
         Where the archive's first chunk along time begins, and how long its chunks are [ns]. Windows that are longer
         begin and end with one, so that none is written twice.
     """
-    spans = [(s.first_ns, s.last_ns + 1, s.rows * max(1, columns)) for s, columns in chunks if s.rows]
-    if not spans:
+    filled = [(first, last + 1, count) for first, last, count in spans if count]
+    if not filled:
         return []
-    starts, stops, counts = (np.array(part) for part in zip(*spans, strict=True))
+    starts, stops, counts = (np.array(part) for part in zip(*filled, strict=True))
     first, last, total = int(starts.min()), int(stops.max()), int(counts.sum())
     pieces = -(-total // most)
     if pieces == 1:

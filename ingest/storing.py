@@ -25,7 +25,7 @@ from ingest.parsers.table import VALUE
 from ingest.plan import Plan
 from ingest.quality.summary import Summary
 from ingest.quality.zone import ZoneSuspicion
-from ingest.staging import Staged, staged_rejects, staged_rows, windows
+from ingest.staging import Span, Staged, staged_rejects, staged_rows, windows
 from ingest.telling import column_of
 
 VALUES_AT_ONCE: Final = 12_000_000
@@ -73,6 +73,13 @@ class Stock:
             return 0
         return 1 if self.plan.layouts[place].long else len(self.columns[place])
 
+    def spans(self) -> list[Span]:
+        """Return where the values of each chunk lie in time."""
+        return [
+            (staged.first_ns, staged.last_ns, staged.rows * max(1, self.width(chunk.file)))
+            for chunk, staged in zip(self.plan.chunks, self.staged, strict=True)
+        ]
+
     def stations(self) -> tuple[str, ...]:
         """Return the stations of all rows."""
         return tuple(dict.fromkeys(station for staged in self.staged for station in staged.stations))
@@ -106,7 +113,7 @@ class Stock:
         for chunk, staged in zip(self.plan.chunks, self.staged, strict=True):
             rows[chunk.file] += staged.rows
             bad[chunk.file] += staged.rejects
-        mapping = {feed.name: feed.token() for feed in self.deployment.feeds}
+        mapping = {feed.name: self.deployment.mapping_of(feed) for feed in self.deployment.feeds}
         return [
             FileEntry(
                 file.name,
@@ -171,8 +178,7 @@ def store(
     inspectors = {name: Inspector(quality, places, stock.deployment.slice_s) for name in variables}
     for name, variable in variables.items():
         inspectors[name].keep(writer, {name: variable})
-    sizes = [(s, stock.width(c.file)) for c, s in zip(stock.plan.chunks, stock.staged, strict=True)]
-    cuts = windows(sizes, most=values_at_once, chunks_ns=writer.chunks_ns)
+    cuts = windows(stock.spans(), most=values_at_once, chunks_ns=writer.chunks_ns)
     totals = Totals()
 
     def stored(name: str, pieces: list[Rows]) -> tuple[int, Mapping[str, int], Conservation]:

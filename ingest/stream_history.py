@@ -1,7 +1,7 @@
 """What streams brought, read once more: from raw copies of their segments, and from what the spool holds.
 
-Records are parsed under the deployments of their time, as they were when they came. Only what lies in the windows that
-are asked for is kept, so memory is that of a segment and of what was found.
+Records are parsed under the deployments of their time, as they were when they came. What lies in the windows that are
+asked for is put into files, so that memory is that of a segment, and of some millions of readings.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,34 +14,94 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import HyperGridError
 from hypergrid.store import Archive, FileEntry
-from hypergrid.streams.elements import Readings, concatenate
+from hypergrid.streams.elements import Readings, Series, concatenate
 from hypergrid.times import Window
 from ingest.amending import renumbered
+from ingest.anew import first_needed
 from ingest.arrived import Arrived, Names
 from ingest.assembler import Sent
 from ingest.deployed import Deployed, deployments, parse
 from ingest.job import RAW
 from ingest.sources.raw import read_back
 from ingest.sources.spool import durable, reach, segment_first, segment_name, segments
-from ingest.streamed import DEPLOYMENTS, SPOOL, STREAM, Ledger, is_segment, ledger_of, readings_by_variable
+from ingest.staging import Span
+from ingest.streamed import DEPLOYMENTS, SPOOL, STREAM, is_segment, ledger_of, readings_by_variable
 
 BYTES_AT_ONCE: Final = 64 << 20
 """Of records that are parsed at once [bytes]."""
+MOST_HELD: Final = 2_000_000
+"""Readings that are held before they are put into files."""
+_COLUMNS: Final = ("index", "time_ns", "value", "flag", "arrival_ns")
+
+
+def committed_upto(archive: Archive) -> int:
+    """Return the last record of the spool that a stream of an archive accounted for; 0: none."""
+    return max((ledger_of(archive, stream).upto for stream in archive.streams), default=0)
+
+
+def stored_upto(archive: Archive) -> int:
+    """Return the last record of the spool before the first that may have a row that waits to be stored; 0: none."""
+    ledgers = [ledger_of(archive, stream) for stream in archive.streams]
+    if not ledgers:
+        return 0
+    # While a stream that began anew is not where the one before it was, that one's rows may wait, too.
+    telling = [ledgers[-1], *(one for one in ledgers[:-1] if one.upto > ledgers[-1].upto)]
+    return min(first_needed(ledger) for ledger in telling) - 1
 
 
 @dataclass(frozen=True, eq=False)
-class Came:
-    """Readings of a variable, in the order in which they came."""
+class _Part:
+    """Readings of a variable in a file: some that came one after the other."""
 
-    readings: Readings
-    came_ns: NDArray[np.int64]
-    """When each was received [ns since 1970 UTC], shape (e,)."""
+    path: Path
+    series: tuple[Series, ...]
+    span: Span
+    """Where they lie in time."""
+
+    @classmethod
+    def put(cls, path: Path, some: Sequence[tuple[Readings, NDArray[np.int64]]]) -> "_Part":
+        """Write readings, and when each was received, into a file."""
+        series = tuple(dict.fromkeys(each for readings, _ in some for each in readings.series))
+        # Not put in order: amendments come after what they amend.
+        whole = concatenate([renumbered(readings, series) for readings, _ in some])
+        columns = {name: getattr(whole, name) for name in _COLUMNS}
+        with path.open("wb") as file:
+            np.savez(file, came_ns=np.concatenate([came_ns for _, came_ns in some]), **columns)
+        return cls(path, series, (int(whole.time_ns.min()), int(whole.time_ns.max()), len(whole)))
 
     def within(self, window: Window, start_ns: float, stop_ns: float) -> Readings:
         """Return those with stamps in a window that were received from one instant on, and before another."""
-        time_ns, came_ns = self.readings.time_ns, self.came_ns
-        stamped = (time_ns >= window.start_ns) & (time_ns < window.stop_ns)
-        return self.readings.take(stamped & (came_ns >= start_ns) & (came_ns < stop_ns))
+        with np.load(self.path) as columns:
+            time_ns, came_ns = columns["time_ns"], columns["came_ns"]
+            chosen = (time_ns >= window.start_ns) & (time_ns < window.stop_ns)
+            chosen &= (came_ns >= start_ns) & (came_ns < stop_ns)
+            return Readings(self.series, *(columns[name][chosen] for name in _COLUMNS))
+
+
+@dataclass(frozen=True)
+class Came:
+    """Readings of a variable that streams brought, in the order in which they came."""
+
+    parts: Sequence[_Part]
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where they lie in time."""
+        return [part.span for part in self.parts]
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """Their series."""
+        return tuple(dict.fromkeys(each for part in self.parts for each in part.series))
+
+    def within(self, window: Window, start_ns: float = -np.inf, stop_ns: float = np.inf) -> Readings:
+        """Return those with stamps in a window that were received from one instant on, and before another."""
+        found = [
+            renumbered(part.within(window, start_ns, stop_ns), self.series)
+            for part in self.parts
+            if part.span[0] < window.stop_ns and part.span[1] >= window.start_ns
+        ]
+        return concatenate([Readings.empty(self.series), *found])
 
 
 def read_streams(
@@ -50,6 +110,8 @@ def read_streams(
     windows: Mapping[str, Sequence[Window]],
     scratch: Path,
     warn: Callable[[str], None],
+    *,
+    upto: int,
 ) -> dict[str, Came]:
     """Return what streams committed of variables, within the windows of each.
 
@@ -58,13 +120,14 @@ def read_streams(
     files
         The ledger of files, segments of streams among them.
     scratch
-        A folder for segments that are unpacked.
+        A folder for segments that are unpacked, and for what is found.
+    upto
+        The last record that is read.
     warn
         Is told which records cannot be read any more, and why.
     """
     described = deployments(archive.path / STREAM / DEPLOYMENTS)
-    upto = max((ledger_of(archive, stream).upto for stream in archive.streams), default=Ledger().upto)
-    history = _History(archive, windows)
+    history = _History(archive, windows, scratch)
     for folder, first in _segments(archive, files, scratch, warn):
         last = min(upto, durable(folder))
         try:
@@ -103,9 +166,13 @@ def _segments(
 class _History:
     archive: Archive
     windows: Mapping[str, Sequence[Window]]
+    scratch: Path
     _names: dict[str, Names] = field(default_factory=dict)
     _sent: dict[str, Sent] = field(default_factory=dict)
-    _found: dict[str, list[Came]] = field(default_factory=dict)
+    _found: dict[str, list[tuple[Readings, NDArray[np.int64]]]] = field(default_factory=dict)
+    _parts: dict[str, list[_Part]] = field(default_factory=dict)
+    _held: int = 0
+    """Readings found that are in no file yet."""
 
     def add(self, folder: Path, after: int, upto: int, described: list[Deployed]) -> None:
         """Take the records of a spool with after < seq <= upto."""
@@ -126,14 +193,18 @@ class _History:
             for window in self.windows[name]:
                 inside |= (readings.time_ns >= window.start_ns) & (readings.time_ns < window.stop_ns)
             if inside.any():
-                self._found.setdefault(name, []).append(Came(readings.take(inside), came_ns[inside]))
+                self._found.setdefault(name, []).append((readings.take(inside), came_ns[inside]))
+                self._held += int(np.count_nonzero(inside))
+        if self._held > MOST_HELD:
+            self._put()
+
+    def _put(self) -> None:
+        for name, some in self._found.items():
+            path = self.scratch / f"came-{sum(map(len, self._parts.values()))}.npz"
+            self._parts.setdefault(name, []).append(_Part.put(path, some))
+        self._found, self._held = {}, 0
 
     def by_variable(self) -> dict[str, Came]:
         """Return what came so far."""
-        made = {}
-        for name, parts in self._found.items():
-            series = tuple(dict.fromkeys(each for part in parts for each in part.readings.series))
-            # Not put in order: amendments come after what they amend.
-            whole = concatenate([renumbered(part.readings, series) for part in parts])
-            made[name] = Came(whole, np.concatenate([part.came_ns for part in parts]))
-        return made
+        self._put()
+        return {name: Came(parts) for name, parts in self._parts.items()}

@@ -49,6 +49,11 @@ class Slices:
         """How many there are."""
         return STOP_NS // self.length_ns - FIRST_NS // self.length_ns + 1
 
+    @property
+    def chunks_ns(self) -> tuple[int, int]:
+        """Where the first chunk along time begins [ns since 1970 UTC], and how long all are [ns]."""
+        return self.start_ns(0), CHUNK_SLICES * self.length_ns
+
     def index(self, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the slice of each instant.
 

@@ -62,7 +62,7 @@ class Writer:
     @property
     def chunks_ns(self) -> tuple[int, int]:
         """Where the first chunk along time begins [ns since 1970 UTC], and how long all are [ns]."""
-        return self._slices.start_ns(0), CHUNK_SLICES * self._slices.length_ns
+        return self._slices.chunks_ns
 
     def variables(self, variables: Iterable[Variable]) -> None:
         """Declare variables; one that exists stays as it is.

@@ -49,8 +49,8 @@ def test_windows_part_time_without_gap_and_bound_what_is_held() -> None:
     #  time   0    100   200   300
     #  one    [==========]          1000 rows
     #  two          [==========]    1000 rows
-    chunks = [(Staged(0, 0, 1000, 0, 0, 199, ()), 2), (Staged(1, 0, 1000, 0, 100, 299, ()), 2)]
-    cuts = windows(chunks, most=500, chunks_ns=LONG)
+    spans = [(0, 199, 2000), (100, 299, 2000)]
+    cuts = windows(spans, most=500, chunks_ns=LONG)
     assert (cuts[0].start_ns, cuts[-1].stop_ns) == (0, 300)
     assert all(one.stop_ns == other.start_ns for one, other in zip(cuts[:-1], cuts[1:], strict=True))
     held = [sum(10 * len(range(max(cut.start_ns, a), min(cut.stop_ns, a + 200))) for a in (0, 100)) for cut in cuts]
@@ -60,14 +60,14 @@ def test_windows_part_time_without_gap_and_bound_what_is_held() -> None:
 
 def test_windows_that_are_long_begin_and_end_with_chunks() -> None:
     #  chunks of 30 from 7 on: 7, 37, 67, 97, ...; four windows of 75 would begin at 0, 75, 150, 225
-    chunks = [(Staged(0, 0, 1000, 0, 0, 299, ()), 1)]
-    cuts = windows(chunks, most=250, chunks_ns=(7, 30))
+    spans = [(0, 299, 1000)]
+    cuts = windows(spans, most=250, chunks_ns=(7, 30))
     assert [one.start_ns for one in cuts] == [0, 67, 157, 217]
     assert cuts[-1].stop_ns == 300
     # Windows that hold less than two chunks stay as they are, or they would hold too much.
-    assert [one.start_ns for one in windows(chunks, most=250, chunks_ns=(7, 38))] == [0, 75, 150, 225]
+    assert [one.start_ns for one in windows(spans, most=250, chunks_ns=(7, 38))] == [0, 75, 150, 225]
 
 
 def test_windows_of_an_instant_and_of_nothing() -> None:
-    assert windows([(Staged(0, 0, 1000, 0, 7, 7, ()), 9)], most=10, chunks_ns=LONG) == [Window(7, 8)]
-    assert windows([(Staged(0, 5, 0, 5, 0, 0, ()), 9)], most=10, chunks_ns=LONG) == []
+    assert windows([(7, 7, 9000)], most=10, chunks_ns=LONG) == [Window(7, 8)]
+    assert windows([(0, 0, 0)], most=10, chunks_ns=LONG) == []

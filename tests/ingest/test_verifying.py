@@ -1,0 +1,261 @@
+"""Stored values against raw copies: what is another, or gone, is found and comes back, and nothing else is told."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hypergrid.__main__ import main
+from hypergrid.flags import ABSENT
+from hypergrid.store import Archive
+from hypergrid.store.cells import Slices, Tile
+from hypergrid.store.variable_group import VariableGroup
+from ingest import verifying
+from ingest.deployed import deploy
+from ingest.job import ingest
+from ingest.remap import remap
+from ingest.restoring import repair
+from ingest.streamed import DEPLOYMENTS, STREAM
+from ingest.verifying import Verified, verify
+from tests.ingest.stream_loop import Loop, end
+from tests.ingest.stream_loop import made as made_for_stream
+from tests.ingest.streamed import everything, messages, write_spool
+
+NOW_NS = 1_790_000_000 * 10**9
+ROWS = 400
+HEAD = """
+[network]
+name = "valley"
+slice_s = 600
+[quality]
+run = false
+{shift}
+[[station]]
+id = "A"
+lon = 7.1
+lat = 46.1
+elevation_m = 1200.0
+[[station]]
+id = "B"
+lon = 7.2
+lat = 46.2
+elevation_m = 1500.0
+[[feed]]
+name = "logger"
+files = "*.csv"
+format = "csv"
+[feed.columns]
+T = {{variable = "air_temperature", unit = "{unit}"}}
+RH = "relative_humidity"
+"""
+
+
+def run(folder: Path, archive: Path, number: int, *, offset: float = 0.0, shift: str = "", twice: bool = False) -> None:
+    """Ingest a file of each station, half of whose stamps another number has, too."""
+    source = folder / f"run-{number}"
+    source.mkdir()
+    (source / "deployment.toml").write_text(HEAD.format(shift=shift, unit="degC"))
+    for station in "AB":
+        stamps = np.datetime64("2024-07-01T00:00") + 5 * np.arange(ROWS) + 5 * ROWS // 2 * number
+        rows = [f"{stamp},{offset + k / 10:.1f},{50 + (k + ord(station)) % 7}" for k, stamp in enumerate(stamps)]
+        rows[7] = f"{stamps[7]},,"
+        # A logger that gives a row twice, with another value.
+        rows += [f"{stamps[20]},99.5,51"] if twice else []
+        (source / f"{station}.csv").write_text("time,T,RH\n" + "\n".join(rows) + "\n")
+    ingest([source], archive, engine="inprocess", now_ns=NOW_NS + number)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of three runs, of which each amends half of the one before, and one has rows twice."""
+    folder = tmp_path_factory.mktemp("verifying")
+    for number in range(3):
+        run(folder, folder / "archive", number, offset=number, twice=number == 1)
+    return folder / "archive"
+
+
+@pytest.fixture
+def archive(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "archive"))
+
+
+def in_force(folder: Path) -> int:
+    opened = Archive.open(folder)
+    return sum(opened.readings(name) for name in opened.variables)
+
+
+def change_cells(folder: Path, change: Callable[[Tile], None], name: str = "air_temperature") -> None:
+    """Do to the cells of a variable what only a defect of a program could."""
+
+    def changed(group: VariableGroup, _slices: Slices) -> None:
+        assert group.extent is not None
+        rows, columns = slice(group.extent[0], group.extent[1] + 1), slice(0, len(group.series))
+        tile = group.cells.read(rows, columns)
+        change(tile)
+        group.cells.write(rows, columns, tile)
+
+    with Archive.open(folder).commit(batch="defect", message="defect", now_ns=NOW_NS + 9) as writer:
+        writer.mend(name, changed)
+
+
+def test_every_reading_of_files_that_amend_one_another_is_found(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Many windows, as of an archive of years.
+    monkeypatch.setattr(verifying, "VALUES_AT_ONCE", 300)
+    found = verify(Archive.open(archive))
+    assert found == Verified(readings=in_force(archive))
+    assert found.readings == 2 * 2 * 2 * ROWS
+
+
+def test_values_that_are_others_are_named_and_put_right(archive: Path) -> None:
+    truth = everything(archive)
+
+    def wrong(tile: Tile) -> None:
+        tile.value[100:110, 0] = 77.0
+
+    change_cells(archive, wrong)
+    assert list(Archive.open(archive).check(deep=True)) == []
+    found = verify(Archive.open(archive))
+    assert (found.readings, found.other) == (in_force(archive) - 10, 10)
+    (defect,) = found.defects()
+    assert defect.where == "air_temperature of station A (logger:T)"
+    assert defect.what == (
+        "10 readings of raw copies are not stored, the first at 2024-07-01T16:40Z: 1.0 there, 77.0 in the archive"
+    )
+    report = repair(archive, now_ns=NOW_NS + 10, deep=True)
+    assert (report.restored, report.lost) == (10, 0)
+    kept = Archive.open(archive).read("air_temperature", superseded=True)
+    assert np.count_nonzero(kept.value == 77.0) == 10
+    mended = everything(archive)
+    assert {key: mended[key] for key in truth if not key[2]} == {key: truth[key] for key in truth if not key[2]}
+    assert verify(Archive.open(archive)) == Verified(readings=in_force(archive))
+    assert list(Archive.open(archive).check(deep=True)) == []
+    assert repair(archive, now_ns=NOW_NS + 11, deep=True).snapshot is None
+
+
+def test_readings_that_are_gone_come_back_with_those_that_they_replaced(archive: Path) -> None:
+    truth = everything(archive)
+
+    def gone(tile: Tile) -> None:
+        tile.value[60:90, 1], tile.flag[60:90, 1] = np.nan, ABSENT
+
+    def forget(group: VariableGroup, _slices: Slices) -> None:
+        (superseded,) = group.side.read("superseded")
+        kept = np.ones(len(superseded), np.bool_)
+        kept[np.flatnonzero(superseded)[:150]] = False
+        group.keep_side_rows(kept)
+        group.superseded -= 150
+        group.readings -= 30
+
+    change_cells(archive, gone)
+    with Archive.open(archive).commit(batch="forget", message="defect", now_ns=NOW_NS + 9) as writer:
+        writer.mend("air_temperature", forget)
+    found = verify(Archive.open(archive))
+    assert sum(one.count for one in found.lost) == 180
+    assert {one.series.variable for one in found.lost} == {"air_temperature"}
+    report = repair(archive, now_ns=NOW_NS + 10, deep=True)
+    assert report.restored == 180
+    assert everything(archive) == truth
+    assert list(Archive.open(archive).check(deep=True)) == []
+
+
+def test_what_was_amended_from_python_is_counted_and_left_alone(archive: Path) -> None:
+    opened = Archive.open(archive)
+    some = opened.read("relative_humidity").take(slice(50, 54))
+    some.value[:] = 33.0
+    with opened.commit(batch="amended", message="amended", now_ns=NOW_NS + 9) as writer:
+        writer.readings(some)
+    truth = everything(archive)
+    found = verify(Archive.open(archive))
+    assert (found.readings, found.other, found.lost) == (in_force(archive) - 4, 4, [])
+    assert repair(archive, now_ns=NOW_NS + 10, deep=True).snapshot is None
+    assert everything(archive) == truth
+
+
+def test_a_file_that_was_read_anew_is_compared_as_it_was_read_last(archive: Path, tmp_path: Path) -> None:
+    opened = Archive.open(archive)
+    some = opened.read("air_temperature").take(slice(50, 54))
+    some.value[:] = 33.0
+    with opened.commit(batch="amended", message="amended", now_ns=NOW_NS + 8) as writer:
+        writer.readings(some)
+    (tmp_path / "new.toml").write_text(HEAD.format(shift="", unit="K"))
+    report = remap(archive, deployment=tmp_path / "new.toml", now_ns=NOW_NS + 9)
+    assert report.replaced > 0
+    assert report.kept > 0
+    found = verify(Archive.open(archive))
+    assert found.lost == []
+    assert found.other > 0
+
+
+@pytest.mark.parametrize("shifts", [("", "B = 2.0"), ("B = -3.0", "B = 2.0"), ("A = 26.0", "")])
+def test_each_run_is_read_by_the_shift_of_clocks_that_held_then(tmp_path: Path, shifts: tuple[str, str]) -> None:
+    archive = tmp_path / "archive"
+    for number, shift in enumerate(shifts):
+        run(tmp_path, archive, number, offset=number, shift=f"[quality.clock_shift_h]\n{shift}" if shift else "")
+    truth = everything(archive)
+    assert verify(Archive.open(archive)) == Verified(readings=in_force(archive))
+
+    def gone(tile: Tile) -> None:
+        tile.value[:], tile.flag[:] = np.nan, ABSENT
+
+    change_cells(archive, gone)
+    repair(archive, now_ns=NOW_NS + 10, deep=True)
+    found = everything(archive)
+    assert {key: one for key, one in found.items() if not key[2]} == {k: one for k, one in truth.items() if not k[2]}
+
+
+def test_a_stream_is_compared_as_far_as_none_of_its_rows_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = messages(["2", "3"], until_h=5.0)
+    archive, deployment = made_for_stream(tmp_path)
+    deploy(archive / STREAM / DEPLOYMENTS, deployment.path, first=1)
+    write_spool(archive / "spool", sent, at_once=30, segment_bytes=10_000)
+    end(archive)
+    loop = Loop(archive, deployment, batch_bytes=12_000)
+    done = loop.step(upto=len(sent))
+    while not done.ledger.held or not done.ledger.stored:
+        done = loop.step(upto=len(sent))
+    found = verify(Archive.open(archive))
+    assert found.waiting_from == done.ledger.first_held
+    assert found.lost == []
+    assert 0 < found.readings <= in_force(archive)
+    loop.run()
+    monkeypatch.setattr("ingest.stream_history.MOST_HELD", 500)
+    assert verify(Archive.open(archive)) == Verified(readings=in_force(archive))
+
+    def wrong(tile: Tile) -> None:
+        tile.value[tile.flag != ABSENT] += 1.0
+
+    name = max(Archive.open(archive).variables, key=Archive.open(archive).readings)
+    truth = everything(archive)
+    change_cells(archive, wrong, name)
+    assert sum(one.count for one in verify(Archive.open(archive)).lost) > 100
+    repair(archive, now_ns=NOW_NS + 10, deep=True)
+    mended = everything(archive)
+    assert {key: mended[key][0] for key in truth if not key[2]} == {key: truth[key][0] for key in truth if not key[2]}
+
+
+def test_the_command_says_how_much_was_compared_and_what_is_lost(
+    archive: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["hypergrid", "check", str(archive), "--deep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    def wrong(tile: Tile) -> None:
+        tile.value[100:110] = 77.0
+
+    assert status() == 0
+    assert f"{in_force(archive):,} readings in force are what raw copies say" in capsys.readouterr().err
+    change_cells(archive, wrong)
+    assert status("--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["values"]["other"] == 20
+    assert [one["kind"] for one in told["defects"]] == ["values", "values"]
+    assert status("--repair", "--json") == 0
+    (mended,) = json.loads(capsys.readouterr().out)["repair"]["mended"]
+    assert mended["what"] == "20 readings of raw copies were not stored, and are now"
