@@ -61,6 +61,11 @@ def replayed(folder: Path) -> int:
         return upto
 
 
+def replays(folder: Path, *, upto: int) -> None:
+    """Note that records of the spool up to this one are in an archive, also where no stream of it committed them."""
+    write_checked(folder / STREAM / ANEW, {"stream": "", "upto": max(upto, replayed(folder))})
+
+
 def forget(folder: Path) -> bool:
     """Remove what the stream of an archive remembers, whole or not at all; return whether there was anything."""
     checkpoint, aside = folder / STREAM / CHECKPOINT, folder / STREAM / f".{CHECKPOINT}.gone"
@@ -80,10 +85,11 @@ def begin_anew(folder: Path) -> Begun | None:
     """
     archive, note = Archive.open(folder), folder / STREAM / ANEW
     forget(folder)
-    if not archive.streams:
+    # A repair may have stored what a stream had brought, of whose commits none is left.
+    if not archive.streams and not replayed(folder):
         note.unlink(missing_ok=True)
         return None
-    ledgers = {stream: ledger_of(archive, stream) for stream in archive.streams}
+    ledgers = {stream: ledger_of(archive, stream) for stream in archive.streams} or {"": Ledger()}
     last, ledger = list(ledgers.items())[-1]
     brought, lost = _bring_back(archive, folder / SPOOL, first_needed(ledger))
     # A backup has the spool as it was a little before: numbers after that are given a second time.

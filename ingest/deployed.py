@@ -1,7 +1,5 @@
 """Deployments of a stream over time: which one reads which records of the spool, so that a replay reads as before."""
 
-import json
-import os
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hypergrid.errors import InvalidDeployment, NotFound
+from hypergrid.store.checksums import read_either, write_twice
 from ingest.arrived import Arrived, Clock
 from ingest.mapping import Deployment, from_mapping, load_with_text
 from ingest.spooled import Piece, groups_of, parse_span
@@ -37,10 +36,16 @@ def _parsed(text: str, path: Path) -> Deployment:
 
 
 def deployments(folder: Path) -> list[Deployed]:
-    """Return the deployments of a stream, in the order of the records that they read."""
+    """Return the deployments of a stream, in the order of the records that they read.
+
+    Raises
+    ------
+    hypergrid.errors.DamagedArchive
+        One is another than it was, and its spare too.
+    """
     found = []
     for path in sorted(folder.glob("from-*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_either(path)
         found.append(Deployed(int(path.stem.partition("-")[2]), content["text"], Path(content["path"])))
     return found
 
@@ -66,13 +71,7 @@ def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment]
     if before and before[-1].text == text:
         return False
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"from-{first:016d}.json"
-    partial = target.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as stream:
-        json.dump({"text": text, "path": str(path.resolve())}, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(target)
+    write_twice(folder / f"from-{first:016d}.json", {"text": text, "path": str(path.resolve())})
     return True
 
 

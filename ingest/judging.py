@@ -24,7 +24,7 @@ from hypergrid.units import Variable
 from ingest.came import Came, equal, together
 from ingest.nearby import Nearby
 from ingest.quality.blocks import BLOCK_NS
-from ingest.quality.declared import Quality
+from ingest.quality.declared import Quality, from_json
 from ingest.quality.judge import Judged, judge
 from ingest.quality.neighbours import network_spacing_m
 from ingest.quality.settings import JOINED_INTERVALS, VariableTests
@@ -173,6 +173,12 @@ class Companions(Mapping[str, Readings]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def inspector_as_kept(archive: Archive) -> Inspector:
+    """Return one with the tests that an archive keeps; none where none ran."""
+    quality = replace(from_json(archive.quality), run=bool(archive.quality))
+    return Inspector(quality, archive.stations, archive.slice_s)
 
 
 def count_gaps(summary: Summary, context: Readings, tests: VariableTests, wanted: NDArray[np.bool_]) -> None:

@@ -1,18 +1,25 @@
 """Commits that a repair had to go back behind, done once more: their raw copies are ingested again, run by run."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from hypergrid.errors import HyperGridError
 from hypergrid.store import Archive, FileEntry
 from hypergrid.store.records import Gone
-from ingest.anew import forget
+from ingest.anew import forget, replays
+from ingest.assemble import stations_of
+from ingest.deployed import deployments
 from ingest.job import RAW, ingest
+from ingest.judging import Inspector
 from ingest.mapping import FILE_NAME
 from ingest.remap import descriptions_by_mapping, kept_descriptions, unpack, unpack_tables
 from ingest.sources.raw import read_back
-from ingest.streamed import is_segment
+from ingest.sources.spool import durable
+from ingest.stream_history import EVER, Came, read_streams, stored_upto
+from ingest.streamed import DEPLOYMENTS, SPOOL, STREAM, is_segment
 
 
 def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, warn: Callable[[str], None]) -> int:
@@ -41,7 +48,10 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
             runs.setdefault((entry.ingested_ns, described), []).append(entry)
         else:
             warn(f"nothing tells how {entry.name} was read; ingest it once more")
+    streams, received_ns = _streams(archive, gone, scratch, warn) if runs else {}, -np.inf
     for number, ((ingested_ns, described), entries) in enumerate(sorted(runs.items())):
+        _store_received(archive.latest(), streams, received_ns, ingested_ns, now_ns)
+        received_ns = ingested_ns
         folder = scratch / f"run-{number}"
         folder.mkdir()
         try:
@@ -62,8 +72,35 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
             writer.files(segments)
     # It remembers what the archive no longer has.
     if forget(archive.path):
+        if streams:
+            replays(archive.path, upto=durable(archive.path / SPOOL))
         warn("the stream of this archive begins anew when it is next started, and brings back what it had brought")
     return _readings(archive.latest()) - before
+
+
+def _streams(archive: Archive, gone: Gone, scratch: Path, warn: Callable[[str], None]) -> Mapping[str, Came]:
+    """Return what came by streams after all that the archive has of them."""
+    always = dict.fromkeys(archive.variables, [EVER])
+    files, after = [*archive.files(), *gone.files], stored_upto(archive)
+    return read_streams(archive, files, always, scratch, warn, after=after, upto=durable(archive.path / SPOOL))
+
+
+def _store_received(archive: Archive, streams: Mapping[str, Came], start_ns: float, stop_ns: int, now_ns: int) -> None:
+    """Store what streams received before a run of ingest, so that its files replace what they amended."""
+    received = {name: came.within(EVER, start_ns, stop_ns) for name, came in streams.items()}
+    present = {one.station for readings in received.values() for one in readings.series}
+    if not present:
+        return
+    described = deployments(archive.path / STREAM / DEPLOYMENTS)[-1].deployment
+    batch = f"received again before {stop_ns}, after {archive.snapshot}"
+    with archive.commit(batch=batch, message="streams again", now_ns=now_ns) as writer:
+        stations = stations_of(present, described, known=archive.stations)
+        writer.stations(stations)
+        known = {**archive.stations, **{one.id: one for one in stations}}
+        inspector = Inspector(described.quality, known, archive.slice_s)
+        inspector.keep(writer, {name: archive.variable(name) for name in received})
+        for name, readings in received.items():
+            inspector.store(writer, archive.variable(name), readings, lambda _name: None)
 
 
 def _readings(archive: Archive) -> int:

@@ -33,9 +33,8 @@ from hypergrid.streams.elements import Readings, Series, concatenate
 from hypergrid.times import Window
 from ingest.amending import Said, counted, find, has_version, renumbered
 from ingest.job import RAW
-from ingest.judging import Inspector
+from ingest.judging import inspector_as_kept
 from ingest.lost_commits import commit_again
-from ingest.quality.declared import from_json
 from ingest.remap import versions_of
 from ingest.report import Stages
 from ingest.stream_history import Came, committed_upto, read_streams, stored_upto
@@ -327,9 +326,7 @@ class _Run:
         """Judge and store readings; return how many."""
         if not len(readings):
             return 0
-        quality = replace(from_json(self.archive.quality), run=bool(self.archive.quality))
-        inspector = Inspector(quality, self.archive.stations, self.archive.slice_s)
-        variable = self.archive.variable(name)
+        inspector, variable = inspector_as_kept(self.archive), self.archive.variable(name)
         return inspector.store(self.writer, variable, replace(readings, tests=None), lambda _name: None).changed
 
 

@@ -31,6 +31,8 @@ BYTES_AT_ONCE: Final = 64 << 20
 """Of records that are parsed at once [bytes]."""
 MOST_HELD: Final = 2_000_000
 """Readings that are held before they are put into files."""
+EVER: Final = Window(np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+"""All time."""
 _COLUMNS: Final = ("index", "time_ns", "value", "flag", "arrival_ns")
 
 
@@ -111,9 +113,10 @@ def read_streams(
     scratch: Path,
     warn: Callable[[str], None],
     *,
+    after: int = 0,
     upto: int,
 ) -> dict[str, Came]:
-    """Return what streams committed of variables, within the windows of each.
+    """Return what streams brought of variables, within the windows of each: records with after < seq <= upto.
 
     Parameters
     ----------
@@ -121,8 +124,6 @@ def read_streams(
         The ledger of files, segments of streams among them.
     scratch
         A folder for segments that are unpacked, and for what is found.
-    upto
-        The last record that is read.
     warn
         Is told which records cannot be read any more, and why.
     """
@@ -131,7 +132,7 @@ def read_streams(
     for folder, first in _segments(archive, files, scratch, warn):
         last = min(upto, durable(folder))
         try:
-            history.add(folder, first - 1, last, described)
+            history.add(folder, max(after, first - 1), last, described)
         except (HyperGridError, OSError) as error:
             warn(f"records {first} to {last} of a stream cannot be read again: {error}")
     return history.by_variable()

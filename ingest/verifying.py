@@ -26,11 +26,10 @@ from ingest.amending import Said, counted, find, has_version
 from ingest.remap import said_by_raw_copies
 from ingest.report import Stages
 from ingest.staging import windows
-from ingest.stream_history import Came, committed_upto, read_streams, stored_upto
+from ingest.stream_history import EVER, Came, committed_upto, read_streams, stored_upto
 
 VALUES_AT_ONCE: Final = 4_000_000
 """Values of all columns that are in memory at once: some 200 MB with what they are compared with."""
-INT64: Final = np.iinfo(np.int64)
 SERIES_TOLD: Final = 10
 """Series of a variable that are told of one by one."""
 _REMEDY: Final = "'hypergrid check --deep --repair' stores what raw copies say"
@@ -134,7 +133,7 @@ class _Comparison:
         upto = stored_upto(self.archive)
         if upto < committed_upto(self.archive):
             self.found.waiting_from = upto + 1
-        always = dict.fromkeys(self.archive.variables, [Window(INT64.min, INT64.max)])
+        always = dict.fromkeys(self.archive.variables, [EVER])
         with self.stages.stage("records of streams") as tell:
             streams = read_streams(
                 self.archive, self.archive.files(), always, self.scratch, self._warnings.append, upto=upto

@@ -27,8 +27,8 @@ from hypergrid.errors import ArchiveConflict, CannotBackUp, DamagedArchive, Hype
 from hypergrid.store.archive import BRANCH, LOCK, Archive
 from hypergrid.store.care import BACKING_UP, BACKUP_LOCK
 from hypergrid.store.checks import RAW, check_files, content_problem
-from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.checksums import (
+    DEPLOYMENTS,
     PENDING,
     REFERENCE,
     Sums,
@@ -38,6 +38,7 @@ from hypergrid.store.checksums import (
     reference_to,
     write_checked,
 )
+from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.folder import BACKUP as MARKER
 from hypergrid.store.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.store.folder import Identity, create_folder, identity_of, marker_of, read_identity, synchronise
@@ -63,7 +64,6 @@ _SPOOL: Final = "spool"
 _NEW_SPOOL: Final = ".spool"
 _DURABLE: Final = "durable"
 """File of a spool that says up to which record it is on the disk."""
-_DEPLOYMENTS: Final = "stream/deployments"
 _REFERENCES: Final = "refs"
 _SNAPSHOTS: Final = "snapshots"
 _KINDS: Final = ("chunks", "manifests", "transactions", _SNAPSHOTS)
@@ -348,10 +348,10 @@ class _Run:
             for path in sorted(source.glob("segment-*.spool")):
                 with suppress(FileNotFoundError):
                     _copy(path, self.target / _NEW_SPOOL / path.name, self.copied)
-        deployments = self.archive.path / _DEPLOYMENTS
+        deployments = self.archive.path / DEPLOYMENTS
         for path in sorted(deployments.rglob("*")) if deployments.is_dir() else ():
             if path.is_file():
-                _copy(path, self.target / _DEPLOYMENTS / path.relative_to(deployments), self.copied)
+                _copy(path, self.target / DEPLOYMENTS / path.relative_to(deployments), self.copied)
 
     def _state(self) -> None:
         """Copy the server's state, where it is asked for and has changed."""

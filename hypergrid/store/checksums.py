@@ -9,6 +9,7 @@ S3-compatible store is not compared again, as the store itself does so; chunks a
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ FOLDER: Final = "checksums"
 """Folder of an archive with a file for each snapshot: checksum, size and name of each file that leads to its chunks."""
 PENDING: Final = "maintaining"
 """File in it while snapshots expire: Icechunk writes the oldest that is left anew, so that its checksum changes."""
+DEPLOYMENTS: Final = "stream/deployments"
+"""Folder of an archive with the deployments of its streams, over time."""
 CHUNK_TAIL: Final = 4
 """Bytes at the end of a chunk that are the checksum of those before, little-endian."""
 _SNAPSHOT: Final = "snapshots/"
@@ -145,14 +148,64 @@ def read_checked(path: Path, *, by_hand: bool = False) -> dict[str, Any]:
     return content
 
 
+def write_twice(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON with its checksum to a file, and to a spare beside it; both are on the disk before this returns."""
+    for one in (path, spare_of(path)):
+        _swap(one, _checked_text(content), durable=True)
+
+
+def read_either(path: Path) -> dict[str, Any]:
+    """Return what `write_twice` wrote, or somebody by hand; where the file is damaged, what the spare says.
+
+    Raises
+    ------
+    DamagedArchive
+        Both are missing, or others than they were.
+    """
+    try:
+        return read_checked(path, by_hand=True)
+    except (OSError, DamagedArchive) as error:
+        with suppress(OSError, DamagedArchive):
+            return read_checked(spare_of(path))
+        raise _damaged(path, "and its spare are others than they were") from error
+
+
+def spare_of(path: Path) -> Path:
+    """Return the spare of a file that is written twice."""
+    return path.with_suffix(".spare")
+
+
+def written_twice(archive: Path) -> list[Path]:
+    """Return the files of an archive's folder that `write_twice` writes: the deployments of its streams."""
+    folder = archive / DEPLOYMENTS
+    return sorted({path.with_suffix(".json") for path in folder.glob("from-*") if path.suffix in (".json", ".spare")})
+
+
+def damaged_copies(path: Path) -> list[Path]:
+    """Return which of a file that is written twice, and its spare, is damaged; older files have no spare."""
+    found = []
+    for copy in (path, spare_of(path)):
+        try:
+            read_checked(copy, by_hand=copy == path)
+        except FileNotFoundError:
+            found += [copy] if copy == path else []
+        except (OSError, DamagedArchive):
+            found.append(copy)
+    return found
+
+
 def _checked_text(content: Mapping[str, Any]) -> str:
     told = dict(content)
     return json.dumps({**told, _KEY: checksum(json.dumps(told).encode())}, indent=1) + "\n"
 
 
-def _swap(path: Path, text: str) -> None:
+def _swap(path: Path, text: str, *, durable: bool = False) -> None:
     scratch = path.with_name(f".{path.name}")
-    scratch.write_text(text, encoding="utf-8")
+    with scratch.open("w", encoding="utf-8") as file:
+        file.write(text)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     scratch.replace(path)
 
 

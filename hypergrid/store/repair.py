@@ -31,12 +31,16 @@ from hypergrid.store.checksums import (
     REFERENCE,
     Sum,
     Sums,
+    damaged_copies,
     read_checked,
+    read_either,
     read_sums,
     reference_to,
     sum_of,
     write_checked,
     write_sums,
+    write_twice,
+    written_twice,
 )
 from hypergrid.store.folder import MARKER, SPARE, is_spare_whole, read_identity, restore_marker, write_identity
 from hypergrid.store.lock import exclusive
@@ -102,6 +106,7 @@ def _mend_marker(folder: Path) -> Iterator[Mended]:
     if (folder / CHECKSUMS).is_dir() and not is_spare_whole(folder):
         write_identity(folder, read_identity(folder))
         yield Mended(SPARE, f"was another than {MARKER}; it was written anew")
+    yield from _mend_deployments(folder)
     try:
         read_checked(folder / MAINTAINED)
     except FileNotFoundError:
@@ -109,6 +114,20 @@ def _mend_marker(folder: Path) -> Iterator[Mended]:
     except (OSError, DamagedArchive):
         (folder / MAINTAINED).unlink()
         yield Mended(MAINTAINED, "was another than it was; the next maintenance writes it")
+
+
+def _mend_deployments(folder: Path) -> Iterator[Mended]:
+    """Write the deployments of streams anew from their spares, and the other way round."""
+    for path in written_twice(folder):
+        try:
+            content = read_either(path)
+        except DamagedArchive:
+            what = "is another than it was, and so is its spare: put it there from a backup"
+            yield Mended(str(path.relative_to(folder)), what, lost=True)
+            continue
+        for damaged in damaged_copies(path):
+            write_twice(path, content)
+            yield Mended(str(damaged.relative_to(folder)), "was another than it was, and was written anew")
 
 
 @dataclass
@@ -137,7 +156,9 @@ class _Run:
             told = "does not name a snapshot" if before is None else f"snapshot {before}, the newest, is not whole"
             when = repository.lookup_snapshot(head).message
             self._record(
-                _HEAD, f"{told}; {head} is the newest that is ({when!r}); what came after it is lost", lost=True
+                _HEAD,
+                f"{told}; {head} is the newest that is ({when!r}); of what came after it, raw copies alone are left",
+                lost=True,
             )
         self._references(repository)
         self._history(repository)

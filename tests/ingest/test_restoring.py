@@ -20,11 +20,12 @@ from hypergrid.store.root import TABLES
 from hypergrid.streams.elements import Readings
 from hypergrid.topology.layer import Layer
 from ingest.anew import begin_anew, replayed
-from ingest.deployed import deploy
+from ingest.deployed import deploy, deployments
 from ingest.job import ingest
 from ingest.restoring import repair
 from ingest.sources.raw import place_of
 from ingest.streamed import CHECKPOINT, DEPLOYMENTS, STREAM
+from ingest.verifying import verify
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream
 from tests.ingest.streamed import everything, messages, write_deployment, write_spool
@@ -288,6 +289,86 @@ def test_one_damaged_raw_copy_costs_no_more_than_itself(made: Path, tmp_path: Pa
     report = repair(copy, now_ns=NOW_NS + 9)
     assert report.restored > 0
     assert any(entry.name in one and "cannot be read again" in one for one in report.warnings)
+
+
+def test_a_deployment_of_a_stream_that_lost_a_bit_is_read_from_its_spare(tmp_path: Path) -> None:
+    archive, deployment = made_for_stream(tmp_path)
+    journal = archive / STREAM / DEPLOYMENTS
+    deploy(journal, tmp_path / "deployment.toml", first=1)
+    (path,) = journal.glob("*.json")
+    (spare,) = journal.glob("*.spare")
+    truth = deployments(journal)[0].text
+    chosen = random.Random(4)
+    for damaged in (path, spare) * 20:
+        before = damaged.read_bytes()
+        place = chosen.randrange(len(before))
+        damaged.write_bytes(before[:place] + bytes([before[place] ^ 1 << chosen.randrange(8)]) + before[place + 1 :])
+        assert deployments(journal)[0].text == truth
+        damaged.write_bytes(before)
+    for damaged in (path, spare):
+        damaged.write_bytes(b"")
+        named = [one.where for one in Archive.open(archive).check() if one.kind == "damaged"]
+        assert named == [str(damaged.relative_to(archive))]
+        assert [one.where for one in repair(archive, now_ns=NOW_NS).mended] == named
+    path.unlink()
+    assert len(repair(archive, now_ns=NOW_NS).mended) == 1
+    assert deployments(journal)[0].deployment == deployment
+    for damaged in (path, spare):
+        damaged.write_bytes(b"{")
+    with pytest.raises(DamagedArchive, match="and its spare are others than they were"):
+        deployments(journal)
+    assert [one.lost for one in repair(archive, now_ns=NOW_NS).mended] == [True]
+    # As an older program wrote it.
+    path.write_text(json.dumps({"text": truth, "path": str(path)}))
+    spare.unlink()
+    assert deployments(journal)[0].text == truth
+    assert repair(archive, now_ns=NOW_NS).mended == []
+
+
+@pytest.mark.parametrize("corrected_after", [3, 6])
+def test_a_later_file_still_amends_what_a_stream_brought_before(tmp_path: Path, corrected_after: int) -> None:
+    archive, deployment = made_for_stream(tmp_path)
+    deploy(archive / STREAM / DEPLOYMENTS, tmp_path / "deployment.toml", first=1)
+    sent = messages(("1", "3"), until_h=4.0)
+    write_spool(archive / "spool", sent, at_once=30, segment_bytes=20_000)
+    end(archive)
+    loop = Loop(archive, deployment, batch_bytes=10_000)
+    for _ in range(corrected_after):
+        loop.step(upto=len(sent))
+    before = [one.id for one in Archive.open(archive).snapshots]
+    corrected = tmp_path / "corrected"
+    corrected.mkdir()
+    rows = [json.loads(one.payload) for one in sent[:4]]
+    lines = [{"station": row["station"], "time": row["time"], "wind_speed": 77.0 + k} for k, row in enumerate(rows)]
+    (corrected / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_deployment(corrected, arrivals=False)
+    ingest([corrected], archive, now_ns=sent[len(sent) // 2].arrival_ns, engine="inprocess")
+    loop.run()
+    (archive / STREAM / CHECKPOINT).mkdir(parents=True)
+    (archive / STREAM / CHECKPOINT / "metadata").write_text('{"id": "id"}')
+    truth = everything(archive)
+    assert sum(one[0] in (77.0, 78.0, 79.0, 80.0) for key, one in truth.items() if not key[2]) == 4
+    # All commits are gone but some of the stream's, or all but that which made the archive; the newest can be read.
+    kept = before if corrected_after == 3 else before[-1:]
+    newest = [path for path in sums_of_newest(Archive.open(archive)) if path.parent.name == "manifests"]
+    for one in Archive.open(archive).snapshots[1:]:
+        if one.id not in kept:
+            (archive / "store" / "snapshots" / one.id).write_bytes(b"")
+    brought = 0
+    for number, path in enumerate(newest):
+        copy = Path(shutil.copytree(archive, tmp_path / f"copy-{number}"))
+        (copy / path.relative_to(archive)).write_bytes(b"")
+        report = repair(copy, now_ns=NOW_NS)
+        if any("raw copies are" in one for one in report.warnings) or not report.restored:
+            continue
+        brought += 1
+        assert begin_anew(copy)
+        Loop(copy, deployment, stream="second", replayed=replayed(copy)).run()
+        assert everything(copy) == truth, report
+        assert verify(Archive.open(copy)).lost == []
+        if brought == 2:
+            break
+    assert brought
 
 
 def test_a_stream_whose_commits_are_gone_begins_anew(tmp_path: Path) -> None:
