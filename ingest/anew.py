@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hypergrid.errors import DamagedArchive
 from hypergrid.store import Archive
@@ -63,7 +63,16 @@ def replayed(folder: Path) -> int:
 
 def replays(folder: Path, *, upto: int) -> None:
     """Note that records of the spool up to this one are in an archive, also where no stream of it committed them."""
-    write_checked(folder / STREAM / ANEW, {"stream": "", "upto": max(upto, replayed(folder))})
+    before = _noted(folder)
+    write_checked(folder / STREAM / ANEW, {"stream": "", "upto": max(upto, before.get("upto", 0))})
+
+
+def _noted(folder: Path) -> dict[str, Any]:
+    """Return the note of a stream that began anew; empty where there is none, or a damaged one."""
+    try:
+        return read_checked(folder / STREAM / ANEW)
+    except (FileNotFoundError, DamagedArchive):
+        return {}
 
 
 def forget(folder: Path) -> bool:
@@ -85,8 +94,9 @@ def begin_anew(folder: Path) -> Begun | None:
     """
     archive, note = Archive.open(folder), folder / STREAM / ANEW
     forget(folder)
+    before = _noted(folder)
     # A repair may have stored what a stream had brought, of whose commits none is left.
-    if not archive.streams and not replayed(folder):
+    if not archive.streams and not before:
         note.unlink(missing_ok=True)
         return None
     ledgers = {stream: ledger_of(archive, stream) for stream in archive.streams} or {"": Ledger()}
@@ -96,11 +106,12 @@ def begin_anew(folder: Path) -> Begun | None:
     there = durable(folder / SPOOL)
     if ledger.held and there < ledger.upto and not lost:
         lost = f"rows of records {there + 1} to {ledger.upto} that waited: the spool ends before them"
-    try:
-        before = read_checked(note)
-        upto = int(before["upto"]) if before["stream"] == last else max(int(before["upto"]), min(there, ledger.upto))
-    except (FileNotFoundError, DamagedArchive):
+    if not before:
         upto = min(there, max(one.upto for one in ledgers.values()))
+    elif before["stream"] == last:
+        upto = int(before["upto"])
+    else:
+        upto = max(int(before["upto"]), min(there, ledger.upto))
     write_checked(note, {"stream": last, "upto": upto})
     return Begun(upto, brought, lost)
 

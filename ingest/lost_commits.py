@@ -70,10 +70,10 @@ def commit_again(archive: Archive, gone: Gone, scratch: Path, *, now_ns: int, wa
             batch=f"segments of streams {segments[-1].sha256}", message="segments of streams", now_ns=now_ns
         ) as writer:
             writer.files(segments)
+    if streams:
+        replays(archive.path, upto=durable(archive.path / SPOOL))
     # It remembers what the archive no longer has.
     if forget(archive.path):
-        if streams:
-            replays(archive.path, upto=durable(archive.path / SPOOL))
         warn("the stream of this archive begins anew when it is next started, and brings back what it had brought")
     return _readings(archive.latest()) - before
 
