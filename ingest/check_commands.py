@@ -81,8 +81,8 @@ def _verified(folder: Path, snapshot: str | None, tell: Stage) -> "Verified | No
         return None
     try:
         return verify(Archive.open(folder, snapshot=snapshot), progress=tell)
-    except DamagedArchive:
-        # What is damaged is told as such.
+    except DamagedArchive as error:
+        say(f"warning: no values were compared: {error}")
         return None
 
 
@@ -101,10 +101,17 @@ def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) ->
 def _show_verified(verified: "Verified") -> None:
     for warning in verified.warnings:
         say(f"warning: {warning}")
-    say(
-        f"{verified.readings:,} readings in force are what raw copies say; {verified.other:,} are of no raw copy: "
-        "amended since, withdrawn, written from Python, or the copy is gone"
-    )
+    say(f"{verified.readings:,} readings in force are what raw copies say")
+    if verified.other:
+        say(
+            f"{verified.other:,} readings in force were not found in raw copies: amended since, withdrawn, written "
+            "from Python, not compared, or the copy is gone"
+        )
+    if verified.gave_way:
+        say(
+            f"of files that were read anew {verified.gave_way:,} readings gave way to others that were in force, or "
+            "were changed since"
+        )
     if verified.waiting_from is not None:
         say(f"records of streams from {verified.waiting_from:,} on were not compared, as rows of them may wait still")
 

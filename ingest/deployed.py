@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hypergrid.errors import InvalidDeployment, NotFound
-from hypergrid.store.checksums import read_either, write_twice
+from hypergrid.store.checksums import read_either, write_twice, written_twice
 from ingest.arrived import Arrived, Clock
 from ingest.mapping import Deployment, from_mapping, load_with_text
 from ingest.spooled import Piece, groups_of, parse_span
@@ -44,7 +44,7 @@ def deployments(folder: Path) -> list[Deployed]:
         One is another than it was, and its spare too.
     """
     found = []
-    for path in sorted(folder.glob("from-*.json")):
+    for path in written_twice(folder):
         content = read_either(path)
         found.append(Deployed(int(path.stem.partition("-")[2]), content["text"], Path(content["path"])))
     return found

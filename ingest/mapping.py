@@ -167,8 +167,7 @@ class Deployment:
 
     def mapping_of(self, feed: Feed) -> str:
         """Return a token of everything that decides which readings a file of a feed gives."""
-        shifts = [list(shift) for shift in self.quality.clock_shift_h]
-        return token(feed, shifts) if shifts else feed.token()
+        return token(feed, [list(shift) for shift in self.quality.clock_shift_h])
 
     def token(self) -> str:
         """Return a token of everything that decides how a file is read."""

@@ -46,11 +46,17 @@ def make_plan(
     chunk_bytes: int,
     scratch: Path,
     progress: Callable[[float], None] = lambda _: None,
+    requires_columns: bool = True,
 ) -> Plan:
     """Hash the files, leave out those that the ledger knows, and lay out and cut the others.
 
     What is packed, or no text with lines, is made plain in the folder `scratch`, where it stays while it is parsed. A
     content is known where it gave readings, or where this mapping was tried on it before.
+
+    Parameters
+    ----------
+    requires_columns
+        Whether some file of a feed must have each of its columns; else some of its files are elsewhere.
 
     Raises
     ------
@@ -77,9 +83,10 @@ def make_plan(
             wrong = str(error)
         sha256 = hash_of(file.path, file.size_bytes)
         attempt = (sha256, mapping[file.feed])
-        if sha256 in read or attempt in tried:
-            # Older archives noted no shifts of clocks.
-            elsewhere += tried.isdisjoint({attempt, (sha256, feed.token())})
+        # Older archives noted no shifts of clocks.
+        is_same = not tried.isdisjoint({attempt, (sha256, feed.token())})
+        if sha256 in read or is_same:
+            elsewhere += not is_same
             if sha256 not in read:
                 telling += _telling(file, feeds[file.feed])
             continue
@@ -100,7 +107,8 @@ def make_plan(
         mine = [place for place in layouts if files[place].feed == feed.name]
         others = [layout for name, layout in telling if name == feed.name]
         layouts |= _linked(feed, {place: layouts[place] for place in mine}, others)
-        _check_columns(feed, [layouts[place] for place in mine])
+        if requires_columns:
+            _check_columns(feed, [layouts[place] for place in mine])
     chunks = [replace(chunk, layout=layouts[chunk.file]) for chunk in chunks]
     return Plan(tuple(files), len(found.files) - len(files), tuple(chunks), layouts, tuple(unreadable), elsewhere)
 

@@ -8,6 +8,7 @@ replaced is retained, and all that changes arrives now, so that reading as of an
 then. A reading that somebody else replaced meanwhile is left as it is.
 """
 
+import re
 import shutil
 import tempfile
 import time
@@ -15,22 +16,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from hypergrid.errors import HyperGridError, InvalidDeployment, NotFound
 from hypergrid.store import Archive, FileEntry
 from ingest.amending import Comparison, RemapReport, Said
 from ingest.arrivals import Arrivals, read_arrivals
 from ingest.job import RAW, SPARK_FROM_BYTES
-from ingest.mapping import FILE_NAME, Deployment, default_deployment, load
+from ingest.mapping import FILE_NAME, Deployment, Feed, default_deployment, load
+from ingest.parsers import FORMATS, DocumentFormat
 from ingest.plan import make_plan
 from ingest.report import Stages
-from ingest.sources.folder import CHUNK_BYTES, Chunk, discover
+from ingest.sources.folder import CHUNK_BYTES, Chunk, Found, SourceFile, discover
 from ingest.sources.raw import place_of, read_back
 from ingest.staging import Staged, stage
 from ingest.storing import Stock, kinds
 from ingest.streamed import is_segment
 from ingest.target import STAGING, held
 from ingest.telling import columns_of, is_placed, with_told
+
+_PACKED: Final = re.compile(r"(\.gz)?( \(\d+\))?$", re.IGNORECASE)
+"""What the ledger adds to the name of a file that came packed, or several times in one."""
 
 
 def remap(
@@ -168,20 +174,24 @@ def kept_descriptions(archive: Archive, described_by: Mapping[str, str] | None =
     return found
 
 
-def unpack(archive: Archive, entry: FileEntry, folder: Path, warn: Callable[[str], None]) -> None:
-    """Unpack the raw copy of a file under its name; where that cannot be read, this is said."""
+def unpack(archive: Archive, entry: FileEntry, folder: Path, warn: Callable[[str], None]) -> Path | None:
+    """Unpack the raw copy of a file under its name, and return where; None, which is said, where it cannot be read.
+
+    A file that came packed is kept unpacked, so that the mark of this, and the number of one of several alike, go.
+    """
     # A name that leads elsewhere is not followed.
     parts = [part for part in PurePosixPath(entry.name).parts if part not in ("/", "..")]
-    path = folder.joinpath(*parts)
+    path = folder.joinpath(*parts[:-1], _PACKED.sub("", parts[-1]))
     if path.exists():
         path = folder / entry.sha256[:12] / path.name
     try:
         content = read_back(archive.path / RAW, entry.sha256)
     except (OSError, HyperGridError) as error:
         warn(f"{entry.name} cannot be read again: {error}")
-        return
+        return None
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+    return path
 
 
 def unpack_tables(archive: Archive, described_by: Mapping[str, str], folder: Path) -> None:
@@ -199,10 +209,15 @@ def _described_by_default(archive: Archive) -> Deployment:
 
 def descriptions_by_mapping(archive: Archive, kept: Mapping[str, Deployment]) -> dict[str, Deployment]:
     """Return the descriptions that files may have been read by, by what the ledger says of each (`mapping`)."""
-    every = (_described_by_default(archive), *kept.values())
-    # Older archives noted no shifts of clocks.
-    found = {feed.token(): deployment for deployment in every for feed in deployment.feeds}
-    return found | {deployment.mapping_of(feed): deployment for deployment in every for feed in deployment.feeds}
+    found: dict[str, Deployment] = {}
+    older: dict[str, list[Deployment]] = {}
+    for deployment in (_described_by_default(archive), *kept.values()):
+        for feed in deployment.feeds:
+            found[deployment.mapping_of(feed)] = deployment
+            older.setdefault(feed.token(), []).append(deployment)
+    # Older archives noted no shifts of clocks: where these changed, nothing tells which held.
+    told = {key: some[-1] for key, some in older.items() if len({one.quality.clock_shift_h for one in some}) == 1}
+    return {**told, **found}
 
 
 def _latest(archive: Archive, kept: Mapping[str, Deployment]) -> Deployment:
@@ -273,24 +288,23 @@ class _Run:
             raise NotFound(message)
         return found
 
-    def _placed(self, entries: Iterable[FileEntry], folder: Path) -> list[Path]:
-        """Unpack raw copies under their names, a folder for each run that ingested some; return these, in order."""
+    def _placed(self, entries: Iterable[FileEntry], folder: Path) -> tuple[list[Path], list[tuple[Path, FileEntry]]]:
+        """Unpack raw copies under their names; return a folder for each run that ingested some, in order, and all."""
         order = {entry.sha256: entry.ingested_ns for entry in reversed(self.files)}
         runs: dict[int, Path] = {}
         for instant in sorted({order[entry.sha256] for entry in entries}):
             runs[instant] = folder / f"{len(runs):06d}"
             runs[instant].mkdir(parents=True)
+        placed = []
         for entry in entries:
-            unpack(self.archive, entry, runs[order[entry.sha256]], self.warn)
-        return list(runs.values())
+            path = unpack(self.archive, entry, runs[order[entry.sha256]], self.warn)
+            placed += [(path, entry)] if path is not None else []
+        return list(runs.values()), placed
 
     def versions(self, entries: Sequence[FileEntry], kept: Mapping[str, Deployment]) -> list[tuple[Said, int]]:
         """Return what files said when they were ingested, a run and a description at a time, oldest first."""
         groups = self._by_description(entries, kept, "nothing of them comes back", runs_apart=True)
-        return [
-            (Said(replace(said.stock, arrivals=self._arrivals(said.stock.deployment)), said.series), ingested_ns)
-            for ingested_ns, said in groups
-        ]
+        return [(said, ingested_ns) for ingested_ns, said in groups]
 
     def _by_description(
         self, entries: Iterable[FileEntry], kept: Mapping[str, Deployment], otherwise: str, *, runs_apart: bool = False
@@ -306,18 +320,24 @@ class _Run:
         """
         known, unknown = descriptions_by_mapping(self.archive, kept), []
         groups: dict[tuple[int, str], list[FileEntry]] = {}
+        telling: dict[str, list[FileEntry]] = {}
         for entry in entries:
-            if entry.mapping in known:
-                run = entry.ingested_ns if runs_apart else 0
-                groups.setdefault((run, known[entry.mapping].token()), []).append(entry)
-            else:
+            if entry.mapping not in known:
                 unknown.append(entry.name)
+                continue
+            described = known[entry.mapping].token()
+            is_told = _is_told_by_others(_feed_of(entry, known[entry.mapping]))
+            run = entry.ingested_ns if runs_apart or is_told else 0
+            groups.setdefault((run, described), []).append(entry)
+            telling.setdefault(described, []).extend([entry] if is_told and not entry.readings else [])
         found = []
-        for number, ((ingested_ns, _), some) in enumerate(sorted(groups.items(), key=_instant)):
+        for number, ((ingested_ns, described), some) in enumerate(sorted(groups.items(), key=_instant)):
+            before = [entry for entry in telling[described] if entry.ingested_ns < ingested_ns]
+            name = f"by-description-{number}"
             try:
-                found.append((ingested_ns, self._said(known[some[0].mapping], some, f"by-description-{number}")))
-            except InvalidDeployment:
-                unknown += [entry.name for entry in some]
+                found.append((ingested_ns, self._said(known[some[0].mapping], some, name, before=before)))
+            except InvalidDeployment as error:
+                unknown += [f"{entry.name} ({error})" for entry in some]
         if unknown:
             self.warn(f"nothing tells how these files were read, so that {otherwise}: {_some(unknown)}")
         return found
@@ -336,21 +356,47 @@ class _Run:
                     self.warn(f"the arrivals of feed {feed.name} cannot be read again: {error}")
         return found
 
-    def _said(self, deployment: Deployment, entries: Sequence[FileEntry], name: str) -> Said:
+    def _said(
+        self,
+        deployment: Deployment,
+        entries: Sequence[FileEntry],
+        name: str,
+        *,
+        before: Sequence[FileEntry] | None = None,
+    ) -> Said:
+        """Return what a description says of files.
+
+        Parameters
+        ----------
+        before
+            Files that were ingested earlier, and may tell of the columns of these: each is then read by the feed that
+            read it. None: by the feed that the description has for its name.
+        """
         folder = self.scratch / name
-        roots = self._placed(entries, folder / "files")
+        roots, placed = self._placed(entries, folder / "files")
         plain, staging = folder / "plain", folder / "staging"
         plain.mkdir()
         staging.mkdir()
         names = {entry.sha256: entry.name for entry in entries}
         with self.stages.stage("plan") as tell:
-            found = discover(roots, deployment)
-            plan = make_plan(found, deployment, ledger=(), chunk_bytes=CHUNK_BYTES, scratch=plain, progress=tell)
+            if before is None:
+                found = discover(roots, deployment)
+            else:
+                _, others = self._placed(before, folder / "before")
+                found = Found(tuple(_source(*one, deployment) for one in [*placed, *others]), ())
+            plan = make_plan(
+                found, deployment, ledger=before or (), chunk_bytes=CHUNK_BYTES, scratch=plain, progress=tell,
+                requires_columns=before is None,
+            )  # fmt: skip
         files = tuple(replace(file, name=names.get(file.sha256, file.name)) for file in plan.files)
         plan = replace(plan, files=files)
         told = with_told(deployment, plan, variables=self.archive.variables, stations=self.archive.stations)
         staged = self.parse(plan.chunks, staging, self.stages)
         stock = Stock(plan, told, staged, staging, columns_of(plan, told), {})
+        if before is not None:
+            ingested_ns = {entry.sha256: entry.ingested_ns for entry in entries}
+            by_place = {place: ingested_ns[file.sha256] for place, file in enumerate(files)}
+            stock = replace(stock, arrivals=self._arrivals(deployment), ingested_ns=by_place)
         return Said(stock, stock.series())
 
     @staticmethod
@@ -372,6 +418,22 @@ class _Run:
         ]
         if moved:
             self.warn(f"stations stand elsewhere now, as the description says: {_some(moved)}")
+
+
+def _feed_of(entry: FileEntry, deployment: Deployment) -> Feed:
+    """Return the feed that read a file, of the description that did."""
+    return next(one for one in deployment.feeds if entry.mapping in (deployment.mapping_of(one), one.token()))
+
+
+def _is_told_by_others(feed: Feed) -> bool:
+    """Return whether files of a feed tell of the columns of others."""
+    form = FORMATS[feed.format]
+    return isinstance(form, DocumentFormat) and form.link is not None
+
+
+def _source(path: Path, entry: FileEntry, deployment: Deployment) -> SourceFile:
+    status = path.stat()
+    return SourceFile(path, entry.name, _feed_of(entry, deployment).name, status.st_size, status.st_mtime_ns)
 
 
 def _instant(group: tuple[tuple[int, str], object]) -> int:

@@ -10,7 +10,8 @@ is counted as lost.
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypergrid.errors import ArchiveConflict, DamagedArchive
 from hypergrid.flags import MISSING
@@ -29,15 +29,15 @@ from hypergrid.store.records import Mended
 from hypergrid.store.repair import GONE, read_gone, repair_files
 from hypergrid.store.salvage import Damage
 from hypergrid.store.variable_group import VariableGroup
-from hypergrid.streams.elements import Readings, Series, concatenate
+from hypergrid.streams.elements import Readings, concatenate
 from hypergrid.times import Window
-from ingest.amending import Said, counted, find, has_version, renumbered
+from ingest.amending import Said, counted, find, has_version
 from ingest.job import RAW
 from ingest.judging import inspector_as_kept
 from ingest.lost_commits import commit_again
 from ingest.remap import versions_of
 from ingest.report import Stages
-from ingest.stream_history import Came, committed_upto, read_streams, stored_upto
+from ingest.stream_history import Came, committed_upto, read_streams
 from ingest.streamed import STREAM
 from ingest.target import STAGING
 from ingest.verifying import verify
@@ -157,24 +157,21 @@ def _repair(folder: Path, now_ns: int, progress: Callable[[str, float], None] | 
 def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Callable[[str, float], None] | None) -> None:
     """Store the readings of raw copies that are not stored; where another value is in force, it is superseded."""
     archive = Archive.open(folder)
-    verified = verify(archive, progress=progress)
-    if not verified.lost:
+    if not verify(archive, progress=progress).lost:
         return
-    warnings, stages = list(report.warnings), Stages(time.perf_counter, progress)
-    with tempfile.TemporaryDirectory(prefix="hypergrid-") as unpacked:
-        scratch, batch = Path(unpacked), f"values of raw copies after {archive.snapshot}"
-        with archive.commit(batch=batch, message="repair of values", now_ns=now_ns) as writer:
-            files, windows = archive.files(), verified.lost_within
-            versions = versions_of(archive, files, scratch, stages, warnings.append)
-            streams = read_streams(archive, files, windows, scratch, warnings.append, upto=stored_upto(archive))
-            run = _Run(archive, writer, versions, streams, report)
-            for name, some in windows.items():
-                series = {one.series for one in verified.lost if one.series.variable == name}
-                stored = sum(run.lost_of(name, window, series) for window in some)
-                report.mended.append(Mended(name, f"{stored:,} readings of raw copies were not stored, and are now"))
-                report.restored += stored
-        report.snapshot = writer.snapshot
-    report.warnings = tuple(warnings)
+    batch, stored = f"values of raw copies after {archive.snapshot}", Counter[str]()
+    with archive.commit(batch=batch, message="repair of values", now_ns=now_ns) as writer:
+        # Once more, while nobody else commits.
+        run = _Run(archive.latest(), writer, (), {}, report)
+
+        def store(name: str, window: Window, in_force: Readings, replaced: Readings) -> None:
+            stored[name] += run.store(name, in_force) + run.store_replaced(name, window, replaced)
+
+        verified = verify(run.archive, progress=progress, on_lost=store)
+    for name, count in stored.items():
+        report.mended.append(Mended(name, f"{count:,} readings of raw copies were not stored, and are now"))
+    report.restored += stored.total()
+    report.snapshot, report.warnings = writer.snapshot, (*report.warnings, *verified.warnings)
 
 
 def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntry]:
@@ -253,16 +250,7 @@ class _Run:
             for one in known:
                 given = _with_arrivals(given, one)
             self.report.restored += self._store_missing(name, given)
-            self._store_replaced(name, window, replaced)
-
-    def lost_of(self, name: str, window: Window, series: Collection[Series]) -> int:
-        """Store what raw copies say of some series, and is neither in force nor superseded; return how many."""
-        given, replaced = (one.take(_is_of(one, series)) for one in self._history(name, window))
-        superseded = self.archive.read(name, window=window, superseded=True)
-        for there in (superseded, self.writer.read(name, window=window)):
-            every = tuple(dict.fromkeys([*there.series, *given.series]))
-            given = given.take(~has_version(renumbered(there, every), renumbered(given, every)))
-        return self._store(name, given) + self._store_replaced(name, window, replaced)
+            self.store_replaced(name, window, replaced)
 
     def _history(self, name: str, window: Window) -> tuple[Readings, Readings]:
         """Return what raw files say of a window: readings in force, and those that others replaced, oldest first."""
@@ -292,7 +280,7 @@ class _Run:
             before = ingested_ns
         return [*found, came.within(window, before, np.inf)] if came is not None else found
 
-    def _store_replaced(self, name: str, window: Window, replaced: Readings) -> int:
+    def store_replaced(self, name: str, window: Window, replaced: Readings) -> int:
         """Add the readings that others had replaced, and that are not retained any more; return how many."""
         if not len(replaced):
             return 0
@@ -320,18 +308,14 @@ class _Run:
         stored = self.writer.read(name, window=window)
         series = tuple(dict.fromkeys([*stored.series, *given.series]))
         ordered = counted(given, series)
-        return self._store(name, ordered.take(find(counted(stored, series), ordered) < 0))
+        return self.store(name, ordered.take(find(counted(stored, series), ordered) < 0))
 
-    def _store(self, name: str, readings: Readings) -> int:
+    def store(self, name: str, readings: Readings) -> int:
         """Judge and store readings; return how many."""
         if not len(readings):
             return 0
         inspector, variable = inspector_as_kept(self.archive), self.archive.variable(name)
         return inspector.store(self.writer, variable, replace(readings, tests=None), lambda _name: None).changed
-
-
-def _is_of(readings: Readings, series: Collection[Series]) -> NDArray[np.bool_]:
-    return np.array([one in series for one in readings.series] or [False])[readings.index]
 
 
 def _with_arrivals(given: Readings, known: Readings) -> Readings:

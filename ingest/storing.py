@@ -48,6 +48,8 @@ class Stock:
     """Columns of a file, by its place; of long rows those known beforehand."""
     arrivals: Mapping[str, Arrivals]
     """By feed, for those that have a table."""
+    ingested_ns: Mapping[int, int] = field(default_factory=dict)
+    """When files were ingested, by their place, of those that were before [ns since 1970 UTC]."""
 
     def series(self) -> Mapping[str, tuple[Series, ...]]:
         """Return the series of all rows, by variable."""
@@ -236,9 +238,10 @@ def rows_within(stock: Stock, window: Window, *, now_ns: int) -> list[Rows]:
             continue
         feed = feeds[stock.plan.files[chunk.file].feed]
         known = stock.arrivals.get(feed.name, Arrivals({}))
-        arrival_ns = known.of(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=now_ns)
+        ingested_ns = stock.ingested_ns.get(chunk.file, now_ns)
+        arrival_ns = known.of(parsed.stations, parsed.code, parsed.time_ns, otherwise_ns=ingested_ns)
         if parsed.arrival_ns is not None:
-            arrival_ns = np.where((arrival_ns == now_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
+            arrival_ns = np.where((arrival_ns == ingested_ns) & (parsed.arrival_ns > 0), parsed.arrival_ns, arrival_ns)
         columns = {column.name: column for column in stock.columns[chunk.file]}
         time_ns = parsed.time_ns
         if not shifts.keys().isdisjoint(parsed.stations):

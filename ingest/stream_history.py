@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.errors import HyperGridError
+from hypergrid.errors import DamagedArchive, HyperGridError
 from hypergrid.store import Archive, FileEntry
 from hypergrid.streams.elements import Readings, Series, concatenate
 from hypergrid.times import Window
@@ -127,7 +127,11 @@ def read_streams(
     warn
         Is told which records cannot be read any more, and why.
     """
-    described = deployments(archive.path / STREAM / DEPLOYMENTS)
+    try:
+        described = deployments(archive.path / STREAM / DEPLOYMENTS)
+    except DamagedArchive as error:
+        warn(f"what streams brought cannot be read again: {error}")
+        return {}
     history = _History(archive, windows, scratch)
     for folder, first in _segments(archive, files, scratch, warn):
         last = min(upto, durable(folder))

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import DamagedArchive
 from hypergrid.store import Archive, Defect
-from hypergrid.streams.elements import Readings, Series
+from hypergrid.streams.elements import Readings, Series, concatenate
 from hypergrid.times import Window, format_instant
-from ingest.amending import Said, counted, find, has_version
+from ingest.amending import Said, counted, find, has_version, renumbered
 from ingest.remap import said_by_raw_copies
 from ingest.report import Stages
 from ingest.staging import windows
@@ -42,8 +42,7 @@ class Lost:
     series: Series
     count: int
     first_ns: int
-    last_ns: int
-    """The stamps of the first and the last of them [ns since 1970 UTC]."""
+    """The stamp of the first of them [ns since 1970 UTC]."""
     raw: float
     """The value of the first."""
     stored: float | None
@@ -70,8 +69,8 @@ class Verified:
     waiting_from: int | None = None
     """The record of the spool from which on rows may wait, so that they were not compared; None: all were."""
     lost: list[Lost] = field(default_factory=list)
-    lost_within: dict[str, list[Window]] = field(default_factory=dict)
-    """Windows that were compared at once and of which some are, by variable."""
+    gave_way: int = 0
+    """Readings of files that were read anew, and that are not stored: another was in force, and stayed."""
     warnings: tuple[str, ...] = ()
 
     def defects(self) -> Iterator[Defect]:
@@ -87,11 +86,17 @@ class Verified:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON, but for what lacks, which is told as defects."""
-        told = ("readings", "other", "waiting_from")
+        told = ("readings", "other", "gave_way", "waiting_from")
         return {**{name: getattr(self, name) for name in told}, "warnings": list(self.warnings)}
 
 
-def verify(archive: Archive, *, progress: Callable[[str, float], None] | None = None) -> Verified:
+OnLost = Callable[[str, Window, Readings, Readings], None]
+"""Is told the lost readings of a variable in a window: those that were in force, and those that others replaced."""
+
+
+def verify(
+    archive: Archive, *, progress: Callable[[str, float], None] | None = None, on_lost: OnLost | None = None
+) -> Verified:
     """Compare the values of an archive with those of its raw copies; nothing of it is changed.
 
     Raises
@@ -101,7 +106,7 @@ def verify(archive: Archive, *, progress: Callable[[str, float], None] | None = 
     """
     stages = Stages(time.perf_counter, progress)
     with tempfile.TemporaryDirectory(prefix="hypergrid-") as folder:
-        return _Comparison(archive, Path(folder), stages).do()
+        return _Comparison(archive, Path(folder), stages, on_lost).do()
 
 
 @dataclass
@@ -109,6 +114,7 @@ class _Comparison:
     archive: Archive
     scratch: Path
     stages: Stages
+    on_lost: OnLost | None
     found: Verified = field(default_factory=Verified)
     _warnings: list[str] = field(default_factory=list)
     _lost: dict[Series, Lost] = field(default_factory=dict)
@@ -142,50 +148,59 @@ class _Comparison:
         return streams
 
     def _window(self, window: Window, once: Sequence[Said], anew: Sequence[Said], streams: Mapping[str, Came]) -> None:
-        pieces = [(said, said.pieces_around(window, 0)) for said in (*once, *anew)]
+        pieces = [(said, said.pieces_around(window, 0), False) for said in once]
+        pieces += [(said, said.pieces_around(window, 0), True) for said in anew]
         for name in self.archive.variables:
-            parts = [_cut(said.versions(name, rows), window) for said, rows in pieces]
-            parts += [streams[name].within(window)] if name in streams else []
-            if any(len(part) for part in parts):
+            parts = [(_cut(said.versions(name, rows), window), is_anew) for said, rows, is_anew in pieces]
+            parts += [(streams[name].within(window), False)] if name in streams else []
+            if any(len(part) for part, _ in parts):
                 try:
-                    self._compare(name, window, parts, slice(len(once), len(once) + len(anew)))
+                    self._compare(name, window, parts)
                 except DamagedArchive as error:
                     self._warnings.append(f"{name} from {format_instant(window.start_ns)} was not compared: {error}")
 
-    def _compare(self, name: str, window: Window, parts: Sequence[Readings], anew: slice) -> None:
-        """Compare a variable in a window; those of `anew` may have met what others had replaced, and then gave way."""
+    def _compare(self, name: str, window: Window, parts: Sequence[tuple[Readings, bool]]) -> None:
+        """Compare a variable in a window; each part with whether it was read anew.
+
+        Those read anew may have met readings that others had replaced, and then gave way.
+        """
         stored = self.archive.read(name, window=window)
         replaced = self.archive.read(name, window=window, superseded=True)
-        series = tuple(dict.fromkeys([*stored.series, *(one for part in parts for one in part.series)]))
+        series = tuple(dict.fromkeys([*stored.series, *(one for part, _ in parts for one in part.series)]))
         stored, replaced = counted(stored, series), counted(replaced, series)
-        is_given = np.zeros(len(stored), np.bool_)
-        for number, part in enumerate(parts):
-            raw = counted(part, series)
-            at, is_in_force = _in_force(stored, raw)
-            is_given[at[is_in_force]] = True
-            left = np.flatnonzero(~is_in_force)
-            left = left[~has_version(replaced, raw.take(left))]
-            if anew.start <= number < anew.stop:
-                left = left[at[left] < 0]
-            if len(left):
-                self._note(raw.take(left), stored, at[left])
-                self.found.lost_within.setdefault(name, []).append(window)
-        self.found.readings += int(np.count_nonzero(is_given))
+        raw = concatenate([renumbered(part, series) for part, _ in parts])
+        is_anew = np.repeat([one for _, one in parts], [len(part) for part, _ in parts])
+        order = np.lexsort((raw.time_ns, raw.index))
+        raw, is_anew = raw.take(order), is_anew[order]
+        at, is_in_force = _in_force(stored, raw)
+        self.found.readings += len(np.unique(at[is_in_force]))
+        left = np.flatnonzero(~is_in_force)
+        left = left[~has_version(replaced, raw.take(left))]
+        gave_way = is_anew[left] & (at[left] >= 0)
+        self.found.gave_way += int(np.count_nonzero(gave_way))
+        left = left[~gave_way]
+        if not len(left):
+            return
+        self._note(raw.take(left), stored, at[left])
+        if self.on_lost is not None:
+            # What raw copies say last was in force, unless something else that they say is.
+            # Where nothing is in force, the place is -1, one after the last.
+            is_backed = np.zeros(len(stored) + 1, np.bool_)
+            is_backed[at[is_in_force]] = True
+            is_last = np.append(_is_first(raw)[1:], True)
+            goes_in_force = is_last[left] & ~is_backed[at[left]]
+            self.on_lost(name, window, raw.take(left[goes_in_force]), raw.take(left[~goes_in_force]))
 
     def _note(self, raw: Readings, stored: Readings, at: NDArray[np.intp]) -> None:
-        for number in np.unique(raw.index).tolist():
-            mine = np.flatnonzero(raw.index == number)
-            first, last = int(mine[0]), int(mine[-1])
-            series, known = raw.series[number], self._lost.get(raw.series[number])
-            last_ns = int(raw.time_ns[last])
-            if known is not None:
-                known.count += len(mine)
-                known.last_ns = max(known.last_ns, last_ns)
+        """Note what is lost; ordered by series, then time."""
+        begins = np.flatnonzero(np.diff(raw.index, prepend=-1))
+        for first, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(raw)], strict=True):
+            series, count = raw.series[int(raw.index[first])], stop - first
+            if (known := self._lost.get(series)) is not None:
+                known.count += count
                 continue
             value = None if at[first] < 0 else float(stored.value[at[first]])
-            self._lost[series] = Lost(
-                series, len(mine), int(raw.time_ns[first]), last_ns, float(raw.value[first]), value
-            )
+            self._lost[series] = Lost(series, count, int(raw.time_ns[first]), float(raw.value[first]), value)
 
 
 def _shown(value: float) -> str:
@@ -198,11 +213,17 @@ def _cut(readings: Readings, window: Window) -> Readings:
 
 def _in_force(stored: Readings, raw: Readings) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return for each raw reading the place of that with its series and stamp, -1: none, and if it has its value."""
-    is_first = np.ones(len(raw), np.bool_)
-    is_first[1:] = (raw.index[1:] != raw.index[:-1]) | (raw.time_ns[1:] != raw.time_ns[:-1])
+    is_first = _is_first(raw)
     at = find(stored, raw.take(is_first))[np.cumsum(is_first) - 1]
     known = np.flatnonzero(at >= 0)
     a, b = stored.value[at[known]], raw.value[known]
     alike = np.zeros(len(raw), np.bool_)
     alike[known] = (a == b) | (np.isnan(a) & np.isnan(b))
     return at, alike
+
+
+def _is_first(raw: Readings) -> NDArray[np.bool_]:
+    """Return which of ordered readings are the first of their series and stamp."""
+    is_first = np.ones(len(raw), np.bool_)
+    is_first[1:] = (raw.index[1:] != raw.index[:-1]) | (raw.time_ns[1:] != raw.time_ns[:-1])
+    return is_first

@@ -23,8 +23,8 @@ from hypergrid.flags import TESTS as FLAG_TESTS
 from hypergrid.store.attributes import decode_station
 from hypergrid.store.care import MARKER, failure
 from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
+from hypergrid.store.checksums import DEPLOYMENTS, Sums, damaged_copies, read_checked, written_twice
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
-from hypergrid.store.checksums import Sums, damaged_copies, read_checked, written_twice
 from hypergrid.store.folder import SPARE, is_spare_whole
 from hypergrid.store.layers import Layers
 from hypergrid.store.lock import is_free
@@ -362,7 +362,7 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
         yield Defect("damaged", MARKER, _short(error), "'hypergrid maintain' writes it anew")
     if not is_spare_whole(folder):
         yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
-    for path in (copy for one in written_twice(folder) for copy in damaged_copies(one)):
+    for path in (copy for one in written_twice(folder / DEPLOYMENTS) for copy in damaged_copies(one)):
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
     for path in sums.damaged():
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)

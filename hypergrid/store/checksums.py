@@ -175,10 +175,9 @@ def spare_of(path: Path) -> Path:
     return path.with_suffix(".spare")
 
 
-def written_twice(archive: Path) -> list[Path]:
-    """Return the files of an archive's folder that `write_twice` writes: the deployments of its streams."""
-    folder = archive / DEPLOYMENTS
-    return sorted({path.with_suffix(".json") for path in folder.glob("from-*") if path.suffix in (".json", ".spare")})
+def written_twice(folder: Path) -> list[Path]:
+    """Return the files of a folder that `write_twice` wrote, also those of which the spare alone is left, by name."""
+    return sorted({path.with_suffix(".json") for path in folder.glob("*") if path.suffix in (".json", ".spare")})
 
 
 def damaged_copies(path: Path) -> list[Path]:
@@ -191,6 +190,10 @@ def damaged_copies(path: Path) -> list[Path]:
             found += [copy] if copy == path else []
         except (OSError, DamagedArchive):
             found.append(copy)
+    spare = spare_of(path)
+    if not found and spare.exists() and read_checked(spare) != read_checked(path, by_hand=True):
+        # Who wrote it anew was killed in between.
+        found.append(spare)
     return found
 
 

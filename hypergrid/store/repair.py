@@ -26,8 +26,8 @@ from hypergrid.store.branch import NAME as BRANCH_KEY
 from hypergrid.store.care import MARKER as MAINTAINED
 from hypergrid.store.care import snapshot_of_tag
 from hypergrid.store.checks import RAW
-from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.checksums import (
+    DEPLOYMENTS,
     REFERENCE,
     Sum,
     Sums,
@@ -42,6 +42,7 @@ from hypergrid.store.checksums import (
     write_twice,
     written_twice,
 )
+from hypergrid.store.checksums import FOLDER as CHECKSUMS
 from hypergrid.store.folder import MARKER, SPARE, is_spare_whole, read_identity, restore_marker, write_identity
 from hypergrid.store.lock import exclusive
 from hypergrid.store.place import InFolder
@@ -118,7 +119,7 @@ def _mend_marker(folder: Path) -> Iterator[Mended]:
 
 def _mend_deployments(folder: Path) -> Iterator[Mended]:
     """Write the deployments of streams anew from their spares, and the other way round."""
-    for path in written_twice(folder):
+    for path in written_twice(folder / DEPLOYMENTS):
         try:
             content = read_either(path)
         except DamagedArchive:

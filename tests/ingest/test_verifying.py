@@ -1,9 +1,13 @@
 """Stored values against raw copies: what is another, or gone, is found and comes back, and nothing else is told."""
 
+import gzip
 import json
 import shutil
 import sys
+import warnings
+import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +19,12 @@ from hypergrid.store import Archive
 from hypergrid.store.cells import Slices, Tile
 from hypergrid.store.variable_group import VariableGroup
 from ingest import verifying
+from ingest.amending import find
 from ingest.deployed import deploy
 from ingest.job import ingest
 from ingest.remap import remap
 from ingest.restoring import repair
+from ingest.sources.raw import place_of
 from ingest.streamed import DEPLOYMENTS, STREAM
 from ingest.verifying import Verified, verify
 from tests.ingest.stream_loop import Loop, end
@@ -259,3 +265,78 @@ def test_the_command_says_how_much_was_compared_and_what_is_lost(
     assert status("--repair", "--json") == 0
     (mended,) = json.loads(capsys.readouterr().out)["repair"]["mended"]
     assert mended["what"] == "20 readings of raw copies were not stored, and are now"
+
+
+def test_what_is_committed_while_values_are_compared_stays(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(tile: Tile) -> None:
+        tile.value[100:105, 0] = 77.0
+
+    change_cells(archive, wrong)
+    opened = Archive.open(archive)
+    amended = opened.read("air_temperature").take(slice(20, 400))
+    amended = amended.take(amended.value != 77.0)
+    amended = replace(amended, value=np.where(np.isnan(amended.value), np.nan, amended.value + 50.0))
+    compared = []
+
+    def verified(some: Archive, **more: object) -> Verified:
+        found = verify(some, **more)  # type: ignore[arg-type]
+        if not compared:
+            with opened.commit(batch="meanwhile", message="meanwhile", now_ns=NOW_NS + 9) as writer:
+                writer.readings(amended)
+        compared.append(found)
+        return found
+
+    monkeypatch.setattr("ingest.restoring.verify", verified)
+    repair(archive, now_ns=NOW_NS + 10, deep=True)
+    assert len(compared) == 2
+    now = Archive.open(archive).read("air_temperature")
+    assert np.count_nonzero(now.value == 77.0) == 0
+    assert np.array_equal(now.value[find(now, amended)], amended.value, equal_nan=True)
+
+
+def test_only_what_is_lost_is_stored(archive: Path, tmp_path: Path) -> None:
+    """Readings of a file that was read anew gave way; that one beside them is lost brings none of them back."""
+    opened = Archive.open(archive)
+    some = opened.read("air_temperature").take(slice(50, 54))
+    some.value[:] = 33.0
+    with opened.commit(batch="amended", message="amended", now_ns=NOW_NS + 8) as writer:
+        writer.readings(some)
+    (tmp_path / "new.toml").write_text(HEAD.format(shift="", unit="K"))
+    remap(archive, deployment=tmp_path / "new.toml", now_ns=NOW_NS + 9)
+    gave_way = verify(Archive.open(archive)).gave_way
+    assert gave_way > 0
+
+    def gone(tile: Tile) -> None:
+        tile.value[10, 0], tile.flag[10, 0] = np.nan, ABSENT
+
+    change_cells(archive, gone)
+    report = repair(archive, now_ns=NOW_NS + 10, deep=True)
+    assert report.restored == 1
+    assert np.count_nonzero(Archive.open(archive).read("air_temperature").value == 33.0) == 4
+    assert verify(Archive.open(archive)).gave_way == gave_way
+
+
+@pytest.mark.parametrize("name", ["A.csv.gz", "several.zip"])
+def test_files_that_came_packed_are_compared(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "deployment.toml").write_text(HEAD.format(shift="", unit="degC"))
+    text = "time,T,RH\n" + "".join(f"2024-07-01T00:{k:02d},{k}.5,60\n" for k in range(60))
+    if name.endswith(".gz"):
+        (source / name).write_bytes(gzip.compress(text.encode()))
+    else:
+        with zipfile.ZipFile(source / name, "w") as packed, warnings.catch_warnings(action="ignore"):
+            packed.writestr("B.csv", text)
+            packed.writestr("B.csv", text.replace(".5", ".6"))
+    ingest([source], tmp_path / "archive", engine="inprocess", now_ns=NOW_NS)
+    assert in_force(tmp_path / "archive") == 120
+    assert verify(Archive.open(tmp_path / "archive")) == Verified(readings=120)
+
+
+def test_a_damaged_raw_copy_costs_what_it_holds(archive: Path) -> None:
+    entry = Archive.open(archive).files()[0]
+    place_of(archive / "raw", entry.sha256).write_bytes(b"")
+    found = verify(Archive.open(archive))
+    assert found.lost == []
+    assert 0 < found.other < in_force(archive) // 2
+    assert any(entry.name in one and "cannot be read again" in one for one in found.warnings)

@@ -36,7 +36,7 @@ def fixture_of(layout: int, folder: Path) -> Path:
 
 
 def recorded_answers(layout: int) -> dict[str, Any]:
-    """Return what the program of a layout answered; computed values to twelve digits, as the last ones are the CPU's."""
+    """Return what the program of a layout answered; values to twelve digits: the last depend on the CPU."""
     found: dict[str, Any] = json.loads((HERE / f"layout_{layout}.json").read_text())
     for answered in found.values():
         values = [float.fromhex(value) for value in answered["q1"]]
