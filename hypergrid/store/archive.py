@@ -670,7 +670,8 @@ class Archive:
         """
         if self.sums is not None:
             yield from check_files(self.path, progress)
-        yield from examine(self.path, self._root, self._slices, deep=deep, progress=progress)
+        newest = self.latest().root
+        yield from examine(self.path, self._root, self._slices, newest=newest, deep=deep, progress=progress)
         if not whole_folder:
             return
         yield from check_state(self.path)

@@ -66,12 +66,20 @@ class Defect:
         return asdict(self)
 
 
-def examine(folder: Path, root: Root, slices: Slices, *, deep: bool, progress: Progress) -> Iterator[Defect]:
-    """Yield what is wrong with a snapshot of an archive, but for objects of no snapshot (`check_store`)."""
+def examine(
+    folder: Path, root: Root, slices: Slices, *, newest: Root, deep: bool, progress: Progress
+) -> Iterator[Defect]:
+    """Yield what is wrong with a snapshot of an archive, but for objects of no snapshot (`check_store`).
+
+    Parameters
+    ----------
+    newest
+        That of the newest snapshot, which tells of all raw copies.
+    """
     yield from check_readings(root, slices, progress)
     yield from check_tables(root)
     yield from check_layers(root)
-    yield from check_raw(folder, root, deep=deep, progress=progress)
+    yield from check_raw(folder, root, newest, deep=deep, progress=progress)
     if why := failure(folder):
         what = f"the last maintenance failed, and snapshots grow: {why}"
         yield Defect("care", MARKER, what, "mend what it tells, then run 'hypergrid maintain'")
@@ -311,12 +319,13 @@ def check_layers(root: Root) -> Iterator[Defect]:
                 yield Defect("layer", f"layer {name}", "is not the one that was added", remedy)
 
 
-def check_raw(folder: Path, root: Root, *, deep: bool, progress: Progress) -> Iterator[Defect]:
+def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: Progress) -> Iterator[Defect]:
     """Compare raw copies with the ledger of files; with `deep`, read each and compare its content with its name."""
     raw = folder / RAW
     there = {path.stem: path for path in sorted(raw.glob("*/*.zst"))}
     try:
         entries = root.files()
+        known = {entry.sha256 for entry in newest.files()} | root.described_by.keys() | newest.described_by.keys()
     except Exception:  # the table of files is told as unreadable
         return
     ledger = {entry.sha256: entry.name for entry in entries}
@@ -326,7 +335,7 @@ def check_raw(folder: Path, root: Root, *, deep: bool, progress: Progress) -> It
             yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
     for place, (sha256, path) in enumerate(there.items()):
         where = str(path.relative_to(folder))
-        if sha256 not in ledger and sha256 not in root.described_by:
+        if sha256 not in ledger and sha256 not in known:
             what = "a raw copy of which the ledger knows nothing, as a run that was killed leaves it"
             yield Defect("orphan", where, what, "ingest the file again, or remove the copy; deployment files may stay")
         elif deep and (problem := content_problem(path, sha256)):

@@ -14,7 +14,7 @@ import pytest
 from hypergrid.errors import ArchiveConflict, DamagedArchive
 from hypergrid.store import Archive, Care, salvage
 from hypergrid.store.checks import ORPHANS
-from hypergrid.store.checksums import is_whole_chunk
+from hypergrid.store.checksums import is_whole_chunk, write_twice
 from hypergrid.store.lock import exclusive
 from hypergrid.store.root import TABLES
 from hypergrid.streams.elements import Readings
@@ -311,7 +311,15 @@ def test_a_deployment_of_a_stream_that_lost_a_bit_is_read_from_its_spare(tmp_pat
         assert named == [str(damaged.relative_to(archive))]
         assert [one.where for one in repair(archive, now_ns=NOW_NS).mended] == named
     path.unlink()
+    assert deployments(journal)[0].text == truth
     assert len(repair(archive, now_ns=NOW_NS).mended) == 1
+    # Who wrote another was killed before its spare.
+    before = spare.read_bytes()
+    write_twice(path, {"text": truth + "\n", "path": "p"})
+    spare.write_bytes(before)
+    assert [one.where for one in repair(archive, now_ns=NOW_NS).mended] == [str(spare.relative_to(archive))]
+    assert spare.read_bytes() == path.read_bytes()
+    write_twice(path, {"text": truth, "path": str(tmp_path / "deployment.toml")})
     assert deployments(journal)[0].deployment == deployment
     for damaged in (path, spare):
         damaged.write_bytes(b"{")

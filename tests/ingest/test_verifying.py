@@ -22,6 +22,7 @@ from ingest import verifying
 from ingest.amending import find
 from ingest.deployed import deploy
 from ingest.job import ingest
+from ingest.mapping import Deployment
 from ingest.remap import remap
 from ingest.restoring import repair
 from ingest.sources.raw import place_of
@@ -340,3 +341,25 @@ def test_a_damaged_raw_copy_costs_what_it_holds(archive: Path) -> None:
     assert found.lost == []
     assert 0 < found.other < in_force(archive) // 2
     assert any(entry.name in one and "cannot be read again" in one for one in found.warnings)
+
+
+def test_an_older_ledger_that_does_not_tell_which_shift_held_is_not_guessed_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "archive"
+    with monkeypatch.context() as older:
+        older.setattr(Deployment, "mapping_of", lambda _self, feed: feed.token())
+        run(tmp_path, archive, 0)
+        run(tmp_path, archive, 1, offset=1.0, shift="[quality.clock_shift_h]\nB = 2.0")
+    found = verify(Archive.open(archive))
+    assert (found.readings, found.lost) == (0, [])
+    assert any("nothing tells how these files were read" in one for one in found.warnings)
+    assert repair(archive, now_ns=NOW_NS + 10, deep=True).snapshot is None
+
+
+def test_an_older_snapshot_is_compared_with_the_files_that_it_has(archive: Path) -> None:
+    opened = Archive.open(archive)
+    older = next(one for one in opened.snapshots[1:] if len(opened.at(one.id).files()) == 4)
+    found = opened.at(older.id)
+    assert verify(found) == Verified(readings=sum(found.readings(name) for name in found.variables))
+    assert list(found.check(deep=True)) == []
