@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidTime
 
@@ -171,6 +172,11 @@ class Window:
     def parse(cls, start: object, stop: object) -> "Window":
         """Build a window from two instants."""
         return cls(parse_instant(start), parse_instant(stop))
+
+    def holds(self, time_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which instants [ns since 1970 UTC] lie inside, shape (n,)."""
+        inside: NDArray[np.bool_] = (time_ns >= self.start_ns) & (time_ns < self.stop_ns)
+        return inside
 
     def intersect(self, other: "Window") -> "Window | None":
         """Return the part in common, None where there is none."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Conservation, FileEntry, Writer
-from hypergrid.streams.elements import Readings, Series, concatenate
+from hypergrid.streams.elements import Readings, Series, concatenate, same_values
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.tokens import token
 from hypergrid.units import Variable
@@ -98,9 +98,7 @@ class Said:
     def readings(self, name: str, pieces: Sequence[Rows]) -> Readings:
         """Return the readings of a variable, of those with one stamp the last, ordered."""
         found = self.versions(name, pieces)
-        last = np.ones(len(found), np.bool_)
-        last[:-1] = (found.index[1:] != found.index[:-1]) | (found.time_ns[1:] != found.time_ns[:-1])
-        return found.take(last)
+        return found.take(np.r_[~found.repeats(), True][: len(found)])
 
 
 @dataclass
@@ -290,8 +288,7 @@ def _alike(
     mine = np.arange(len(one)) if of is None else of
     known = (at >= 0) & (mine >= 0)
     found = np.zeros(len(at), np.bool_)
-    a, b = one.value[mine[known]], other.value[at[known]]
-    found[known] = (a == b) | (np.isnan(a) & np.isnan(b))
+    found[known] = same_values(one.value[mine[known]], other.value[at[known]])
     if flags:
         found[known] &= one.flag[mine[known]] == other.flag[at[known]]
     return found

@@ -19,8 +19,8 @@ from hypergrid.store import Archive
 from hypergrid.store.checksums import read_checked, write_checked
 from ingest.job import RAW
 from ingest.sources.raw import read_back
-from ingest.sources.spool import bring_back, durable, last_record, put_segment, segment_first, segments
-from ingest.streamed import CHECKPOINT, SPOOL, STREAM, Ledger, is_segment, ledger_of, stream_id
+from ingest.sources.spool import bring_back, durable, last_record, put_segment, segments
+from ingest.streamed import CHECKPOINT, SPOOL, STREAM, Ledger, kept_segments, ledger_of, stream_id
 
 ANEW: Final = "anew.json"
 """File of a stream that began anew: after which one, and up to which record that had committed."""
@@ -129,7 +129,7 @@ def _bring_back(archive: Archive, spool: Path, first_needed: int) -> tuple[int, 
 
     The last of them comes first: what is there is without a gap, whatever is killed.
     """
-    kept = {segment_first(Path(entry.name)): entry.sha256 for entry in archive.files() if is_segment(entry.name)}
+    kept = kept_segments(archive.files())
     spool.mkdir(parents=True, exist_ok=True)
     brought = _complete_last(archive, spool, kept)
     for first in sorted(kept, reverse=True):

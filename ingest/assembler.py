@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hypergrid.errors import HyperGridError, InvalidQuery
 from hypergrid.sealed import seal, unseal
 from hypergrid.streams import KeysDoNotGrow, Matches, WoJoin
+from hypergrid.streams.elements import same_values
 from hypergrid.times import SECOND_NS
 from ingest.arrived import Arrived, Clock, Names, joined
 from ingest.parsers.records import AGAIN_NS
@@ -400,7 +401,7 @@ def _repeats(rows: Arrived) -> NDArray[np.bool_]:
     same = (np.diff(rows.origin[order]) == 0) & (np.diff(rows.time_ns[order]) == 0) & (np.diff(rows.sizes[order]) == 0)
     later = np.flatnonzero(same) + 1
     one, other = rows.take(order[later]), rows.take(order[later - 1])
-    equal = (one.value == other.value) | (np.isnan(one.value) & np.isnan(other.value))
+    equal = same_values(one.value, other.value)
     equal &= (one.column == other.column) & (one.flag == other.flag)
     differs = np.bincount(np.repeat(np.arange(len(one)), one.sizes), ~equal, minlength=len(one)) > 0
     found = np.zeros(len(rows), np.bool_)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hypergrid.streams.elements import Readings, concatenate
+from hypergrid.streams.elements import Readings, concatenate, same_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ def together(old: Readings, new: Readings) -> tuple[Readings, Came]:
         joined = concatenate([replace(old, series=series), moved])
         order = np.lexsort((joined.time_ns, joined.index))
         both = joined.take(order)
-    same = (both.index[1:] == both.index[:-1]) & (both.time_ns[1:] == both.time_ns[:-1])
+    same = both.repeats()
     if order is None and not same.any():
         rows = np.arange(len(new))
         return both, Came(np.ones(len(new), np.bool_), np.zeros(len(new), np.bool_), rows, np.full(len(new), -1))
@@ -52,7 +52,7 @@ def together(old: Readings, new: Readings) -> tuple[Readings, Came]:
     stored = np.where(head < len(old), head, -1)
     is_stored = stored >= 0
     keeps = np.zeros(len(context), np.bool_)
-    keeps[is_stored] = equal(old.value[stored[is_stored]], context.value[is_stored])
+    keeps[is_stored] = same_values(old.value[stored[is_stored]], context.value[is_stored])
     if keeps.any():
         flag, bits = context.flag.copy(), context.tests_or_none_set().copy()
         flag[keeps] = old.flag[stored[keeps]]
@@ -63,12 +63,6 @@ def together(old: Readings, new: Readings) -> tuple[Readings, Came]:
     mine = row[len(old) :]
     repeats = stored[mine]
     repeats[repeats >= 0] = np.where(
-        equal(old.value[repeats[repeats >= 0]], new.value[repeats >= 0]), repeats[repeats >= 0], -1
+        same_values(old.value[repeats[repeats >= 0]], new.value[repeats >= 0]), repeats[repeats >= 0], -1
     )
     return context, Came(~keeps, is_stored & ~keeps, mine, repeats)
-
-
-def equal(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return where values are alike, NaN equal to NaN, shape (n,)."""
-    alike: NDArray[np.bool_] = (one == other) | (np.isnan(one) & np.isnan(other))
-    return alike

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Conservation, Writer
-from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.streams.elements import Position, Readings, Series, Station, same_values
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.units import Variable
-from ingest.came import Came, equal, together
+from ingest.came import Came, together
 from ingest.nearby import Nearby
 from ingest.quality.blocks import BLOCK_NS
 from ingest.quality.declared import Quality, from_json
@@ -300,7 +300,7 @@ def judged_part(
     reach = round(tests.reach_s(archive.slice_s) * SECOND_NS)
     context = read(variable.name, window=widened(part, reach))
     # How far is only known of readings: what is sampled more rarely than slices are long looks further.
-    needed = reach_ns(tests, context.take(_within(context, part)), archive.slice_s)
+    needed = reach_ns(tests, context.within(part), archive.slice_s)
     if needed > reach:
         context = read(variable.name, window=widened(part, needed))
     around = widened(part, max(reach, needed))
@@ -313,12 +313,7 @@ def judged_part(
         )
         first, stop = part.start_ns // BLOCK_NS, -(-part.stop_ns // BLOCK_NS)
         found = with_memory(found, past.evaluate(first, stop).as_of(past.series, context.series))
-    return context, found, _within(context, part)
-
-
-def _within(readings: Readings, part: Window) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = (readings.time_ns >= part.start_ns) & (readings.time_ns < part.stop_ns)
-    return inside
+    return context, found, part.holds(context.time_ns)
 
 
 def widened(part: Window, reach: int) -> Window:
@@ -334,7 +329,7 @@ def _with_flags(
     old: Readings,
 ) -> Readings:
     """Return the new readings with their flags; one that another of this call replaces at once stays as it is."""
-    current = equal(context.value[came.row], new.value)
+    current = same_values(context.value[came.row], new.value)
     flag = np.where(current, judged.flag[came.row], new.flag)
     tests = np.where(current, judged.tests[came.row], np.uint16(0))
     again = came.repeats >= 0

@@ -101,11 +101,7 @@ def versions_of(
     these are told.
     """
     run = _Run(archive, files, scratch, stages, _parse_here, warn)
-    try:
-        entries = run.entries(warns=False)
-    except NotFound:
-        return []
-    return run.versions(list(entries.values()), kept_descriptions(archive))
+    return run.versions(list(run.entries().values()), kept_descriptions(archive))
 
 
 def said_by_raw_copies(
@@ -116,20 +112,17 @@ def said_by_raw_copies(
     What came by streams is left out, and files of which nothing tells how they were read; these are told.
     """
     run = _Run(archive, archive.files(), scratch, stages, _parse_here, warn)
-    try:
-        entries = run.entries(warns=False)
-    except NotFound:
-        return [], []
     mappings: dict[str, set[str]] = {}
     for entry in run.files:
         mappings.setdefault(entry.sha256, set()).add(entry.mapping)
-    kept, found = kept_descriptions(archive), []
+    kept, by_reading = kept_descriptions(archive), []
     for is_anew in (False, True):
-        some = [entry for sha256, entry in entries.items() if (len(mappings[sha256]) > 1) == is_anew]
+        some = [entry for sha256, entry in run.entries().items() if (len(mappings[sha256]) > 1) == is_anew]
         run.scratch = scratch / ("anew" if is_anew else "once")
         run.scratch.mkdir()
-        found.append([said for _, said in run._by_description(some, kept, "nothing of them is compared")])
-    return found[0], found[1]
+        by_reading.append([said for _, said in run._by_description(some, kept, "nothing of them is compared")])
+    once, anew = by_reading
+    return once, anew
 
 
 def stage_here_or_on_spark(chunks: Sequence[Chunk], folder: Path, stages: Stages) -> list[Staged]:
@@ -244,7 +237,12 @@ class _Run:
     def do(self, described: Deployment, kept: Mapping[str, Deployment], now_ns: int) -> RemapReport:
         report = RemapReport(str(self.archive.path), str(described.path or "the one that the archive keeps"))
         entries = self.entries()
-        new = self._said(described, list(entries.values()), "new")
+        if streamed := self._streamed():
+            self.warn(f"what came by streams ({len(streamed)} segments) stays as it is: only files are read again")
+        if not entries:
+            message = f"{self.archive.path} keeps no raw file that could be read again; nothing was changed"
+            raise NotFound(message)
+        new = self._read_by(described, list(entries.values()), "new")
         given = self._usable(new, entries)
         if not given:
             message = (
@@ -256,7 +254,8 @@ class _Run:
             left = [entry.name for sha256, entry in entries.items() if sha256 not in given]
             self.warn(f"files that give no reading as described now stay as they are: {_some(left)}")
         report.files, report.files_left = len(given), len(entries) - len(given)
-        before = self._by_description([entries[sha256] for sha256 in given], kept, "nothing of them is withdrawn")
+        again = [entry for sha256, entry in entries.items() if sha256 in given]
+        before = self._by_description(again, kept, "nothing of them is withdrawn")
         old = [said for _, said in before]
         with self.stages.stage("compare and store") as tell:
             Comparison(self.archive, described, new, old, report, now_ns).commit(entries, tell)
@@ -274,19 +273,18 @@ class _Run:
             )
         return report
 
-    def entries(self, *, warns: bool = True) -> dict[str, FileEntry]:
+    def entries(self) -> dict[str, FileEntry]:
         """Return the last entry of each content, in the order in which contents came first; segments are left out."""
-        found: dict[str, FileEntry] = {}
-        streamed = {entry.sha256 for entry in self.files if is_segment(entry.name)}
-        if streamed and warns:
-            self.warn(f"what came by streams ({len(streamed)} segments) stays as it is: only files are read again")
-        for entry in self.files:
-            if entry.sha256 not in streamed and place_of(self.archive.path / RAW, entry.sha256).is_file():
-                found[entry.sha256] = entry
-        if not found:
-            message = f"{self.archive.path} keeps no raw file that could be read again; nothing was changed"
-            raise NotFound(message)
-        return found
+        streamed = self._streamed()
+        return {
+            entry.sha256: entry
+            for entry in self.files
+            if entry.sha256 not in streamed and place_of(self.archive.path / RAW, entry.sha256).is_file()
+        }
+
+    def _streamed(self) -> set[str]:
+        """Return the contents that are segments of streams."""
+        return {entry.sha256 for entry in self.files if is_segment(entry.name)}
 
     def _placed(self, entries: Iterable[FileEntry], folder: Path) -> tuple[list[Path], list[tuple[Path, FileEntry]]]:
         """Unpack raw copies under their names; return a folder for each run that ingested some, in order, and all."""
@@ -326,16 +324,16 @@ class _Run:
                 unknown.append(entry.name)
                 continue
             described = known[entry.mapping].token()
-            is_told = _is_told_by_others(_feed_of(entry, known[entry.mapping]))
-            run = entry.ingested_ns if runs_apart or is_told else 0
+            is_linked = _is_linked(_feed_of(entry, known[entry.mapping]))
+            run = entry.ingested_ns if runs_apart or is_linked else 0
             groups.setdefault((run, described), []).append(entry)
-            telling.setdefault(described, []).extend([entry] if is_told and not entry.readings else [])
+            telling.setdefault(described, []).extend([entry] if is_linked and not entry.readings else [])
         found = []
         for number, ((ingested_ns, described), some) in enumerate(sorted(groups.items(), key=_instant)):
             before = [entry for entry in telling[described] if entry.ingested_ns < ingested_ns]
             name = f"by-description-{number}"
             try:
-                found.append((ingested_ns, self._said(known[some[0].mapping], some, name, before=before)))
+                found.append((ingested_ns, self._read_by(known[some[0].mapping], some, name, before=before)))
             except InvalidDeployment as error:
                 unknown += [f"{entry.name} ({error})" for entry in some]
         if unknown:
@@ -356,7 +354,7 @@ class _Run:
                     self.warn(f"the arrivals of feed {feed.name} cannot be read again: {error}")
         return found
 
-    def _said(
+    def _read_by(
         self,
         deployment: Deployment,
         entries: Sequence[FileEntry],
@@ -425,7 +423,7 @@ def _feed_of(entry: FileEntry, deployment: Deployment) -> Feed:
     return next(one for one in deployment.feeds if entry.mapping in (deployment.mapping_of(one), one.token()))
 
 
-def _is_told_by_others(feed: Feed) -> bool:
+def _is_linked(feed: Feed) -> bool:
     """Return whether files of a feed tell of the columns of others."""
     form = FORMATS[feed.format]
     return isinstance(form, DocumentFormat) and form.link is not None

@@ -29,7 +29,7 @@ from hypergrid.store.records import Mended
 from hypergrid.store.repair import GONE, read_gone, repair_files
 from hypergrid.store.salvage import Damage
 from hypergrid.store.variable_group import VariableGroup
-from hypergrid.streams.elements import Readings, concatenate
+from hypergrid.streams.elements import Readings, concatenate, same_values
 from hypergrid.times import Window
 from ingest.amending import Said, counted, find, has_version
 from ingest.job import RAW
@@ -257,15 +257,12 @@ class _Run:
         some = self._by_run(name, window)
         series = tuple(dict.fromkeys(each for one in some for each in one.series))
         whole = concatenate([Readings.empty(series), *(counted(one, series) for one in some)])
-        whole = whole.take((whole.time_ns >= window.start_ns) & (whole.time_ns < window.stop_ns))
+        whole = whole.within(window)
         # The sort keeps the order of versions where series and stamp are one.
         whole = whole.take(np.lexsort((whole.time_ns, whole.index)))
-        again = (whole.index[1:] == whole.index[:-1]) & (whole.time_ns[1:] == whole.time_ns[:-1])
-        value = whole.value
-        alike = again & ((value[1:] == value[:-1]) | (np.isnan(value[1:]) & np.isnan(value[:-1])))
+        alike = whole.repeats() & same_values(whole.value[1:], whole.value[:-1])
         kept = whole.take(~np.r_[False, alike][: len(whole)])
-        last = np.ones(len(kept), np.bool_)
-        last[:-1] = (kept.index[1:] != kept.index[:-1]) | (kept.time_ns[1:] != kept.time_ns[:-1])
+        last = np.r_[~kept.repeats(), True][: len(kept)]
         return kept.take(last), kept.take(~last)
 
     def _by_run(self, name: str, window: Window) -> list[Readings]:

@@ -23,9 +23,9 @@ from ingest.assembler import Sent
 from ingest.deployed import Deployed, deployments, parse
 from ingest.job import RAW
 from ingest.sources.raw import read_back
-from ingest.sources.spool import durable, reach, segment_first, segment_name, segments
+from ingest.sources.spool import durable, reach, segment_name, segments
 from ingest.staging import Span
-from ingest.streamed import DEPLOYMENTS, SPOOL, STREAM, is_segment, ledger_of, readings_by_variable
+from ingest.streamed import DEPLOYMENTS, SPOOL, STREAM, kept_segments, ledger_of, readings_by_variable
 
 BYTES_AT_ONCE: Final = 64 << 20
 """Of records that are parsed at once [bytes]."""
@@ -75,8 +75,7 @@ class _Part:
         """Return those with stamps in a window that were received from one instant on, and before another."""
         with np.load(self.path) as columns:
             time_ns, came_ns = columns["time_ns"], columns["came_ns"]
-            chosen = (time_ns >= window.start_ns) & (time_ns < window.stop_ns)
-            chosen &= (came_ns >= start_ns) & (came_ns < stop_ns)
+            chosen = window.holds(time_ns) & (came_ns >= start_ns) & (came_ns < stop_ns)
             return Readings(self.series, *(columns[name][chosen] for name in _COLUMNS))
 
 
@@ -148,7 +147,7 @@ def _segments(
     """Yield a folder for each segment, in order, and the number of its first record; all that is in the spool last."""
     spool = archive.path / SPOOL
     there = segments(spool)
-    kept = {segment_first(Path(entry.name)): entry.sha256 for entry in files if is_segment(entry.name)}
+    kept = kept_segments(files)
     for first in sorted(kept):
         if there and first >= there[0][0]:
             break
@@ -196,7 +195,7 @@ class _History:
         for name, (readings, came_ns) in readings_by_variable(rows, variables).items():
             inside = np.zeros(len(readings), np.bool_)
             for window in self.windows[name]:
-                inside |= (readings.time_ns >= window.start_ns) & (readings.time_ns < window.stop_ns)
+                inside |= window.holds(readings.time_ns)
             if inside.any():
                 self._found.setdefault(name, []).append((readings.take(inside), came_ns[inside]))
                 self._held += int(np.count_nonzero(inside))

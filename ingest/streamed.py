@@ -1,7 +1,7 @@
 """What a stream lets go into the archive: one commit a batch, with what the stream says of itself."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,11 @@ APART_NS: Final = 7 * 86_400 * SECOND_NS
 def is_segment(name: str) -> bool:
     """Return whether a name in the ledger of files is that of a segment of the spool."""
     return name.startswith(f"{SPOOL}/segment-") and name.endswith(".spool")
+
+
+def kept_segments(files: Iterable[FileEntry]) -> dict[int, str]:
+    """Return the hashes of the raw copies of segments, by the number of their first record."""
+    return {segment_first(Path(entry.name)): entry.sha256 for entry in files if is_segment(entry.name)}
 
 
 def stream_id(checkpoint: Path) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import DamagedArchive
 from hypergrid.store import Archive, Defect
-from hypergrid.streams.elements import Readings, Series, concatenate
+from hypergrid.streams.elements import Readings, Series, concatenate, same_values
 from hypergrid.times import Window, format_instant
 from ingest.amending import Said, counted, find, has_version, renumbered
 from ingest.remap import said_by_raw_copies
@@ -151,7 +151,7 @@ class _Comparison:
         pieces = [(said, said.pieces_around(window, 0), False) for said in once]
         pieces += [(said, said.pieces_around(window, 0), True) for said in anew]
         for name in self.archive.variables:
-            parts = [(_cut(said.versions(name, rows), window), is_anew) for said, rows, is_anew in pieces]
+            parts = [(said.versions(name, rows).within(window), is_anew) for said, rows, is_anew in pieces]
             parts += [(streams[name].within(window), False)] if name in streams else []
             if any(len(part) for part, _ in parts):
                 try:
@@ -207,23 +207,16 @@ def _shown(value: float) -> str:
     return "a missing value" if math.isnan(value) else repr(value)
 
 
-def _cut(readings: Readings, window: Window) -> Readings:
-    return readings.take((readings.time_ns >= window.start_ns) & (readings.time_ns < window.stop_ns))
-
-
 def _in_force(stored: Readings, raw: Readings) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return for each raw reading the place of that with its series and stamp, -1: none, and if it has its value."""
     is_first = _is_first(raw)
     at = find(stored, raw.take(is_first))[np.cumsum(is_first) - 1]
     known = np.flatnonzero(at >= 0)
-    a, b = stored.value[at[known]], raw.value[known]
     alike = np.zeros(len(raw), np.bool_)
-    alike[known] = (a == b) | (np.isnan(a) & np.isnan(b))
+    alike[known] = same_values(stored.value[at[known]], raw.value[known])
     return at, alike
 
 
 def _is_first(raw: Readings) -> NDArray[np.bool_]:
     """Return which of ordered readings are the first of their series and stamp."""
-    is_first = np.ones(len(raw), np.bool_)
-    is_first[1:] = (raw.index[1:] != raw.index[:-1]) | (raw.time_ns[1:] != raw.time_ns[:-1])
-    return is_first
+    return np.r_[True, ~raw.repeats()][: len(raw)]

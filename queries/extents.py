@@ -93,7 +93,7 @@ def _updated(known: Extents, archive: Archive, variable: str, changes: list[Chan
 def _within(stamps_ns: NDArray[np.int64], windows: Iterable[Window]) -> NDArray[np.bool_]:
     found = np.zeros(len(stamps_ns), np.bool_)
     for window in windows:
-        found |= (stamps_ns >= window.start_ns) & (stamps_ns < window.stop_ns)
+        found |= window.holds(stamps_ns)
     return found
 
 

@@ -155,8 +155,7 @@ class ArchiveSource:
         )  # fmt: skip
         if not self._longest_ns:
             return own
-        starts = own.starts_ns()
-        return own.take((starts >= window.start_ns) & (starts < window.stop_ns))
+        return own.take(window.holds(own.starts_ns()))
 
     def layer(self, name: str) -> Layer:
         """Return a layer of the snapshot."""

@@ -16,7 +16,7 @@ from hypergrid.store.archive import Archive
 from hypergrid.store.attributes import Json
 from hypergrid.store.cells import CHUNK_SLICES, Slices, consecutive
 from hypergrid.store.touched import KINDS, Runs, Touched
-from hypergrid.streams.elements import Readings, Series
+from hypergrid.streams.elements import Readings, Series, same_values
 from hypergrid.times import Window
 
 _UNTOLD: Final = "changed"
@@ -158,7 +158,7 @@ def _differences(old: Readings, new: Readings) -> Iterator[tuple[str, NDArray[An
     yield "gone", np.setdiff1d(np.arange(len(old)), was)
     yield "new", np.setdiff1d(np.arange(len(new)), now)
     value, other = old.value[was], new.value[now]
-    equal = ((value == other) | (np.isnan(value) & np.isnan(other))) & (old.arrival_ns[was] == new.arrival_ns[now])
+    equal = same_values(value, other) & (old.arrival_ns[was] == new.arrival_ns[now])
     yield "replaced", now[~equal]
     judged = (old.flag[was] != new.flag[now]) | (old.tests_or_none_set()[was] != new.tests_or_none_set()[now])
     yield "flags", now[equal & judged]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hypergrid.flags import ABSENT, MISSING
 from hypergrid.store.cells import Tile
-from hypergrid.streams.elements import Readings, concatenate
+from hypergrid.streams.elements import Readings, concatenate, same_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def collapse(readings: Readings) -> tuple[Readings, int]:
     Equal keys keep their order: of two, the later one will replace the earlier.
     """
     ordered = readings.ordered()
-    repeats = _repeats_key(ordered) & _same(ordered.value[1:], ordered.flag[1:], ordered.value[:-1], ordered.flag[:-1])
+    repeats = ordered.repeats() & _same(ordered.value[1:], ordered.flag[1:], ordered.value[:-1], ordered.flag[:-1])
     if not repeats.any():
         return ordered, 0
     return ordered.take(np.r_[True, ~repeats]), int(np.count_nonzero(repeats))
@@ -101,7 +101,7 @@ def merge(  # noqa: PLR0914 - one decision table, which reads best in one piece
         Gives the side table's rows of the variable; asked only where a cell holds another stamp.
     """
     opening = np.ones(len(given), np.bool_)
-    opening[1:] = ~_repeats_key(given)
+    opening[1:] = ~given.repeats()
     first = np.flatnonzero(opening)
     last = np.r_[first[1:], len(given)] - 1
     if len(first) < len(given):
@@ -208,18 +208,10 @@ def _fill(
         np.put(tile.tests, cell, 0)
 
 
-def _repeats_key(ordered: Readings) -> NDArray[np.bool_]:
-    repeats: NDArray[np.bool_] = (ordered.index[1:] == ordered.index[:-1]) & (
-        ordered.time_ns[1:] == ordered.time_ns[:-1]
-    )
-    return repeats
-
-
 def _same(
     value: NDArray[np.float64], flag: NDArray[np.uint8], other_value: NDArray[np.float64], other_flag: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    same_value = (value == other_value) | (np.isnan(value) & np.isnan(other_value))
-    same: NDArray[np.bool_] = same_value & (flag == other_flag)
+    same: NDArray[np.bool_] = same_values(value, other_value) & (flag == other_flag)
     return same
 
 

@@ -57,10 +57,7 @@ def _wanted(source: VariableGroup, series: NDArray[np.intp] | None) -> NDArray[n
 
 
 def _within(time_ns: NDArray[np.int64], window: Window | None) -> NDArray[np.bool_]:
-    if window is None:
-        return np.ones(len(time_ns), np.bool_)
-    inside: NDArray[np.bool_] = (time_ns >= window.start_ns) & (time_ns < window.stop_ns)
-    return inside
+    return np.ones(len(time_ns), np.bool_) if window is None else window.holds(time_ns)
 
 
 def _read_cells(

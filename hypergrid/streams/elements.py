@@ -7,6 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hypergrid.times import Window
+
 Statistic = Literal["sample", "mean", "total", "max", "min"]
 Stamp = Literal["instant", "start", "end"]
 
@@ -101,11 +103,20 @@ class Readings:
             tests=None if self.tests is None else self.tests[rows],
         )
 
+    def within(self, window: Window) -> "Readings":
+        """Return those with stamps in a window."""
+        return self.take(window.holds(self.time_ns))
+
     def ordered(self) -> "Readings":
         """Return them ordered by series, then time; equal times keep their order."""
         if _is_ordered(self.index, self.time_ns):
             return self
         return self.take(np.lexsort((self.time_ns, self.index)))
+
+    def repeats(self) -> NDArray[np.bool_]:
+        """Return which but the first have series and stamp of the one before, shape (n - 1,), or (0,) of none."""
+        same: NDArray[np.bool_] = (self.index[1:] == self.index[:-1]) & (self.time_ns[1:] == self.time_ns[:-1])
+        return same
 
     def tests_or_none_set(self) -> NDArray[np.uint16]:
         """Return `tests`, and zeros where they are not known, shape (n,)."""
@@ -129,6 +140,12 @@ class Readings:
 def _is_ordered(index: NDArray[np.int32], time_ns: NDArray[np.int64]) -> bool:
     later = index[1:] > index[:-1]
     return bool(np.all(later | ((index[1:] == index[:-1]) & (time_ns[1:] >= time_ns[:-1]))))
+
+
+def same_values(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return where values are alike, a missing value like any other, shape (n,)."""
+    same: NDArray[np.bool_] = (one == other) | (np.isnan(one) & np.isnan(other))
+    return same
 
 
 def concatenate(parts: Sequence[Readings]) -> Readings:

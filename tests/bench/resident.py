@@ -22,7 +22,12 @@ def reset_peak(process: int | str = "self") -> int | None:
 
 def peak_above(before: int | None, process: int | str = "self") -> int | None:
     """Return by how much the peak since `reset_peak` is above what that returned [bytes]."""
-    return None if before is None else _status("VmHWM", process) - before
+    return None if before is None else peak(process) - before
+
+
+def peak(process: int | str = "self") -> int:
+    """Return the most resident memory since a process began, or since `reset_peak` [bytes]."""
+    return _status("VmHWM", process)
 
 
 def _status(field: str, process: int | str) -> int:

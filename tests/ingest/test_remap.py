@@ -16,42 +16,16 @@ from hypergrid.flags import MISSING
 from hypergrid.store import Archive
 from ingest.job import ingest
 from ingest.remap import remap
+from tests.ingest.valley import COLUMNS, deployment_text
 
 NOW_NS = 1_790_000_000 * 10**9
 LATER_NS = NOW_NS + 3600 * 10**9
 ROWS = 300
-HEAD = """
-[network]
-name = "valley"
-slice_s = 600
-[quality]
-run = {run}
-[[station]]
-id = "A"
-lon = 7.1
-lat = 46.1
-elevation_m = 1200.0
-[[station]]
-id = "B"
-lon = 7.2
-lat = 46.2
-elevation_m = 1500.0
-[[feed]]
-name = "logger"
-files = "*.csv"
-format = "csv"
-interval_s = 600.0
-"""
-COLUMNS = """
-[feed.columns]
-T = {variable = "air_temperature", unit = "degC"}
-RH = "relative_humidity"
-"""
 
 
 def _deployment(folder: Path, columns: str = COLUMNS, *, more: str = "", run: str = "false", name: str = "new") -> Path:
     path = folder / f"{name}.toml"
-    path.write_text(HEAD.format(run=run) + more + columns)
+    path.write_text(deployment_text(columns=columns, run=run, feed=f"interval_s = 600.0\n{more}"))
     return path
 
 

@@ -19,7 +19,7 @@ from hypergrid.store import Archive
 from hypergrid.store.cells import Slices, Tile
 from hypergrid.store.variable_group import VariableGroup
 from ingest import verifying
-from ingest.amending import find
+from ingest.amending import RemapReport, find
 from ingest.deployed import deploy
 from ingest.job import ingest
 from ingest.mapping import Deployment
@@ -31,41 +31,18 @@ from ingest.verifying import Verified, verify
 from tests.ingest.stream_loop import Loop, end
 from tests.ingest.stream_loop import made as made_for_stream
 from tests.ingest.streamed import everything, messages, write_spool
+from tests.ingest.valley import COLUMNS, deployment_text
 
 NOW_NS = 1_790_000_000 * 10**9
 ROWS = 400
-HEAD = """
-[network]
-name = "valley"
-slice_s = 600
-[quality]
-run = false
-{shift}
-[[station]]
-id = "A"
-lon = 7.1
-lat = 46.1
-elevation_m = 1200.0
-[[station]]
-id = "B"
-lon = 7.2
-lat = 46.2
-elevation_m = 1500.0
-[[feed]]
-name = "logger"
-files = "*.csv"
-format = "csv"
-[feed.columns]
-T = {{variable = "air_temperature", unit = "{unit}"}}
-RH = "relative_humidity"
-"""
+KELVIN = COLUMNS.replace('"degC"', '"K"')
 
 
 def run(folder: Path, archive: Path, number: int, *, offset: float = 0.0, shift: str = "", twice: bool = False) -> None:
     """Ingest a file of each station, half of whose stamps another number has, too."""
     source = folder / f"run-{number}"
     source.mkdir()
-    (source / "deployment.toml").write_text(HEAD.format(shift=shift, unit="degC"))
+    (source / "deployment.toml").write_text(deployment_text(shift=shift))
     for station in "AB":
         stamps = np.datetime64("2024-07-01T00:00") + 5 * np.arange(ROWS) + 5 * ROWS // 2 * number
         rows = [f"{stamp},{offset + k / 10:.1f},{50 + (k + ord(station)) % 7}" for k, stamp in enumerate(stamps)]
@@ -107,6 +84,22 @@ def change_cells(folder: Path, change: Callable[[Tile], None], name: str = "air_
 
     with Archive.open(folder).commit(batch="defect", message="defect", now_ns=NOW_NS + 9) as writer:
         writer.mend(name, changed)
+
+
+def amend_four(archive: Path) -> None:
+    """Replace four readings from Python."""
+    opened = Archive.open(archive)
+    some = opened.read("air_temperature").take(slice(50, 54))
+    some.value[:] = 33.0
+    with opened.commit(batch="amended", message="amended", now_ns=NOW_NS + 8) as writer:
+        writer.readings(some)
+
+
+def read_anew_beside_amended(archive: Path, folder: Path) -> RemapReport:
+    """Replace four readings from Python, then read all files anew as if they were in kelvin."""
+    amend_four(archive)
+    (folder / "new.toml").write_text(deployment_text(columns=KELVIN))
+    return remap(archive, deployment=folder / "new.toml", now_ns=NOW_NS + 9)
 
 
 def test_every_reading_of_files_that_amend_one_another_is_found(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,11 +163,7 @@ def test_readings_that_are_gone_come_back_with_those_that_they_replaced(archive:
 
 
 def test_what_was_amended_from_python_is_counted_and_left_alone(archive: Path) -> None:
-    opened = Archive.open(archive)
-    some = opened.read("relative_humidity").take(slice(50, 54))
-    some.value[:] = 33.0
-    with opened.commit(batch="amended", message="amended", now_ns=NOW_NS + 9) as writer:
-        writer.readings(some)
+    amend_four(archive)
     truth = everything(archive)
     found = verify(Archive.open(archive))
     assert (found.readings, found.other, found.lost) == (in_force(archive) - 4, 4, [])
@@ -183,13 +172,7 @@ def test_what_was_amended_from_python_is_counted_and_left_alone(archive: Path) -
 
 
 def test_a_file_that_was_read_anew_is_compared_as_it_was_read_last(archive: Path, tmp_path: Path) -> None:
-    opened = Archive.open(archive)
-    some = opened.read("air_temperature").take(slice(50, 54))
-    some.value[:] = 33.0
-    with opened.commit(batch="amended", message="amended", now_ns=NOW_NS + 8) as writer:
-        writer.readings(some)
-    (tmp_path / "new.toml").write_text(HEAD.format(shift="", unit="K"))
-    report = remap(archive, deployment=tmp_path / "new.toml", now_ns=NOW_NS + 9)
+    report = read_anew_beside_amended(archive, tmp_path)
     assert report.replaced > 0
     assert report.kept > 0
     found = verify(Archive.open(archive))
@@ -297,13 +280,7 @@ def test_what_is_committed_while_values_are_compared_stays(archive: Path, monkey
 
 def test_only_what_is_lost_is_stored(archive: Path, tmp_path: Path) -> None:
     """Readings of a file that was read anew gave way; that one beside them is lost brings none of them back."""
-    opened = Archive.open(archive)
-    some = opened.read("air_temperature").take(slice(50, 54))
-    some.value[:] = 33.0
-    with opened.commit(batch="amended", message="amended", now_ns=NOW_NS + 8) as writer:
-        writer.readings(some)
-    (tmp_path / "new.toml").write_text(HEAD.format(shift="", unit="K"))
-    remap(archive, deployment=tmp_path / "new.toml", now_ns=NOW_NS + 9)
+    read_anew_beside_amended(archive, tmp_path)
     gave_way = verify(Archive.open(archive)).gave_way
     assert gave_way > 0
 
@@ -321,7 +298,7 @@ def test_only_what_is_lost_is_stored(archive: Path, tmp_path: Path) -> None:
 def test_files_that_came_packed_are_compared(tmp_path: Path, name: str) -> None:
     source = tmp_path / "in"
     source.mkdir()
-    (source / "deployment.toml").write_text(HEAD.format(shift="", unit="degC"))
+    (source / "deployment.toml").write_text(deployment_text())
     text = "time,T,RH\n" + "".join(f"2024-07-01T00:{k:02d},{k}.5,60\n" for k in range(60))
     if name.endswith(".gz"):
         (source / name).write_bytes(gzip.compress(text.encode()))

@@ -85,20 +85,20 @@ def test_a_summit_above_its_neighbours_is_isolated() -> None:
 def test_eleven_thousand_stations_need_little_memory() -> None:
     """A matrix of all pairs took 4.7 GB."""
     script = textwrap.dedent("""
-        import resource
         import numpy as np
         from ingest.quality import spatial
         from ingest.quality.settings import BuddyCheck
         from ingest.quality.temporal import Line
+        from tests.bench.resident import peak_above, reset_peak
         n = 11_000
         rng = np.random.default_rng(1)
         places = spatial.Places(5 + 10 * rng.random(n), 45 + 8 * rng.random(n), 300 + 200 * rng.random(n),
                                 np.arange(n), np.zeros(n, np.int64), np.full(n, 2.0))
         index = np.repeat(np.arange(n, dtype=np.int32), 6)
         line = Line(index, np.tile(np.arange(6) * 600 * 10**9, n), rng.normal(10, 1, 6 * n))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = reset_peak()
         flag = spatial.buddy_check(line, BuddyCheck(least_spread=2.0, per_m=-0.0065), places)
-        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, (flag != 2).mean())
+        print(peak_above(before) / 2**20, (flag != 2).mean())
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
     megabytes, evaluated = (float(part) for part in done.stdout.split())
