@@ -24,6 +24,8 @@ class Settings:
     """Memory that finished results may take [bytes]; the oldest go first."""
     queue: int = 256
     """Queries that may wait."""
+    workers: int | None = None
+    """Queries that compute at a time; as many as there are processors where absent."""
     state: str = ""
     """Folder where the server keeps access keys, jobs and the audit log; ARCHIVE/server where empty."""
     names: tuple[str, ...] = ()
@@ -46,8 +48,8 @@ class Settings:
     """Queries of one access key that may wait or run."""
     cells: int | None = None
     """Cells that the surface of one query may have."""
-    seconds: int | None = None
-    """Time that one query may project [s]."""
+    seconds: int = 900
+    """Time that one query may project [s], unless its access key says otherwise."""
     anonymous_requests_per_s: int = 10
     """The same for each address without an access key."""
     anonymous_streams: int = 10
@@ -75,6 +77,7 @@ _BOUNDS: Final[Mapping[str, tuple[int, int | None]]] = {
     "allowed_bytes": (1, None),
     "kept_bytes": (1, None),
     "queue": (1, None),
+    "workers": (1, None),
     "session_s": (60, 30 * 86400),
     "requests_per_s": (1, None),
     "streams": (1, None),

@@ -51,6 +51,7 @@ from hypergrid.kriging.in_time import Known
 from hypergrid.kriging.local import LocalField
 from hypergrid.kriging.slices import field_of
 from hypergrid.kriging.trend import ELEVATION
+from hypergrid.pacing import give_way
 from hypergrid.perspective import Aggregate, Base, Convert, Interpolate, InterpolateInTime, Merge, Perspective, Recur
 from hypergrid.perspective.functions import Where
 from hypergrid.perspective.interval_spans import has_intervals
@@ -197,6 +198,7 @@ class Evaluator:
         return self._measured(here, lambda: self._make_on_grid(here, cells, times, out))
 
     def _measured(self, here: Perspective, make: Callable[[], Cells]) -> Cells:
+        give_way()
         if self._meter is None:
             return make()
         with self._meter.on(here.token) as measure:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hypergrid.execution.cells import Cells
 from hypergrid.execution.intervals import IntervalNotes
 from hypergrid.execution.stations import FIRST, aggregate_readings, aggregate_slices
+from hypergrid.pacing import give_way
 from hypergrid.perspective import Aggregate, Base, InterpolateInTime, Perspective
 from hypergrid.perspective.archive_source import ArchiveSource
 from hypergrid.streams.elements import Readings, concatenate
@@ -168,6 +169,7 @@ class Pieces:
         read = np.array([number for number in series.tolist() if number not in unread], dtype=np.intp)
         if len(read) and window is not None:
             for found, until_ns in source.read_on(window, read, CHUNKS_AT_ONCE):
+                give_way()
                 used = self.use(found)
                 if len(used):
                     waiting.append(used)

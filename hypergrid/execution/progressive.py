@@ -17,6 +17,7 @@ from hypergrid.execution.plan import REFINING_BLOCKS, Plan
 from hypergrid.execution.run import Frame, Outcome, Places, Progress
 from hypergrid.execution.some_times import SomeTimes
 from hypergrid.execution.walk import Walking
+from hypergrid.pacing import give_way, time_waited_s
 from hypergrid.perspective import Perspective
 
 FRAMES_JUDGED: Final = 8
@@ -94,13 +95,15 @@ def _served(plan: Plan, lattice: Lattice, order: CellOrder, clock: Callable[[], 
     begun, topology = clock(), plan.surface.topology
     value = np.full((topology.time.count, topology.space.count), np.nan)
     outcome = Outcome(value, computed=np.zeros(topology.space.count, dtype=bool))
-    meter = Meter(clock)
+    # What waits for other work costs nothing itself.
+    meter = Meter(lambda: clock() - time_waited_s())
     evaluator = SomeTimes() if lattice.along == "time" else Evaluator(meter=meter)
     outcome.left_out, outcome.notes = evaluator.left_out, evaluator.remarks.notes
     block_cells = plan.block_cells if lattice.along == "space" else -(-lattice.cells // REFINING_BLOCKS)
     done, count, waited_s = np.zeros(lattice.cells, dtype=bool), 0, 0.0
     slices = 1 if lattice.along == "time" else topology.time.count
     while len(cells := order.next(block_cells)):
+        give_way()
         if isinstance(evaluator, SomeTimes):
             cells = np.sort(cells)
             block = evaluator.times(plan.surface, cells)

@@ -24,6 +24,7 @@ from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.system import System
 from hypergrid.kriging.variogram import Variogram
 from hypergrid.kriging.weights import WEIGHTS, key_of
+from hypergrid.pacing import give_way, ranges
 
 Floats = NDArray[np.float64]
 
@@ -216,6 +217,7 @@ class KrigingField:
         result[~self.present.any(axis=1)] = np.nan
         weights = np.ascontiguousarray(solved.T)
         for start in range(0, len(solved), TARGETS_AT_ONCE):
+            give_way()
             here = slice(start, start + TARGETS_AT_ONCE)
             inside = weights[:, here]
             for missing, roots, slices, which in self._losses:
@@ -241,6 +243,7 @@ class KrigingField:
         for count, sets in by_count.items():
             step = max(1, BATCH_FLOATS // (count * max(count, TARGETS_AT_ONCE)))
             for start in range(0, len(sets), step):
+                give_way()
                 part = sets[start : start + step]
                 missing = np.stack([missing for missing, _ in part])
                 blocks = self.inverse[missing[:, :, None], missing[:, None, :]]
@@ -283,7 +286,8 @@ class KrigingField:
         edges = np.linspace(0, len(filled), 5).astype(int).tolist()
 
         def piece(rows: slice) -> None:
-            gap_loops.fill(core, present, filled, solved, rows.start, rows.stop)
+            for first, stop in ranges(rows.stop - rows.start):
+                gap_loops.fill(core, present, filled, solved, rows.start + first, rows.start + stop)
 
         share(piece, [slice(first, stop) for first, stop in zip(edges[:-1], edges[1:], strict=True)])
         return solved
@@ -304,6 +308,7 @@ class KrigingField:
             alike = slices[lacking == count]
             step = max(1, BATCH_FLOATS // int(count) ** 2)
             for start in range(0, len(alike), step):
+                give_way()
                 self._fill_batch(filled, carried, core, alike[start : start + step], int(count))
 
     def _fill_batch(self, filled: Floats, carried: Floats, core: Floats, slices: NDArray[np.intp], count: int) -> None:

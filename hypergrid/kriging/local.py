@@ -24,6 +24,7 @@ from hypergrid.kriging.local_task import (
     UNSOLVED,
     VARIANCES,
     WEIGHTS_OF_ONE,
+    Factors,
     Task,
     task_of,
     weight_rows,
@@ -35,6 +36,7 @@ from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.system import System
 from hypergrid.kriging.variogram import Variogram
 from hypergrid.kriging.weights import WEIGHTS, key_of
+from hypergrid.pacing import give_way, ranges
 
 Floats = NDArray[np.float64]
 
@@ -286,6 +288,7 @@ class _Run:
                 # The fewer stations are near any target of a chunk.
                 order = side_by_side(self._targets.mean(self._targets.positions_m))
             for piece in self._pieces(order, self._width):
+                give_way()
                 self._piece(piece)
             return
         # Not before it is worth the time that the import takes.
@@ -326,7 +329,9 @@ class _Run:
         floats = (task.most + chunk.functions.shape[1]) * (2 * task.most + 16)
         fits = max(64, min(FACTOR_BYTES // (8 * floats), 2 * len(numbers) * len(task.reporting)))
         # Whole powers of two, at most what fits.
-        local_kernels.run(chunk, task, 1 << (fits.bit_length() - 1), self._out, numbers, status)
+        factors = Factors.empty(1 << (fits.bit_length() - 1), task.most, chunk.functions.shape[1])
+        for first, stop in ranges(len(numbers)):
+            local_kernels.run(chunk, task, factors, first, stop, self._out, numbers, status)
         odd = numbers[status == UNSOLVED]
         if len(odd):
             odd = self._attempt_batches(odd, width)

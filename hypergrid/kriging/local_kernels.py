@@ -16,6 +16,7 @@ from hypergrid.kriging.local_task import (
     TOO_FEW_CANDIDATES,
     UNSOLVED,
     WEIGHTS_OF_ONE,
+    Factors,
     Task,
 )
 from hypergrid.kriging.neighbourhood import SECTORS, Chunk
@@ -57,14 +58,23 @@ def choose(
 
 @compiled()
 def run(
-    chunk: Chunk, task: Task, capacity: int, out: Floats, columns: NDArray[np.int64], status: NDArray[np.int8]
+    chunk: Chunk,
+    task: Task,
+    factors: Factors,
+    begin: int,
+    end: int,
+    out: Floats,
+    columns: NDArray[np.int64],
+    status: NDArray[np.int8],
 ) -> None:
-    """Do a task for a chunk of targets.
+    """Do a task for some targets of a chunk.
 
     Parameters
     ----------
-    capacity
-        Sets whose factors are held; a power of two.
+    factors
+        What was factored for other targets of the chunk; what is factored here is added.
+    begin, end
+        The first target, and the one after the last.
     out
         Estimates, variances or counts, a row a slice; right where `status` is `SOLVED`.
     columns
@@ -72,19 +82,12 @@ def run(
     status
         Shape (targets,), `SOLVED` on entry.
     """
-    targets, functions = chunk.functions.shape
+    functions = chunk.functions.shape[1]
+    keys, slots, members, sizes, states = factors.keys, factors.slots, factors.members, factors.sizes, factors.states
+    uppers, lowers, rows, triangles = factors.uppers, factors.lowers, factors.rows, factors.triangles
+    capacity, held_sets = sizes.size, factors.held[0]
     masks, most = task.reporting.shape[0], task.most
     padded = (most + LANES - 1) & -LANES
-    keys = np.zeros(2 * capacity, dtype=np.uint64)
-    slots = np.full(2 * capacity, -1, dtype=np.int32)
-    held_sets = 0
-    uppers = np.empty((capacity, most, padded))
-    lowers = np.zeros((capacity, most, padded))
-    rows = np.empty((capacity, functions, padded))
-    triangles = np.empty((capacity, functions, functions))
-    members = np.empty((capacity, most), dtype=np.int32)
-    sizes = np.empty(capacity, dtype=np.int32)
-    states = np.empty(capacity, dtype=np.int8)
     chosen = np.empty(most, dtype=np.int32)
     held = np.zeros(SECTORS, dtype=np.int32)
     scratch = np.empty((2, functions))
@@ -93,8 +96,8 @@ def run(
     # Results of a few targets together, so that they go out by whole lines of the processor's cache.
     tile = max(1, min(64, 2**17 // task.slices.size))
     buffer = np.empty((tile, task.slices.size + LANES))
-    for first in range(0, targets, tile):
-        beyond = min(first + tile, targets)
+    for first in range(begin, end, tile):
+        beyond = min(first + tile, end)
         for t in range(first, beyond):
             line = buffer[t - first]
             candidates = chunk.candidates[t]
@@ -197,3 +200,4 @@ def run(
         for own in range(task.slices.size):
             for column in range(first, beyond):
                 out[task.slices[own], columns[column]] = buffer[column - first, own]
+    factors.held[0] = held_sets

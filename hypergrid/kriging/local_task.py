@@ -49,6 +49,48 @@ class Task(NamedTuple):
         )
 
 
+class Factors(NamedTuple):
+    """Sets of stations whose systems were factored, a table that the targets of a chunk share; n sets at most."""
+
+    keys: NDArray[np.uint64]
+    """Hashes of the sets, shape (2 n,);"""
+    slots: NDArray[np.int32]
+    """where each set is held, -1: nowhere, shape (2 n,)."""
+    held: NDArray[np.int64]
+    """How many sets are held, shape (1,)."""
+    uppers: Floats
+    """Factors, shape (n, most, most in whole `LANES`),"""
+    lowers: Floats
+    """and the same transposed."""
+    rows: Floats
+    """Drift functions solved for, shape (n, functions, most in whole `LANES`),"""
+    triangles: Floats
+    """and what is left of them, factored, shape (n, functions, functions)."""
+    members: NDArray[np.int32]
+    """Stations of each set, ascending, shape (n, most)."""
+    sizes: NDArray[np.int32]
+    """How many they are, shape (n,)."""
+    states: NDArray[np.int8]
+    """What became of each system, shape (n,)."""
+
+    @classmethod
+    def empty(cls, sets: int, most: int, functions: int) -> "Factors":
+        """Return a table without sets; `sets`, a power of two, is how many it can hold."""
+        padded = (most + LANES - 1) & -LANES
+        return cls(
+            keys=np.zeros(2 * sets, dtype=np.uint64),
+            slots=np.full(2 * sets, -1, dtype=np.int32),
+            held=np.zeros(1, dtype=np.int64),
+            uppers=np.empty((sets, most, padded)),
+            lowers=np.zeros((sets, most, padded)),
+            rows=np.empty((sets, functions, padded)),
+            triangles=np.empty((sets, functions, functions)),
+            members=np.empty((sets, most), dtype=np.int32),
+            sizes=np.empty(sets, dtype=np.int32),
+            states=np.empty(sets, dtype=np.int8),
+        )
+
+
 def weight_rows(most: int) -> int:
     """Return how many numbers say the weights of a target.
 

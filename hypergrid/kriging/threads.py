@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from hypergrid.kriging.blas import one_thread
 from hypergrid.machine_code import Compiled, compile_into, kept_in
+from hypergrid.pacing import Helpers, give_way, is_paced
 
 Piece = TypeVar("Piece")
 
@@ -92,15 +93,20 @@ def share(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     listed, turn = list(pieces), _threads.turn
     if len(listed) < 2 or cores() < 2 or not turn.acquire(blocking=False):
         for piece in listed:
+            give_way()
             work(piece)
         return
+    helpers = Helpers() if is_paced() else None
     try:
         with one_thread():
             pool = _threads.pool()
-            futures = [pool.submit(work, piece) for piece in listed]
+            futures = [
+                pool.submit(work, piece) if helpers is None else pool.submit(helpers.run, work, piece)
+                for piece in listed
+            ]
             try:
                 for future in futures:
-                    future.result()
+                    future.result() if helpers is None else helpers.wait_for(future)
             finally:
                 # After an error nobody wants the rest; what runs already ends before the caller's arrays go.
                 for future in futures:

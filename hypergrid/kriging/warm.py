@@ -4,7 +4,7 @@ import numpy as np
 
 from hypergrid.kriging import gap_loops, kernel_loops, local_kernels
 from hypergrid.kriging.drift import Drift
-from hypergrid.kriging.local_task import ESTIMATES, task_of
+from hypergrid.kriging.local_task import ESTIMATES, Factors, task_of
 from hypergrid.kriging.neighbourhood import Neighbourhood, Selection
 from hypergrid.kriging.places import Stations, Targets
 from hypergrid.kriging.system import System
@@ -21,7 +21,8 @@ def warm() -> None:
     masks = [(np.ones(3, dtype=bool), np.arange(1))]
     task = task_of(ESTIMATES, masks, np.ones((1, 3)), model.sill, 2, 0).of(chunk.numbers)
     out, columns = np.empty((1, 3)), np.arange(3)
-    local_kernels.run(chunk, task, 64, out, columns, np.zeros(3, dtype=np.int8))
+    factors = Factors.empty(64, task.most, chunk.functions.shape[1])
+    local_kernels.run(chunk, task, factors, 0, 3, out, columns, np.zeros(3, dtype=np.int8))
     points, terms, wide = np.ascontiguousarray(places_m.T), np.array([[0.0, 1.0, 3.0]]), np.empty((3, 4))
     for sides in (wide, wide[:, :3]):
         kernel_loops.fill(points, points, terms, 0.0, 0.0, -1.0, sides, 0, 3)

@@ -103,11 +103,15 @@ class Statistics:
     """What a runner holds and did."""
 
     workers: int
+    """Runs that compute at a time."""
     queued: int
-    """Runs that wait."""
+    """Runs that wait for their first turn."""
     capacity: int
     """Runs that may wait."""
     running: int
+    """Runs that had a turn, and have not ended."""
+    longest_block_s: float
+    """Longest that a run went on without giving way [s]."""
     jobs: int
     """Jobs that are remembered."""
     shared: int

@@ -28,9 +28,9 @@ class Event:
     job: Job
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
-    """The state that a worker drives; every field is guarded by its runner's lock, except `stop`."""
+    """The state that a thread drives; every field is guarded by its runner's lock, except `stop`."""
 
     id: str
     key: tuple[str, str]
@@ -39,6 +39,8 @@ class Run:
     outline: Outline
     order: Order = "coarse_to_fine"
     """Which cells come first."""
+    owner: str = ""
+    """For whom it was asked for first; its turns are theirs."""
     followers: dict[str, Job] = field(default_factory=dict)
     """Jobs that wait for it, by id."""
     state: State = "queued"
@@ -54,7 +56,7 @@ class Run:
     passing: bool = True
     """Whether all who wait for it take its result at once, so that it need not be kept among those of others."""
     stop: threading.Event = field(default_factory=threading.Event)
-    """Set when nobody waits for it any more; the worker looks at it between blocks."""
+    """Set when nobody waits for it any more; the thread looks at it between blocks."""
 
     def advance(self, progress: Progress) -> None:
         """Note how far it has come."""

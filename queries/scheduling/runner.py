@@ -1,4 +1,4 @@
-"""The bounded queue and the workers that answer queries block by block."""
+"""What is asked for: bounded, shared, answered block by block, each query by a thread of its own that takes turns."""
 
 import json
 import logging
@@ -6,21 +6,23 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 import xarray as xr
 
 from hypergrid.errors import Cancelled
-from hypergrid.execution import Part, Plan
+from hypergrid.execution import Part, Plan, free_bytes
 from hypergrid.execution.explain import projected_s
 from hypergrid.query import OpenArchive, Query
 from hypergrid.refinement import Refinement
 from hypergrid.study import at_stations
 from hypergrid.times import SECOND_NS
-from queries.scheduling.admission import Asker, TooManyQueries, asker
+from queries.scheduling.admission import Asker, Limits, TooManyQueries, asker
+from queries.scheduling.block_queue import PROJECTED_S, BlockQueue
 from queries.scheduling.jobs import (
     Job,
     NotReady,
@@ -44,11 +46,17 @@ _PASSING_BYTES: Final = 256 << 20
 DOCUMENT_BYTES: Final = 64 << 20
 """What the documents of remembered jobs may take together, as text [bytes]: polygons can make them large."""
 _STOP_S: Final = 3.0
-"""How long a stopping runner waits for a worker to finish its block [s]; a worker holds nothing that must be kept."""
+"""How long a stopping runner waits for a query to finish its block [s]; it holds nothing that must be kept."""
+_LARGE_SHARE: Final = 0.75
+"""Of the memory that queries may take together, what large ones may: for small ones there is always some."""
+_SMALL_BYTES_SHARE: Final = 1 / 16
+"""A query is small up to this share of that memory."""
+_LARGE_OF_ONE: Final = 4
+"""Large queries of one owner that are begun at a time; small ones are begun at once."""
 
 
 class Runner:
-    """Answers queries of one archive: first come, first served, on a few worker threads.
+    """Answers queries of one archive, some at a time, in fair turns (`BlockQueue`).
 
     Queries with the same token and snapshot that wait or run at the same time share one run. A run ends early when the
     last job that waits for it is cancelled. All methods may be called from any thread.
@@ -58,11 +66,13 @@ class Runner:
     archive
         What `hypergrid.open` returns; each query reads its newest snapshot unless it names one.
     workers
-        Runs at a time.
+        Queries that compute at a time.
     capacity
         Runs that may wait.
     allowed_bytes
-        Most memory that a plan may project [bytes]; None: half of what is free.
+        Most memory that a plan, and all that were begun, may project [bytes]; None: half of what is free.
+    allowed_s
+        Most time that the plan of somebody without a limit of its own may project [s]; None: any.
     results, result_bytes
         How many finished results are kept, and their size together [bytes]; the oldest leaves first.
     remembered
@@ -80,6 +90,7 @@ class Runner:
         workers: int = 1,
         capacity: int = 32,
         allowed_bytes: int | None = None,
+        allowed_s: float | None = None,
         results: int = 16,
         result_bytes: int = 1 << 30,
         remembered: int = 1000,
@@ -89,20 +100,20 @@ class Runner:
         self._archive = archive
         self._workers = workers
         self._capacity = capacity
-        self._allowed_bytes = allowed_bytes
+        self._allowed_bytes, self._limits = allowed_bytes, Limits(seconds=allowed_s)
         self._remembered = remembered
         self._journal = journal
         self._clock = clock
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)
+        self._blocks = BlockQueue(workers)
         self._shelf = Shelf(limit=results, limit_bytes=result_bytes)
         self._passing = Shelf(limit=capacity, limit_bytes=_PASSING_BYTES)
-        self._waiting: deque[Run] = deque()
+        self._waiting: list[Run] = []
+        self._begun: dict[Run, threading.Thread] = {}
         self._active: dict[tuple[str, str], Run] = {}
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._sizes: dict[str, int] = {}
         self._listeners: dict[str, list[Listener]] = {}
-        self._threads: list[threading.Thread] = []
         self._counts = {"shared": 0, "done": 0, "failed": 0, "cancelled": 0}
         self._running = 0
         self._run_s = 1.0
@@ -141,8 +152,7 @@ class Runner:
         """
         query = at_stations(self._archive.latest().query(document))
         plan = query.plan()
-        plan.check(self._allowed_bytes)
-        asker().limits.check(plan)
+        self._check_plan(plan, asker())
         return query
 
     def submit(self, document: Mapping[str, Any], *, order: Order = "coarse_to_fine", passing: bool = False) -> Job:
@@ -174,14 +184,13 @@ class Runner:
                 self._check_room()
         # Outside the lock, for it takes milliseconds.
         plan = query.plan(refining=True)
-        plan.check(self._allowed_bytes)
-        who.limits.check(plan)
+        self._check_plan(plan, who)
         outline, size = _outline(query, plan), len(json.dumps(understood))
         with self._lock:
             self._check_open(who)
             run = self._active.get(key)
             if run is None:
-                run = self._enqueue(key, query, outline, order)
+                run = self._enqueue(key, query, outline, order, who.owner)
             else:
                 self._counts["shared"] += 1
             job = Job(
@@ -272,6 +281,7 @@ class Runner:
                 if run in self._waiting:
                     self._waiting.remove(run)
                     run.end("cancelled", self._clock())
+                self._blocks.wake()
             job = self._view(job_id)
             self._note(job)
             called = list(self._listeners.get(job_id, []))
@@ -334,9 +344,10 @@ class Runner:
             shelf = self._shelf.statistics()
             return Statistics(
                 workers=self._workers,
-                queued=len(self._waiting),
+                queued=self._queued(),
                 capacity=self._capacity,
                 running=self._running,
+                longest_block_s=self._blocks.longest_block_s,
                 jobs=len(self._runs),
                 results=shelf.results,
                 result_bytes=shelf.held_bytes,
@@ -355,13 +366,27 @@ class Runner:
         with self._lock:
             self._stopped = True
             open_jobs = [job_id for job_id in self._runs if not self._view(job_id).ended]
-            self._work.notify_all()
+            threads = list(self._begun.values())
         for job_id in open_jobs:
             self.cancel(job_id)
-        for thread in self._threads:
-            thread.join(_STOP_S)
+        until_s = time.monotonic() + _STOP_S
+        for thread in threads:
+            thread.join(max(until_s - time.monotonic(), 0.0))
 
-    # What the workers do
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Have what is computed inside, for whoever asks, take its turn among the queries."""
+        with self._blocks.turn(asker().owner):
+            yield
+
+    # What the threads of queries do
+
+    def _check_plan(self, plan: Plan, who: Asker) -> None:
+        """Refuse a plan that takes more than is allowed."""
+        plan.check(self._allowed_bytes)
+        who.limits.check(plan)
+        if who.limits.seconds is None:
+            self._limits.check(plan)
 
     def _check_open(self, who: Asker) -> None:
         """Refuse one who has as many queries that wait or run as it may have."""
@@ -383,52 +408,82 @@ class Runner:
         if self._stopped:
             message = "the server is stopping; ask again once it is back"
             raise QueueFull(message)
-        if len(self._waiting) >= self._capacity:
-            message = f"{len(self._waiting)} queries wait, and {self._capacity} may; ask again later, or stop one"
+        if (queued := self._queued()) >= self._capacity:
+            message = f"{queued} queries wait, and {self._capacity} may; ask again later, or stop one"
             # By then a quarter of those that wait should be done.
-            wait_s = self._run_s * len(self._waiting) / self._workers / 4
+            wait_s = self._run_s * queued / self._workers / 4
             raise QueueFull(message, min(max(wait_s, 1.0), 60.0))
 
-    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline, order: Order) -> Run:
+    def _queued(self) -> int:
+        return len(self._waiting) + len(self._begun) - self._running
+
+    def _enqueue(self, key: tuple[str, str], query: Query, outline: Outline, order: Order, owner: str) -> Run:
         self._check_room()
-        run = Run(uuid.uuid4().hex, key, query, outline, order)
+        run = Run(uuid.uuid4().hex, key, query, outline, order, owner=owner)
         self._waiting.append(run)
         self._active[key] = run
-        if len(self._threads) < self._workers:
-            # Daemons: a worker deep in a block must not keep a process alive that was told to end.
-            thread = threading.Thread(target=self._work_off, name=f"queries-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._work.notify()
+        self._begin()
         return run
 
-    def _work_off(self) -> None:
-        while True:
-            with self._lock:
-                while not self._waiting and not self._stopped:
-                    self._work.wait()
-                if not self._waiting:
-                    return
-                run = self._waiting.popleft()
-                self._running += 1
-                run.state, run.started_ns = "running", self._clock()
-                run.advance(Progress(total=run.outline.cells))
-            self._tell(run)
-            try:
+    def _begin(self) -> None:
+        """Begin the queries that fit in memory beside those that were begun, in the order in which they came."""
+        if not self._waiting:
+            return
+        allowed = free_bytes() // 2 if self._allowed_bytes is None else self._allowed_bytes
+        held = sum(run.outline.projected_bytes for run in self._begun)
+        large = Counter(run.owner for run in self._begun if _is_large(run, allowed))
+        is_full = False
+        for run in list(self._waiting):
+            is_large = _is_large(run, allowed)
+            share = _LARGE_SHARE if is_large else 1.0
+            fits = not self._begun or held + run.outline.projected_bytes <= share * allowed
+            if is_large and (is_full or large[run.owner] >= _LARGE_OF_ONE):
+                continue
+            if not fits:
+                # None that came later is begun before it, but for small ones.
+                is_full = True
+                continue
+            self._waiting.remove(run)
+            held += run.outline.projected_bytes
+            large[run.owner] += is_large
+            # Daemons: one that is deep in a block must not keep a process alive that was told to end.
+            thread = threading.Thread(target=self._work, args=(run,), name=f"query-{run.id[:8]}", daemon=True)
+            self._begun[run] = thread
+            thread.start()
+
+    def _work(self, run: Run) -> None:
+        """Answer a query in its turns, whatever becomes of it."""
+        projected = run.outline.projected_s
+        try:
+            with self._blocks.turn(run.owner, projected_s=projected, stop=run.stop, on_begin=lambda: self._run(run)):
                 self._drive(run)
-            finally:
-                with self._lock:
+        except Cancelled:
+            with self._lock:
+                run.end("cancelled", self._clock())
+        finally:
+            with self._lock:
+                del self._begun[run]
+                if run.started_ns is not None:
                     self._running -= 1
-                    took_s = (self._clock() - (run.started_ns or 0)) / SECOND_NS
+                    took_s = (self._clock() - run.started_ns) / SECOND_NS
                     # Recent runs count, older ones fade.
                     self._run_s += 0.2 * (took_s - self._run_s)
-                    if self._active.get(run.key) is run:
-                        del self._active[run.key]
-                    for job in run.followers.values():
-                        # Those that left before were noted then.
-                        if not job.ended:
-                            self._note(run.view(job, kept=False))
-                self._tell(run)
+                if self._active.get(run.key) is run:
+                    del self._active[run.key]
+                for job in run.followers.values():
+                    # Those that left before were noted then.
+                    if not job.ended:
+                        self._note(run.view(job, kept=False))
+                self._begin()
+            self._tell(run)
+
+    def _run(self, run: Run) -> None:
+        """Note that the first turn of a query begins."""
+        with self._lock:
+            self._running += 1
+            run.state, run.started_ns = "running", self._clock()
+            run.advance(Progress(total=run.outline.cells))
+        self._tell(run)
 
     def _drive(self, run: Run) -> None:
         """Run it to its end, whatever that is: a worker outlives every query."""
@@ -513,6 +568,12 @@ class Runner:
 def _outline(query: Query, plan: Plan) -> Outline:
     layout = layout_of(plan.surface.topology, variable=query.question.variable, units=plan.surface.unit)
     return Outline(layout, plan.cells, plan.projected_bytes, projected_s(plan), query.explain())
+
+
+def _is_large(run: Run, allowed_bytes: int) -> bool:
+    """Return whether a query takes much of what all may take together, or long."""
+    outline = run.outline
+    return outline.projected_bytes > _SMALL_BYTES_SHARE * allowed_bytes or outline.projected_s > PROJECTED_S
 
 
 def _open(run: Run) -> int:

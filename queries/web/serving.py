@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
+from hypergrid.kriging.threads import cores
 from hypergrid.kriging.warm import warm
 from hypergrid.query import open_archive
 from hypergrid.settings import Settings
@@ -68,8 +69,8 @@ def serve_archive(
         for name, what in damage.items():
             _LOG.error("%s: %s", name, what)
         runner = Runner(
-            opened, capacity=settings.queue, allowed_bytes=settings.allowed_bytes, result_bytes=settings.kept_bytes,
-            journal=journal,
+            opened, workers=settings.workers or cores(), capacity=settings.queue, allowed_bytes=settings.allowed_bytes,
+            allowed_s=settings.seconds, result_bytes=settings.kept_bytes, journal=journal,
         )  # fmt: skip
         web = create_app(
             runner, catalogue, standing=standing, access=access,

@@ -22,6 +22,8 @@ from queries.web.schemas import body_of
 DEFAULT_MODEL: Final = "exponential"
 LINE: Final = 101
 """Distances at which models are told, for a line."""
+AT_ONCE: Final = 4
+"""Variograms that are fitted at a time."""
 KEPT_BYTES: Final = 4 << 20
 """What answers that are kept may take together [bytes]."""
 
@@ -31,8 +33,8 @@ Told = dict[str, Any]
 def router(runner: Runner) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["queries"])
-    # One at a time: values at stations are computed within the request.
-    one = anyio.CapacityLimiter(1)
+    # Values at stations are computed within the request, in turns; so many are held in memory at a time.
+    few = anyio.CapacityLimiter(AT_ONCE)
     kept: Bounded[tuple[str, ...], Told] = Bounded(KEPT_BYTES)
 
     @routes.post("/queries/variogram", openapi_extra=body_of("Query"))
@@ -58,7 +60,8 @@ def router(runner: Runner) -> APIRouter:
             key = (query.token, snapshot, wanted, repr(cutoff_m), str(bins), repr(given))
             found = kept.peek(key)
             if found is None:
-                fit = fit_variogram(query, model=wanted, cutoff_m=cutoff_m, bins=bins)
+                with runner.turn():
+                    fit = fit_variogram(query, model=wanted, cutoff_m=cutoff_m, bins=bins)
                 near = fit.bins.cutoff_m * np.linspace(1e-6, 1.03, LINE)
                 at = fit.bins.distance_m
                 found = {
@@ -84,7 +87,7 @@ def router(runner: Runner) -> APIRouter:
                 kept.put(key, found, len(json.dumps(found)))
             return found
 
-        return await to_thread.run_sync(made, limiter=one)
+        return await to_thread.run_sync(made, limiter=few)
 
     return routes
 

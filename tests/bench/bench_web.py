@@ -3,8 +3,12 @@
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
+
+import numpy as np
 
 from tests.bench.kriging_figures import Tell, machine
 from tests.bench.web_load import Answers, Served, get, open_loop, post, q1_like, served
@@ -17,10 +21,19 @@ RATES: Final = (250, 300, 400, 500, 600, 800, 1000, 1250, 1500, 1750, 2000, 2500
 QUERIES: Final = 200
 WITHIN_S: Final = 10.0
 LATEST: Final = "/api/v1/latest?variable=air_temperature"
+ASKERS: Final = 10
+"""Those who each have a large query running."""
+LARGE_CELLS: Final = 4000
+"""Cells a side of the map of a large query: more than 300 s are projected."""
+ALONE_CELLS: Final = 120
+"""Cells a side of the large query that is timed alone, and beside small requests."""
+SMALL_REQUESTS: Final = 200
+SMALL_PER_S: Final = 4.0
 
 TITLES = {
     "latest": "Latest values, 200 requests a second in an open loop, and the highest rate with p99 of 150 ms at most",
     "queries": "200 different queries like Q1 within 10 s",
+    "fair": "200 positions at 4 a second by one key, while ten other keys have a large query each",
 }
 
 
@@ -48,12 +61,14 @@ def measure(
         Slices of the archive before the first request.
     """
     parts = {name: part for name, part in PARTS.items() if case in (name, "all")}
-    with served(slices=slices) as here:
-        return {
-            "machine": machine(),
-            "pairs": pairs,
-            "parts": {name: {"rows": part(here, tell, quick)} for name, part in parts.items()},
-        }
+    found: dict[str, Any] = {}
+    if parts:
+        with served(slices=slices) as here:
+            found |= {name: {"rows": part(here, tell, quick)} for name, part in parts.items()}
+    if case in ("fair", "all"):
+        with served(slices=slices, keys=ASKERS + 1) as here:
+            found["fair"] = {"rows": _fair(here, tell, quick)}
+    return {"machine": machine(), "pairs": pairs, "parts": found}
 
 
 def _latest(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - of a table of parts
@@ -105,6 +120,74 @@ def _queries(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # 
     return [row]
 
 
+def _fair(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the others
+    tell("fair", 0.0)
+    *large, small = here.keys
+    count = 40 if quick else SMALL_REQUESTS
+    positions = [get(_position(number), key=small) for number in range(count)]
+    # Compiled, and planned once.
+    asyncio.run(open_loop(here.host, here.port, positions[:3], per_s=1.0))
+    size = ALONE_CELLS // 4 if quick else ALONE_CELLS
+    alone_s = [_seconds(here, q1_like(number, cells=size), large[0]) for number in range(3)]
+    tell("fair", 0.2)
+    beside_s = []
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: asyncio.run(open_loop(here.host, here.port, positions, per_s=SMALL_PER_S)))
+        while not asked.done() and len(beside_s) < 3:
+            beside_s.append(_seconds(here, q1_like(10 + len(beside_s), cells=size), large[0]))
+    tell("fair", 0.5)
+    before = here.standing()
+    posted = [
+        here.client.post("/api/v1/queries", json=q1_like(100 + number, cells=LARGE_CELLS), headers={"X-API-Key": key})
+        for number, key in enumerate(large)
+    ]
+    jobs = [f"/api/v1/queries/{one.raise_for_status().json()['id']}" for one in posted]
+    projected_s = [here.client.get(job).json()["plan"]["projected_seconds"] for job in jobs]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: asyncio.run(open_loop(here.host, here.port, positions, per_s=SMALL_PER_S)))
+        own_s = []
+        while not asked.done():
+            own_s.append(_answered_s(here, _position(1000 + len(own_s)), large[0]))
+            time.sleep(1.0)
+        answers = asked.result()
+    states = Counter(here.client.get(job).json()["state"] for job in jobs)
+    queue = here.client.get("/api/v1/engine").json()["queries"]
+    for job in jobs:
+        here.client.delete(job)
+    tell("fair", 1.0)
+    row = {
+        "large queries": len(jobs), "least that one projects, s": min(projected_s), "of them ended": states["done"],
+        "small requests": count, "errors": answers.errors, "not 200": count - answers.statuses[200],
+        "median s": answers.quantile(0.5), "p99 s": answers.quantile(0.99), "longest s": answers.quantile(1.0),
+        "own small, longest s": max(own_s), "longest block s": queue["longest_block_s"],
+        "large alone, median s": float(np.median(alone_s)), "beside small ones, median s": float(np.median(beside_s)),
+        "beside / alone": float(np.median(beside_s) / np.median(alone_s)), "peak MiB": here.peak_bytes() / 2**20,
+        **_standing(before, here.standing()),
+    }  # fmt: skip
+    return [row]
+
+
+def _position(number: int) -> str:
+    """Return the address of an estimate at a place of its own."""
+    return f"/edr/collections/mean_map/position?coords=POINT({7.177 + number * 1e-6:.6f}%2045.868)&f=CoverageJSON"
+
+
+def _answered_s(here: Served, path: str, key: str) -> float:
+    begun = time.monotonic()
+    here.client.get(path, headers={"X-API-Key": key}).raise_for_status()
+    return time.monotonic() - begun
+
+
+def _seconds(here: Served, document: dict[str, Any], key: str) -> float:
+    """Return how long a query takes until it is done [s]."""
+    begun, headers = time.monotonic(), {"X-API-Key": key}
+    job = here.client.post("/api/v1/queries", json=document, headers=headers).raise_for_status().json()
+    while (state := here.client.get(f"/api/v1/queries/{job['id']}", headers=headers).json())["state"] != "done":
+        assert state["ended"] is None, state
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
 def _standing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the standing queries did meanwhile."""
     alerts = after["freshness"].get("alert", {})
@@ -116,7 +199,7 @@ def _standing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, 
 
 
 PARTS: Mapping[str, Callable[[Served, Tell, bool], list[dict[str, Any]]]] = {"latest": _latest, "queries": _queries}
-CASES = (*PARTS, "all")
+CASES = (*PARTS, "fair", "all")
 """What can be asked for."""
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from queries.scheduling.block_queue import PROJECTED_S
 from tests.bench import bench_web
 from tests.bench.web_load import open_loop
 
@@ -16,6 +17,10 @@ def test_it_measures_what_it_says() -> None:
     (queries,) = measured["parts"]["queries"]["rows"]
     assert queries["answered"] + queries["refused with 429"] == queries["queries"] == 50
     assert queries["errors"] == 0
+    (fair,) = measured["parts"]["fair"]["rows"]
+    assert (fair["small requests"], fair["errors"], fair["not 200"]) == (40, 0, 0)
+    assert (fair["large queries"], fair["of them ended"]) == (10, 0)
+    assert fair["least that one projects, s"] > PROJECTED_S
     titles = [title for title, _, _ in bench_web.tables(measured)]
     assert titles == list(bench_web.TITLES.values())
 

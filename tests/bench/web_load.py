@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 import psutil
 
+from queries.web.keys import FILE, KeyStore, Scope
 from tests.bench.standing_network import Network, documents, feed
 
 PERIOD_S: Final = 2.0
@@ -120,24 +121,29 @@ async def open_loop(host: str, port: int, requests: list[bytes], *, per_s: float
     return answers
 
 
-def get(path: str) -> bytes:
+def get(path: str, *, key: str = "") -> bytes:
     """Return a GET request."""
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{_shown(key)}\r\n".encode()
 
 
-def post(path: str, document: dict[str, Any]) -> bytes:
+def post(path: str, document: dict[str, Any], *, key: str = "") -> bytes:
     """Return a POST request of a JSON document."""
     body = json.dumps(document).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"{_shown(key)}"
     )
     return head.encode() + b"\r\n" + body
 
 
-def q1_like(number: int) -> dict[str, Any]:
-    """Return Q1 on a grid and with a variogram of its own, so that no two share a run."""
+def _shown(key: str) -> str:
+    return f"X-API-Key: {key}\r\n" if key else ""
+
+
+def q1_like(number: int, *, cells: int = 23, step: str = "1arcsec") -> dict[str, Any]:
+    """Return Q1 on a grid and with a variogram of its own, so that no two share a run; `cells` a side."""
     variogram = {"model": "exponential", "psill": 1.2, "range_m": 250.0 + number, "nugget": 0.05}
-    grid = {"lon": f"7:10:{37 + number % 8}", "lat": "45:52:01", "step": "1arcsec", "shape": [23, 23]}
+    grid = {"lon": f"7:10:{37 + number % 8}", "lat": "45:52:01", "step": step, "shape": [cells, cells]}
     params = {"neighbours": 20, "variogram": variogram}
     return {
         "variable": "air_temperature",
@@ -159,6 +165,8 @@ class Served:
     port: int
     process: psutil.Process
     client: httpx.Client
+    keys: tuple[str, ...] = ()
+    """Access keys of different askers, of scope "query"."""
 
     @property
     def address(self) -> str:
@@ -177,29 +185,41 @@ class Served:
 
 
 @contextmanager
-def serving(archive: Path, state: Path) -> Iterator[Served]:
-    """Serve an archive and its pages in a process of its own, at a port that is free."""
+def serving(archive: Path, state: Path, *, keys: int = 0) -> Iterator[Served]:
+    """Serve an archive and its pages in a process of its own, at a port that is free; `keys`: for so many askers."""
+    made = _made_keys(state, keys)
     command = [sys.executable, "-c", _PROGRAM, str(archive), str(state), str(QUERIES_FOLDER)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        with httpx.Client(base_url=address, timeout=60) as client:
-            yield Served("127.0.0.1", int(httpx.URL(address).port or 0), psutil.Process(process.pid), client)
+        headers = {"X-API-Key": made[0]} if made else {}
+        with httpx.Client(base_url=address, timeout=60, headers=headers) as client:
+            port = int(httpx.URL(address).port or 0)
+            yield Served("127.0.0.1", port, psutil.Process(process.pid), client, tuple(made[1:]))
     finally:
         process.terminate()
         process.wait(30)
 
 
+def _made_keys(state: Path, count: int) -> list[str]:
+    """Return a key of scope "admin", and so many of scope "query"; none where none are wanted."""
+    if not count:
+        return []
+    store = KeyStore(state / FILE)
+    scopes: list[Scope] = ["admin", *["query"] * count]
+    return [store.create(f"key-{number}", scope, now_ns=time.time_ns())[1] for number, scope in enumerate(scopes)]
+
+
 @contextmanager
-def served(*, slices: int = SLICES, standing: int = STANDING, fed_s: float = 600.0) -> Iterator[Served]:
+def served(*, slices: int = SLICES, standing: int = STANDING, fed_s: float = 600.0, keys: int = 0) -> Iterator[Served]:
     """Serve a network to which a slice comes every two seconds, with standing queries that are fresh at the start."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         network = Network(folder / "archive")
         network.create(slices)
         feeding = None
-        with serving(folder / "archive", folder / "state") as here:
+        with serving(folder / "archive", folder / "state", keys=keys) as here:
             try:
                 for document in documents(standing, templates=standing, side=6):
                     here.client.post("/api/v1/standing", json=document).raise_for_status()

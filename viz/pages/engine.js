@@ -97,7 +97,7 @@ class Engine {
 
   drawTiles({ queries, process }, standing) {
     const tiles = [
-      [T.engine.tiles.running, `${number(queries.running)} / ${number(queries.workers)}`], [T.engine.tiles.queue, `${number(queries.queued)} / ${number(queries.capacity)}`],
+      [T.engine.tiles.running, number(queries.running)], [T.engine.tiles.queue, `${number(queries.queued)} / ${number(queries.capacity)}`],
       [T.engine.tiles.done, number(queries.done)], [T.engine.tiles.failed, number(queries.failed)], [T.engine.tiles.cancelled, number(queries.cancelled)], [T.engine.tiles.shared, number(queries.shared)],
       [T.engine.tiles.memory, bytes(process.resident_bytes)], [T.engine.tiles.cpu, duration(process.cpu_s)], [T.engine.tiles.up, duration(process.up_s)],
       ...(standing ? [[T.engine.tiles.standing, number(standing.queries)], [T.engine.tiles.oldest, duration(standing.oldest_s)]] : []),

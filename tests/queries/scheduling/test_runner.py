@@ -1,5 +1,6 @@
 """The runner: order, sharing, stopping between blocks, keeping and dropping results."""
 
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -8,6 +9,7 @@ import pytest
 
 import hypergrid as hg
 from hypergrid.errors import InvalidQuery, NotFound, TooLarge
+from queries.scheduling.admission import Asker, Limits, asking
 from queries.scheduling.jobs import NotReady, QueueFull, ResultGone
 from queries.scheduling.runner import Runner
 
@@ -299,10 +301,12 @@ def test_stopping_cancels_everything_and_refuses_more(
     jobs = [runner.submit(other(map_query, rows)) for rows in (4, 5)]
     wait_until(lambda: runner.job(jobs[0].id).state == "running")
     gate.open()
+    threads = list(runner._begun.values())
     runner.stop()
     assert {runner.job(job.id).state for job in jobs} <= {"cancelled", "done"}
     assert runner.job(jobs[1].id).state == "cancelled"
-    assert not any(thread.is_alive() for thread in runner._threads)
+    assert len(threads) == 2
+    assert not any(thread.is_alive() for thread in threads)
     with pytest.raises(QueueFull, match="stopping"):
         runner.submit(map_query)
 
@@ -351,3 +355,65 @@ def test_forgetting_a_running_query_stops_it(
     gate.open()
     wait_until(lambda: runner.statistics().running == 0)
     assert runner.statistics().done == 0
+
+
+def test_large_queries_of_one_owner_leave_room_for_small_ones_and_for_those_of_others(
+    make_runner: Make, gate: Gate, map_query: Document, wait_until: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queries.scheduling.runner.PROJECTED_S", -1.0)
+    runner = make_runner(gate, workers=1, allowed_bytes=1 << 30)
+    for rows in range(4, 12):
+        runner.submit(other(map_query, rows))
+    with asking(Asker("somebody else")):
+        theirs = runner.submit(other(map_query, 20))
+    assert len(runner._begun) == 5
+    assert runner.statistics().queued + runner.statistics().running == 9
+    gate.open()
+    wait_until(lambda: runner.job(theirs.id).state == "done")
+    wait_until(lambda: runner.statistics().done == 9)
+
+
+def test_what_does_not_fit_in_memory_waits_and_small_queries_do_not_wait_for_it(
+    make_runner: Make, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    needed = gate.query(map_query).plan(refining=True).projected_bytes
+    large = other(map_query, 100_000)
+    runner = make_runner(gate, workers=8, allowed_bytes=gate.query(large).plan(refining=True).projected_bytes * 5 // 4)
+    assert needed * 16 < runner._allowed_bytes
+    jobs = [runner.submit(document) for document in (large, other(large, 99_000), map_query)]
+    wait_until(lambda: runner.statistics().running == 2)
+    assert [runner.job(job.id).state for job in jobs] == ["running", "queued", "running"]
+    gate.open()
+    wait_until(lambda: all(runner.job(job.id).state == "done" for job in jobs))
+
+
+def test_a_limit_of_time_holds_for_whoever_has_none_of_their_own(
+    make_runner: Make, archive: hg.OpenArchive, map_query: Document, wait_until: Wait
+) -> None:
+    runner = make_runner(archive, allowed_s=1e-9)
+    with pytest.raises(TooLarge, match="projects 0 s, above the 0 allowed"):
+        runner.submit(map_query)
+    with pytest.raises(TooLarge):
+        runner.at_stations(map_query)
+    with asking(Asker("somebody", Limits(seconds=100.0))):
+        job = runner.submit(map_query)
+    wait_until(lambda: runner.job(job.id).state == "done")
+
+
+def test_what_is_computed_within_a_request_takes_a_turn(
+    make_runner: Make, gate: Gate, map_query: Document, wait_until: Wait
+) -> None:
+    runner, order = make_runner(gate, workers=1), list[str]()
+    job = runner.submit(map_query)
+    wait_until(lambda: runner.job(job.id).state == "running")
+
+    def within() -> None:
+        with runner.turn():
+            order.append(runner.job(job.id).state)
+
+    thread = threading.Thread(target=within)
+    thread.start()
+    wait_until(lambda: bool(runner._blocks._waiting) or bool(order))
+    gate.open()
+    thread.join(60)
+    assert len(order) == 1
