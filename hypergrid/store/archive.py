@@ -242,9 +242,21 @@ class Archive:
         """Return the archive at its newest snapshot: this object where it reads that one already.
 
         Asking costs the reading of one small file.
+
+        Raises
+        ------
+        DamagedArchive
+            The file that names the newest snapshot is gone, or cannot be read.
+        StoreUnavailable
+            The store that holds the values does not answer, or refuses.
         """
-        with self.place.explained():
-            head = self._repository.lookup_branch(BRANCH)
+        try:
+            with self.place.explained():
+                head = self._repository.lookup_branch(BRANCH)
+        except icechunk.IcechunkError as error:
+            lacks = f"{self.place.where} does not name its newest snapshot"
+            message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"
+            raise DamagedArchive(message) from error
         return self if head == self.snapshot else self.at(head)
 
     @cached_property
@@ -407,7 +419,7 @@ class Archive:
             with self._chunks_named():
                 yield
         except icechunk.IcechunkError as error:
-            is_head = self._repository.lookup_branch(BRANCH) == self.snapshot
+            is_head = self.latest().snapshot == self.snapshot
             if is_head or self.snapshot in [one.id for one in self.snapshots]:
                 lacks = f"{self.place.where} lacks what snapshot {self.snapshot} holds, or it is cut short"
                 message = f"{self.path} is a damaged archive: {lacks}; 'hypergrid check {self.path}' names what is lost"

@@ -10,6 +10,7 @@ queries and computing them once, alone, takes, divided by `FAIR` (`Statistics.lo
 thread runs; on a processor that others keep busy it takes longer as everything does.
 """
 
+import logging
 import threading
 import time
 from collections import deque
@@ -40,6 +41,8 @@ from queries.standing.sharing import Computed, Round, datasets, latest
 from queries.standing.statistics import Listeners, Statistics, Status, Update
 from queries.standing.store import Alert, Found, StandingStore
 from queries.standing.turns import Turn, interrupted, whole
+
+_LOG: Final = logging.getLogger(__name__)
 
 MOST_CREDIT_S: Final = 0.5
 """Time that it can have saved up, while nobody waited [s]."""
@@ -233,7 +236,10 @@ class StandingRunner:
             try:
                 is_busy, self._trouble = self.work(), ""
             except Exception as error:  # noqa: BLE001 - a full disk, a store that does not answer: it goes on after it
-                is_busy, self._trouble, self._taken = False, str(error) or type(error).__name__, None
+                trouble = str(error) or type(error).__name__
+                if trouble != self._trouble:
+                    _LOG.error("standing queries cannot be kept up to date: %s", trouble)
+                is_busy, self._trouble, self._taken = False, trouble, None
             if not is_busy:
                 self._stop.wait(FIRST_PAUSE_S if self._trouble else POLL_S)
 

@@ -103,7 +103,8 @@ def create_app(
         )
     app.add_middleware(Guard, names=known.rules.names)
     metrics = Metrics(runner, catalogue.archive, standing, clock=known.clock, folders=folders)
-    app.add_middleware(Requests, rules=known.rules, tell=(metrics.served, *tell))
+    places = (catalogue.archive.path, *folders.values())
+    app.add_middleware(Requests, rules=known.rules, tell=(metrics.served, *tell), folders=places)
     problems.install(app)
     ties = Ties(runner)
     answers = (

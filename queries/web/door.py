@@ -15,7 +15,7 @@ from queries.scheduling.admission import asking
 from queries.web.access import COOKIE, LOCAL, Access, Caller, Forbidden, TooManyRequests, Unauthorized, shown_key
 from queries.web.audit import Audit
 from queries.web.keys import BadKey, KeysDamaged
-from queries.web.problems import MethodNotAllowed, NoSuchPage, NotReadyYet, problem_of, response_of
+from queries.web.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
 from queries.web.rates import Rates
 from queries.web.scopes import FILES, allows, find
 
@@ -76,6 +76,8 @@ class Door:
             pass
         except Exception as error:
             if started:
+                # The server logs it, and closes the connection.
+                error.add_note(f"while the answer to request {scope['state']['request_id']} was being sent")
                 raise
             response = response_of(problem_of(error, posted=scope["method"] == "POST"))
             await response(scope, receive, sending)
@@ -97,11 +99,9 @@ class Door:
             if found.need != "open":
                 raise
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
-        except KeysDamaged as error:
-            _LOG.error("nobody is let in: %s", error)
+        except KeysDamaged:
             if found.need != "open":
-                message = "the access keys cannot be read, so nobody is let in; the server's log says what to do"
-                raise NotReadyYet(message) from error
+                raise
             caller = Caller("anonymous", "anonymous", None, self._access.rules.anonymous)
         if caller is LOCAL and any(name in headers for name in _HANDED_ON):
             message = (

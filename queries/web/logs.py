@@ -1,15 +1,33 @@
-"""A line of JSON for each request."""
+"""A line of JSON for each request; and where the records of a server go."""
 
 import json
+import logging
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 from hypergrid.times import format_instant
 from queries.web.requests import Served
+
+
+class _Utc(logging.Formatter):
+    """Begins each record with its time, in UTC, and its level."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Return the time of a record; a format is not taken."""
+        _ = datefmt
+        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def log_to_stderr() -> None:
+    """Have records of level WARNING and above written to standard error, each with its time (UTC) and level."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Utc("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 class RequestLog:

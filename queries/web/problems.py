@@ -6,6 +6,7 @@ was right, its content was not. Likewise an unreadable unit or time is 422 in a 
 
 import logging
 import math
+import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from http import HTTPStatus
@@ -32,7 +33,7 @@ from queries.scheduling.admission import TooManyQueries
 from queries.scheduling.jobs import NotReady, QueueFull, ResultGone
 from queries.standing.definition import Conflict
 from queries.web.access import Forbidden, TooManyRequests, Unauthorized
-from queries.web.keys import BadKey
+from queries.web.keys import BadKey, KeysDamaged
 from queries.web.waiting import TookTooLong
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -40,7 +41,10 @@ RETRY_S: Final = 2
 """When a client may try again where the error does not say [s]."""
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
 """Id of the request that is being answered; its errors are logged under it."""
+FOLDERS: Final[ContextVar[tuple[str, ...]]] = ContextVar("folders", default=())
+"""Folders of the server, the longest path first. An answer names a file by its path below them."""
 
+_NOBODY: Final = "nobody is let in until they can be read"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -88,6 +92,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (Forbidden, 403, 403, "This is not allowed"),
     (TooManyRequests, 429, 429, "Too many requests"),
     (NotReadyYet, 503, 503, "The server is not ready"),
+    (KeysDamaged, 503, 503, "The access keys cannot be read"),
     (Busy, 503, 503, "Too many requests are open"),
     (TookTooLong, 503, 503, "It took too long"),
     (NoSuchPage, 404, 404, "There is nothing here"),
@@ -110,12 +115,19 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (Cancelled, 409, 409, "The query was stopped"),
     (StoreUnavailable, 503, 503, "The archive cannot be reached"),
 )
-_RETRY: Final = (TooManyRequests, Busy, NotReadyYet, NotReady, QueueFull, TooManyQueries, StoreUnavailable)
+_RETRY: Final = (TooManyRequests, Busy, NotReadyYet, KeysDamaged, NotReady, QueueFull, TooManyQueries, StoreUnavailable)
 """What may work later."""
+_UNLOGGED: Final = (NotReadyYet, Busy, TookTooLong)
+"""Errors of status 503 that say how busy the server is, or repeat what `health` logs."""
+_RECORD: Final = "log_record"
+"""Attribute of an error that was logged: the id that its record carries."""
+_PATH: Final = re.compile(r"(?<![\w.:/])/\w")
+"""Begin of an absolute path."""
+UNEXPECTED: Final = "something unexpected happened"
 
 
-def problem_of(error: Exception, *, posted: bool) -> dict[str, Any]:
-    """Return the problem document of an error.
+def problem_of(error: Exception, *, posted: bool, is_answer: bool = True) -> dict[str, Any]:
+    """Return the problem document of an error; one of status 500, or 503 because of damage, is logged.
 
     Parameters
     ----------
@@ -123,10 +135,46 @@ def problem_of(error: Exception, *, posted: bool) -> dict[str, Any]:
         What was raised. What is not of HyperGrid's tree is told as 500, without its text: it may name paths.
     posted
         Whether it came from a posted query rather than from an address.
+    is_answer
+        Whether the document is an answer, which has a record of its own in the log; part of another answer, it has
+        one only where the error was not logged before.
     """
+    problem = _described(error, posted=posted)
+    if problem["status"] < 500 or isinstance(error, _UNLOGGED):
+        return problem | {"detail": _below_folders(problem["detail"])}
+    reference = _logged(error, is_answer=is_answer)
+    return problem | {"detail": f"{without_paths(problem['detail'])}; the server's log has it under {reference}"}
+
+
+def without_paths(text: str) -> str:
+    """Return what went wrong in a text that names files by their paths below the server's folders, or not at all."""
+    text = _below_folders(text)
+    return UNEXPECTED if _PATH.search(text) else text
+
+
+def _below_folders(text: str) -> str:
+    for folder in FOLDERS.get():
+        text = text.replace(f"{folder}/", "").replace(folder, "the archive")
+    return text
+
+
+def _logged(error: Exception, *, is_answer: bool) -> str:
+    """Log an error, and return the id that its record carries."""
+    known = str(vars(error).get(_RECORD, ""))
+    if known and not is_answer:
+        return known
+    reference = vars(error)[_RECORD] = REQUEST_ID.get() or uuid4().hex[:8]
+    # The message of an error of HyperGrid's tree says what to do; a traceback for each request would bury it.
+    trace = None if isinstance(error, HyperGridError) or known else error
+    _LOG.error("request %s: %s: %s", reference, type(error).__name__, " ".join(str(error).split()), exc_info=trace)
+    return reference
+
+
+def _described(error: Exception, *, posted: bool) -> dict[str, Any]:
     for kind, in_address, in_query, title in _ROWS:
         if isinstance(error, kind):
-            body = _body(in_query if posted else in_address, title, str(error), _slug(type(error).__name__))
+            detail = _NOBODY if isinstance(error, KeysDamaged) else str(error)
+            body = _body(in_query if posted else in_address, title, detail, _slug(type(error).__name__))
             if isinstance(error, TooLarge):
                 body |= {"projected": error.projected, "allowed": error.allowed}
             if isinstance(error, MethodNotAllowed):
@@ -142,10 +190,7 @@ def problem_of(error: Exception, *, posted: bool) -> dict[str, Any]:
         return _body(413, "The query needs more than is allowed", detail, "too-large")
     if isinstance(error, HyperGridError):
         return _body(500, "It did not work", str(error), _slug(type(error).__name__))
-    reference = REQUEST_ID.get() or uuid4().hex[:8]
-    _LOG.error("unexpected error %s", reference, exc_info=error)
-    detail = f"something unexpected happened; the server's log has it under {reference}"
-    return _body(500, "An error of the server", detail, "unexpected")
+    return _body(500, "An error of the server", UNEXPECTED, "unexpected")
 
 
 def response_of(problem: Mapping[str, Any]) -> JSONResponse:

@@ -13,7 +13,7 @@ from queries.scheduling.jobs import Job
 from queries.scheduling.journal import AGAIN, Noted
 from queries.scheduling.layout import Layout, Picture, check_frame
 from queries.scheduling.run import Event
-from queries.web.problems import problem_of
+from queries.web.problems import problem_of, without_paths
 
 PREFIX: Final = "/api/v1"
 
@@ -33,7 +33,7 @@ def job_body(job: Job, root: str = "") -> dict[str, Any]:
         **_progress(job),
         "value_range": job.value_range,
         "kept": job.kept,
-        "error": problem_of(job.error, posted=True) if job.error else None,
+        "error": problem_of(job.error, posted=True, is_answer=False) if job.error else None,
         "links": {
             "self": here,
             "events": f"{here}/events",
@@ -49,7 +49,8 @@ def noted_body(noted: Noted, root: str = "") -> dict[str, Any]:
     here = f"{root}{PREFIX}/queries/{noted.id}"
     problem = {
         "type": "urn:hypergrid:problem:ended", "title": f"The query {noted.state}" if noted.state == "failed" else
-        "The query was stopped", "status": 503 if noted.error.endswith(AGAIN) else 500, "detail": noted.error,
+        "The query was stopped", "status": 503 if noted.error.endswith(AGAIN) else 500,
+        "detail": without_paths(noted.error),
     }  # fmt: skip
     return {
         "id": noted.id,
@@ -108,7 +109,7 @@ def event_body(event: Event, root: str = "") -> dict[str, Any]:
         case "progress":
             return _progress(job)
         case "error":
-            return problem_of(job.error or RuntimeError("unknown"), posted=True)
+            return problem_of(job.error or RuntimeError("unknown"), posted=True, is_answer=False)
         case _:
             return job_body(job, root)
 

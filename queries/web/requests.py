@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from queries.web.access import Rules
 from queries.web.bodies import MOST_BYTES
 from queries.web.door import route_path
-from queries.web.problems import REQUEST_ID, BodyTooLarge, Busy, SlowRequest, problem_of, response_of
+from queries.web.problems import FOLDERS, REQUEST_ID, BodyTooLarge, Busy, SlowRequest, problem_of, response_of
 from queries.web.scopes import find
 
 MOST_OPEN: Final = 400
@@ -59,6 +60,8 @@ class Requests:
         Path prefix and trusted proxies.
     tell
         Called with each request that is over; must be quick, and raise nothing.
+    folders
+        Folders of the server, which no answer tells.
     most_open, body_s
         As `MOST_OPEN` and `BODY_S`.
     """
@@ -69,11 +72,15 @@ class Requests:
         rules: Rules,
         tell: Sequence[Callable[[Served], None]] = (),
         *,
+        folders: Sequence[Path] = (),
         most_open: int = MOST_OPEN,
         body_s: float = BODY_S,
     ) -> None:
         self._app, self._rules, self._tell = app, rules, tell
         self._most_open, self._body_s = most_open, body_s
+        # The longest first: what lies in a folder within another is named by its path below the inner one.
+        known = {str(path) for folder in folders for path in (folder, folder.absolute(), folder.resolve())}
+        self._folders = tuple(sorted(known - {"/", "."}, key=len, reverse=True))
         self._open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +93,7 @@ class Requests:
         state = scope["state"]
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = state["request_id"] = given if _ID.fullmatch(given) else uuid4().hex
-        token = REQUEST_ID.set(request_id)
+        token, folders = REQUEST_ID.set(request_id), FOLDERS.set(self._folders)
         status = sent = 0
 
         async def sending(message: Message) -> None:
@@ -108,6 +115,7 @@ class Requests:
         finally:
             self._open -= 1
             REQUEST_ID.reset(token)
+            FOLDERS.reset(folders)
             caller = state.get("caller")
             path = route_path(scope)
             served = Served(

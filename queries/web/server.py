@@ -160,6 +160,8 @@ class Server(uvicorn.Server):
                 app,
                 http=Connection,
                 ws="none",
+                # Its records go where the others go, with time and level.
+                log_config=None,
                 log_level="warning",
                 access_log=False,
                 proxy_headers=False,

@@ -21,7 +21,7 @@ from queries.web.bodies import read_document
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.events import FAREWELL_S, PING_S
 from queries.web.jobs import root_of
-from queries.web.problems import NoSuchPage
+from queries.web.problems import NoSuchPage, without_paths
 from queries.web.records import PREFIX
 from queries.web.schemas import answer_of, body_of
 from queries.web.scopes import allows
@@ -101,7 +101,10 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
     def statistics() -> dict[str, Any]:
         """Return what the runner of standing queries holds and did."""
         told = standing.statistics()
-        return {**asdict(told), "scheduling_share": told.scheduling_share, "letters": standing.store.post()}
+        return {
+            **asdict(told), "trouble": without_paths(told.trouble),
+            "scheduling_share": told.scheduling_share, "letters": standing.store.post(),
+        }  # fmt: skip
 
     @routes.get("/standing/{name}", responses=answer_of("Standing"))
     def one(request: Request, name: str) -> dict[str, Any]:

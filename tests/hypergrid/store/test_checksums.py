@@ -200,6 +200,15 @@ def test_files_that_were_emptied_are_errors_and_named(kind: str, archive: Archiv
         path.write_bytes(before)
 
 
+def test_an_archive_whose_newest_snapshot_is_not_named_is_damaged(archive: Archive) -> None:
+    shutil.rmtree(archive.path / "store" / "refs")
+    with pytest.raises(DamagedArchive, match="does not name its newest snapshot; 'hypergrid check"):
+        archive.latest()
+    shutil.rmtree(archive.path / "store" / "chunks", ignore_errors=True)
+    with pytest.raises(DamagedArchive):
+        Archive.open(archive.path)
+
+
 def test_json_that_was_written_by_hand_is_read_and_what_was_changed_is_not(tmp_path: Path) -> None:
     path = tmp_path / "some.json"
     write_checked(path, {"name": "µ", "number": 1.5, "list": [1, None]})
