@@ -1,5 +1,6 @@
 """`/metrics`: what the server, its archive and its standing queries tell a Prometheus, read when it asks."""
 
+import logging
 import re
 import shutil
 import threading
@@ -13,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hypergrid.errors import HyperGridError
 from hypergrid.query import OpenArchive
 from hypergrid.times import SECOND_NS
 from queries.latest import NEVER, LatestValues
@@ -21,6 +23,7 @@ from queries.standing.service import StandingQueries
 from queries.web.requests import Served
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
+_LOG: Final = logging.getLogger(__name__)
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 _FEED: Final = re.compile(r"[:/]")
 """What parts the name of a feed from its column in the source of a series."""
@@ -98,8 +101,18 @@ class _Gathered(Collector):
         yield from self._disks()
         if self.standing is not None:
             yield from self._standing(self.standing)
-        with self._lock:
-            yield from self._archive()
+        yield from self._readable()
+
+    def _readable(self) -> Iterator[Metric]:
+        """Yield the figures of the archive; those of the server must be there where it cannot be read, too."""
+        figures: list[Metric] = []
+        try:
+            with self._lock:
+                figures = list(self._archive())
+        except (HyperGridError, OSError) as error:
+            _LOG.error("metrics lack the archive: %s", error)
+        yield _gauge("hypergrid_archive_readable", "1 where the archive can be read", bool(figures))
+        yield from figures
 
     def _queries(self) -> Iterator[Metric]:
         told = self.runner.statistics()

@@ -65,9 +65,10 @@ def serve_archive(
     with StandingQueries(opened, settings, clock=time.time_ns) as standing:
         standing.start()
         journal, damage = opened_journal(folder / JOURNAL, now_ns=time.time_ns())
-        damage |= damaged_rows(access, standing, journal)
-        for name, what in damage.items():
+        rows = damaged_rows(access, standing, journal)
+        for name, what in rows.items():
             _LOG.error("%s: %s", name, what)
+        damage |= rows
         runner = Runner(
             opened, workers=settings.workers or cores(), capacity=settings.queue, allowed_bytes=settings.allowed_bytes,
             allowed_s=settings.seconds, result_bytes=settings.kept_bytes, journal=journal,
@@ -88,7 +89,8 @@ def opened_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str
     try:
         return Journal(path, now_ns=now_ns), {}
     except JournalDamaged as error:
-        return None, {path.name: f"what becomes of queries is not kept: {error}"}
+        _LOG.error("what becomes of queries is not kept: %s", error)
+        return None, {path.name: f"what becomes of queries is not kept: {str(error).replace(str(path), path.name)}"}
 
 
 def damaged_rows(access: Access, standing: StandingQueries, journal: Journal | None) -> dict[str, str]:

@@ -357,7 +357,7 @@ def test_a_server_answers_without_its_file_of_jobs_and_says_so(
     client = TestClient(app, base_url="http://127.0.0.1")
     assert client.get("/health/ready").status_code == 200
     told = client.get("/health").json()
-    assert told["status"] == "troubled"
+    assert told["status"] == "degraded"
     assert "what became of the latest queries is forgotten" in told["troubles"]["jobs.sqlite"]
 
 

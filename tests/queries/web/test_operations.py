@@ -23,7 +23,7 @@ from hypergrid.settings import Settings
 from queries.catalogue import Catalogue
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
-from queries.web import health
+from queries.web import health, readiness
 from queries.web.access import Access
 from queries.web.app import create_app
 from queries.web.commands import rules_of
@@ -95,7 +95,12 @@ def test_health_says_what_is_wrong_and_to_whom(
     assert client.get("/health/live").json() == {"status": "ok"}
     assert client.get("/health/ready").json() == {"status": "ready"}
     assert client.get("/health").json()["troubles"] == {}
+    monkeypatch.setattr(readiness, "KEPT_S", 0.0)
     monkeypatch.setattr(health, "LEAST_FREE_BYTES", 1 << 60)
+    # Data can be served from a full disk.
+    assert client.get("/health/ready").json() == {"status": "ready"}
+    assert client.get("/health").json()["status"] == "degraded"
+    assert set(client.get("/health").json()["troubles"]) == {"disk"}
 
     def fail(_archive: object) -> None:
         message = f"{archive.path} is gone"
@@ -104,9 +109,11 @@ def test_health_says_what_is_wrong_and_to_whom(
     monkeypatch.setattr(hg.OpenArchive, "latest", fail)
     answer = client.get("/health/ready")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
-    assert "archive, disk" in answer.json()["detail"]
+    assert "not ready: archive;" in answer.json()["detail"]
     assert str(archive.path) not in answer.text
-    assert set(client.get("/health").json()["troubles"]) == {"archive", "disk"}
+    found = client.get("/health").json()
+    assert (found["status"], set(found["troubles"])) == ("failing", {"archive", "disk"})
+    assert found["troubles"]["archive"] == "it cannot be read: the archive is gone"
     assert client.get("/health/live").status_code == 200
 
 
