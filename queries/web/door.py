@@ -17,7 +17,7 @@ from queries.web.audit import Audit
 from queries.web.keys import BadKey, KeysDamaged
 from queries.web.problems import MethodNotAllowed, NoSuchPage, problem_of, response_of
 from queries.web.rates import Rates
-from queries.web.scopes import FILES, allows, find
+from queries.web.scopes import FILES, PROBES, allows, find
 
 _LOG: Final = logging.getLogger(__name__)
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
@@ -112,7 +112,8 @@ class Door:
         state["caller"] = caller
         state["asker"] = who if caller.id == "anonymous" else caller.id
         if found.template not in FILES:
-            self._take(state["asker"], caller.allowed.requests_per_s)
+            who = f"probe {state['asker']}" if found.template in PROBES else state["asker"]
+            self._take(who, caller.allowed.requests_per_s)
         if not found.methods:
             message = f"{method} {route_path(scope)}: there is nothing here; /openapi.json lists what there is"
             raise NoSuchPage(message)
@@ -140,7 +141,7 @@ class Door:
     @contextmanager
     def _counted(self, scope: Scope, caller: Caller) -> Iterator[None]:
         who, most = scope["state"]["asker"], caller.allowed.streams
-        if scope["state"]["found"].template in FILES:
+        if scope["state"]["found"].template in (*FILES, *PROBES):
             yield
             return
         if most is not None and self._open[who] >= most:

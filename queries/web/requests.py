@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,14 @@ from queries.web.access import Rules
 from queries.web.bodies import MOST_BYTES
 from queries.web.door import route_path
 from queries.web.problems import FOLDERS, REQUEST_ID, BodyTooLarge, Busy, SlowRequest, problem_of, response_of
-from queries.web.scopes import find
+from queries.web.scopes import PROBES, find
 
 MOST_OPEN: Final = 400
-"""Requests that are open at a time, of all callers."""
+"""Requests that are open at a time, of all callers, but for those of `PROBES`;"""
+MOST_PROBES: Final = 20
+"""and of each of these."""
+RESERVED: Final = "reserved"
+"""Key of a request's state: whether its connection is above the bound of those, and takes `PROBES` alone."""
 BODY_S: Final = 20.0
 """How long the body of a request may take to come [s]."""
 SEND_S: Final = 60.0
@@ -81,7 +86,7 @@ class Requests:
         # The longest first: what lies in a folder within another is named by its path below the inner one.
         known = {str(path) for folder in folders for path in (folder, folder.absolute(), folder.resolve())}
         self._folders = tuple(sorted(known - {"/", "."}, key=len, reverse=True))
-        self._open = 0
+        self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -100,26 +105,32 @@ class Requests:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                if state.get(RESERVED):
+                    headers["Connection"] = "close"
             sent += len(message.get("body", b""))
             async with asyncio.timeout(SEND_S):
                 await send(message)
 
-        self._open += 1
+        path = route_path(scope)
+        route = find(scope["method"], path).template
+        probe = route if route in PROBES else ""
+        most = MOST_PROBES if probe else 0 if state.get(RESERVED) else self._most_open
+        self._open[probe] += 1
         try:
-            if self._open > self._most_open:
-                message = f"{self._most_open} requests are open, and no more may be; ask again soon"
+            if self._open[probe] > most:
+                message = "as many requests or connections are open as may be; ask again soon"
                 await response_of(problem_of(Busy(message), posted=False))(scope, receive, sending)
                 return
             await self._app(scope, _within(scope, receive, self._body_s, lambda: status != 0), sending)
         finally:
-            self._open -= 1
+            self._open[probe] -= 1
             REQUEST_ID.reset(token)
             FOLDERS.reset(folders)
             caller = state.get("caller")
-            path = route_path(scope)
             served = Served(
-                request_id, scope["method"], path, find(scope["method"], path).template, status,
+                request_id, scope["method"], path, route, status,
                 time.perf_counter() - begun, sent, caller.id if caller else "", state["client"],
             )  # fmt: skip
             for told in self._tell:

@@ -72,6 +72,8 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
 FILES: Final = ("/", "/static/**", "/bokeh/**")
 """Rows of files that are the same for everybody: they count for no rate and no number of open requests, for a page is
 some thirty at once."""
+PROBES: Final = ("/health", "/health/live", "/health/ready", "/metrics")
+"""Rows for those who watch over the server: they have bounds of their own, so that streams of events hold up none."""
 
 
 class Undeclared(RuntimeError):

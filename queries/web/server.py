@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hypergrid.errors import CannotListen
 from queries.web.access import Access
-from queries.web.requests import address_of
+from queries.web.requests import RESERVED, address_of
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8765
@@ -26,9 +26,13 @@ UNTAKEN_MS: Final = 60_000
 HEAD_S: Final = 10.0
 """How long the head of a request may take to come, and a connection may be silent before its first [s]."""
 MOST_CONNECTIONS: Final = 1000
-"""Connections at a time; a further one is closed at once,"""
+"""Connections at a time,"""
 MOST_OF_AN_ADDRESS: Final = 250
 """and of one address that is no trusted proxy."""
+MOST_RESERVED: Final = 20
+"""Connections above these bounds that are open for those who watch over the server, one request each;"""
+RESERVED_HEAD_S: Final = 2.0
+"""and how long its head may take to come [s]."""
 MOST_HEAD_BYTES: Final = 32 * 1024
 """Largest head of a request [bytes]."""
 
@@ -106,15 +110,19 @@ class Connection(H11Protocol):
 
     _late: asyncio.TimerHandle | None = None
     _whence: str = ""
+    _is_reserved: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._whence = address_of((self.client or ("",))[0])
         if len(self.connections) > MOST_CONNECTIONS or self._are_too_many():
-            transport.abort()
-            return
-        self._late = self.loop.call_later(HEAD_S, self._give_up)
+            if sum(getattr(one, "_is_reserved", False) for one in self.connections) >= MOST_RESERVED:
+                transport.abort()
+                return
+            self._is_reserved = True
+            self.app_state = {**self.app_state, RESERVED: True}
+        self._late = self.loop.call_later(RESERVED_HEAD_S if self._is_reserved else HEAD_S, self._give_up)
 
     def data_received(self, data: bytes) -> None:
         """Wait on as long as the head of a request is not complete."""

@@ -5,8 +5,8 @@ import dataclasses
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -23,7 +23,8 @@ from queries.scheduling.runner import Runner
 from queries.web import requests, server
 from queries.web.access import LOCAL, Access, Allowed, Caller
 from queries.web.app import create_app
-from tests.queries.conftest import MAP, SERIES
+from queries.web.scopes import PROBES
+from tests.queries.conftest import MAP, SERIES, Gate
 from tests.serving import SharedServer
 
 Document = dict[str, Any]
@@ -367,14 +368,69 @@ def test_a_body_with_two_lengths_is_refused(address: tuple[str, int]) -> None:
 
 
 def test_more_requests_than_may_be_open_are_told_to_come_back(
-    archive: hg.OpenArchive, make_runner: Callable[..., Runner]
+    archive: hg.OpenArchive, make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = create_app(make_runner(archive), Catalogue(archive))
     (middleware,) = [one for one in app.user_middleware if one.cls is requests.Requests]
     middleware.kwargs["most_open"] = 0
-    answer = TestClient(app, base_url="http://127.0.0.1").get("/health/live")
+    client = TestClient(app, base_url="http://127.0.0.1")
+    answer = client.get("/api/v1/variables")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     problem(answer)
+    assert [client.get(probe).status_code for probe in PROBES] == [200] * 4
+    monkeypatch.setattr(requests, "MOST_PROBES", 0)
+    assert [client.get(probe).status_code for probe in PROBES] == [503] * 4
+
+
+def opened_streams(place: tuple[str, int], path: str, addresses: Sequence[str]) -> Iterator[socket.socket]:
+    """Yield connections from some addresses, each with a stream of events that has begun."""
+    for address in addresses:
+        one = socket.create_connection(place, timeout=60, source_address=(address, 0))
+        one.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert one.recv(20).startswith(b"HTTP/1.1 200")
+        yield one
+
+
+@contextmanager
+def streams(
+    archive: hg.OpenArchive, runner: Runner, shared: SharedServer, addresses: Sequence[str]
+) -> Iterator[httpx.Client]:
+    """Open idle streams of events, and give a client."""
+    held: list[socket.socket] = []
+    with ExitStack() as stack:
+        made = stack.enter_context(shared.serving(create_app(runner, Catalogue(archive))))
+        stack.callback(lambda: [one.close() for one in held])
+        client = stack.enter_context(httpx.Client(base_url=made, timeout=60))
+        job = client.post("/api/v1/queries", json=MAP).json()["id"]
+        # Its own connection is no longer there when the streams are.
+        client.close()
+        held.extend(opened_streams(host_and_port(made), f"/api/v1/queries/{job}/events", addresses))
+        yield stack.enter_context(httpx.Client(base_url=made, timeout=60))
+
+
+def test_400_idle_streams_leave_health_and_metrics_answered(
+    archive: hg.OpenArchive, gate: Gate, make_runner: Callable[..., Runner], shared: SharedServer
+) -> None:
+    addresses = [f"127.0.0.{2 + number // 200}" for number in range(400)]
+    with streams(archive, make_runner(gate), shared, addresses) as client:
+        assert client.get("/api/v1/variables").status_code == 503
+        begun = time.perf_counter()
+        assert [client.get(probe).status_code for probe in PROBES] == [200] * 4
+        assert time.perf_counter() - begun < 5
+
+
+def test_an_address_with_all_its_connections_reads_health_and_metrics_alone(
+    archive: hg.OpenArchive, gate: Gate, make_runner: Callable[..., Runner], shared: SharedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(server, "MOST_OF_AN_ADDRESS", 10)
+    with streams(archive, make_runner(gate), shared, ["127.0.0.1"] * 10) as client:
+        answers = [client.get(probe) for probe in PROBES]
+        assert [(answer.status_code, answer.headers["connection"]) for answer in answers] == [(200, "close")] * 4
+        problem(client.get("/api/v1/variables"))
+        monkeypatch.setattr(server, "MOST_RESERVED", 0)
+        with pytest.raises(httpx.TransportError):
+            client.get("/health/live")
 
 
 # A fuzz of query JSON: valid ones with something changed.
