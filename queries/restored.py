@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+from hypergrid.store.backup import CLOSED
+from hypergrid.store.state_backup import has_access_control
 from queries.scheduling.journal import AGAIN, Journal
 from queries.scheduling.journal import FILE as JOBS
 from queries.standing.store import FILE as CATALOGUE
@@ -38,6 +40,8 @@ def secure_state(archive: Path, made: str) -> list[str]:
         (archive / STANDING / CATALOGUE, _pause_standing),
     )
     notes = [step(path, why) for path, step in steps if path.exists()]
+    if has_access_control(archive / SERVER) and not (archive / SERVER / KEYS).exists():
+        notes.insert(0, CLOSED)
     if (archive / SERVER / AUDIT).exists():
         notes.append("audit log: as it was")
     return notes
@@ -47,6 +51,8 @@ def _revoke_keys(path: Path, why: str) -> str:
     store = KeyStore(path)
     try:
         count = store.revoke_all(f"{why}; make new ones", now_ns=time.time_ns())
+        if store.exist:
+            store.require()
         closed = "access control stays on, so make new ones: 'hypergrid keys create'" if store.exist else "none existed"
     finally:
         store.close()

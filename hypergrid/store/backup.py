@@ -8,7 +8,7 @@ references move. A run that is killed, or that meets a full disk, leaves the for
 
 What a receiver has acknowledged is copied first (`spool/`), so that nothing of it is missing: it comes in twice where
 it was committed meanwhile, and a second time changes nothing. State of other rooms is left out, and told, unless it is
-asked for (`state_backup`).
+asked for (`state_backup`). Whether access needs keys is told in any case: a restored archive is as closed.
 """
 
 import os
@@ -44,19 +44,22 @@ from hypergrid.store.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.store.folder import Identity, create_folder, identity_of, marker_of, read_identity, synchronise
 from hypergrid.store.lock import alone, exclusive
 from hypergrid.store.place import STORE
-from hypergrid.store.state_backup import KEY as STATE_KEY
 from hypergrid.store.state_backup import (
+    ACCESS_KEY,
     SCRATCH,
     STATE,
     Secure,
     StateCopy,
     copy_state,
+    has_access_control,
     is_current,
     is_state_copy,
+    keep_access_control,
     prune_state,
     publish_state,
     state_files,
 )
+from hypergrid.store.state_backup import KEY as STATE_KEY
 from hypergrid.times import format_instant
 
 _LOCK: Final = BACKUP_LOCK
@@ -68,6 +71,11 @@ _REFERENCES: Final = "refs"
 _SNAPSHOTS: Final = "snapshots"
 _KINDS: Final = ("chunks", "manifests", "transactions", _SNAPSHOTS)
 _PARTIAL: Final = ".partial"
+CLOSED: Final = (
+    "keys: none came with the backup; access control stays on, so make new ones: 'hypergrid keys create', or turn it "
+    "off: 'hypergrid keys off'"
+)
+"""What who restores a backup without keys of an archive that has some is told."""
 _OURS: Final = frozenset(
     {ARCHIVE_MARKER, LOCK, _LOCK, STORE, CHECKSUMS, RAW, _SPOOL, "stream", "staging", "maintained.json"}
 )
@@ -157,7 +165,8 @@ def back_up(
         target.mkdir(parents=True, exist_ok=True)
         stack.enter_context(_only(target))
         folders = {name: archive.path / name for name in STATE} | ({"server": server} if server else {})
-        run = _Run(archive, target, progress, folders if with_server else None)
+        is_closed = has_access_control(folders["server"])
+        run = _Run(archive, target, progress, folders if with_server else None, is_closed=is_closed)
         report = run.do(stack, now_ns)
     return replace(report, seconds=round(time.monotonic() - begun, 3))
 
@@ -208,15 +217,20 @@ def restore(
         (building / LOCK).touch()
         _settle(building, copied, progress)
         _verify_restored(building, source, progress)
+        if told.get(ACCESS_KEY):
+            keep_access_control(building / "server")
         if state is not None and secure is not None:
             notes.extend(secure(building, state["made"]))
-            synchronise(building)
+        elif told.get(ACCESS_KEY):
+            notes.append(CLOSED)
+        synchronise(building)
 
     with _explained(folder):
         create_folder(folder, identity, build=build)
     return BackupReport(
         str(folder), str(source), Archive.open(folder).snapshot, copied.files, copied.size, 0, 0, 0, (),
-        round(time.monotonic() - begun, 3), *((tuple(state["files"]), state["made"], tuple(notes)) if state else ()),
+        round(time.monotonic() - begun, 3), tuple(state["files"]) if state else (), state["made"] if state else None,
+        tuple(notes),
     )  # fmt: skip
 
 
@@ -252,6 +266,8 @@ class _Run:
     progress: Progress
     folders: Mapping[str, Path] | None = None
     """Where the server's state lies; None: it is not asked for."""
+    is_closed: bool = field(default=False, kw_only=True)
+    """Whether access needs keys."""
     copied: _Copied = field(default_factory=_Copied)
     state: StateCopy | None = None
     _led: Sequence[str] = ()
@@ -423,6 +439,7 @@ class _Run:
             "snapshot": self.archive.snapshot,
             "made": format_instant(now_ns),
             "of": str(self.archive.path),
+            ACCESS_KEY: self.is_closed,
         }
         if (self.target / SCRATCH).exists() and self.state is not None:
             publish_state(self.state, self.target)

@@ -25,6 +25,12 @@ STATE: Final = ("server", "standing")
 KEY: Final = "state"
 """What the marker of a backup tells of it: the folder, the instant, and checksum and size of each file."""
 SCRATCH: Final = ".state"
+ACCESS_KEY: Final = "access_control"
+"""What the marker of a backup tells of keys: whether the archive's server asks for them."""
+KEYS: Final = "keys.sqlite"
+"""File of access keys in the server's folder."""
+ACCESS_MARKER: Final = "keys.required"
+"""File beside it that says that access control is on, so that a server without its keys lets nobody in."""
 _PREFIX: Final = "state-"
 _SQLITE_OWN: Final = ("-wal", "-shm", "-journal")
 """Endings of SQLite's own files, whose content the copy of the database has."""
@@ -53,6 +59,32 @@ def is_state_copy(name: str) -> bool:
     return name == SCRATCH or name.startswith(_PREFIX)
 
 
+def has_access_control(folder: Path) -> bool:
+    """Return whether a server with this folder asks for keys."""
+    return any((folder / name).exists() for name in (ACCESS_MARKER, KEYS))
+
+
+def keep_access_control(folder: Path) -> None:
+    """Have a server with this folder ask for keys; on the disk when this returns.
+
+    Raises
+    ------
+    OSError
+        The folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / ACCESS_MARKER, os.O_CREAT | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write("Access needs keys; 'hypergrid keys off' turns access control off.\n")
+        file.flush()
+        os.fsync(file.fileno())
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def copy_state(folders: Mapping[str, Path], target: Path) -> StateCopy:
     """Copy state into the scratch folder of a backup, each file consistent by itself; the processes may go on.
 
@@ -74,7 +106,7 @@ def copy_state(folders: Mapping[str, Path], target: Path) -> StateCopy:
     made = StateCopy("", {})
     for name, source in folders.items():
         for path in sorted(source.iterdir()) if source.is_dir() else ():
-            if path.name.endswith(_SQLITE_OWN):
+            if path.name.endswith(_SQLITE_OWN) or path.name == ACCESS_MARKER:
                 continue
             shown = f"{name}/{path.name}"
             if path.suffix not in _TAKEN or path.name.startswith(".") or not path.is_file():

@@ -123,8 +123,14 @@ class Access:
 
     @property
     def is_on(self) -> bool:
-        """Whether keys are asked for."""
-        return self.required or (self.store is not None and self.store.exist)
+        """Whether keys are asked for.
+
+        Raises
+        ------
+        KeysDamaged
+            They are, and cannot be read.
+        """
+        return (self.store is not None and self.store.exist) or self.required
 
     def caller(self, *, key: str | None, session: str | None) -> Caller:
         """Return who shows a key, or the cookie of a session, or neither.

@@ -7,10 +7,11 @@ from typing import Annotated, Final, get_args
 import typer
 
 from hypergrid.console import say, show_json, show_table
-from hypergrid.errors import InvalidQuery, NotFound
+from hypergrid.errors import ArchiveConflict, InvalidQuery, NotFound
 from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
 from hypergrid.query import open_archive
 from hypergrid.settings import Settings, read_settings
+from hypergrid.store.lock import is_free
 from hypergrid.times import SECOND_NS, format_instant, parse_duration, parse_instant
 from queries.scheduling.admission import Limits
 from queries.web.access import Access, Allowed, Rules
@@ -156,6 +157,35 @@ def revoke(
     key = store.revoke(which, now_ns=now_ns)
     audit.note(now_ns=now_ns, who="command line", what="keys revoke", about=f"{key.name} ({key.id})")
     say(f"key {key.name!r} ({key.id}) opens nothing any more")
+
+
+@keys_app.command("off")
+def off(
+    archive: ArchivePlace = None,
+    *,
+    option: ArchivePlaceOption = None,
+    settings: Where = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove the keys for good.")] = False,
+) -> None:
+    """Turn access control off: remove all keys, and let everybody on this machine do everything."""
+    from queries.standing.service import LOCK  # noqa: PLC0415 - the other commands need no standing queries
+    from queries.standing.store import FOLDER as STANDING  # noqa: PLC0415
+
+    store, audit = _store(archive, option, settings)
+    if not yes:
+        message = (
+            f"keys off removes all access keys ({store.path}) for good, and lets everybody on this machine do "
+            "everything; add --yes to do so"
+        )
+        raise InvalidQuery(message)
+    if not is_free(placed(archive, option) / STANDING / LOCK):
+        message = f"a server of {placed(archive, option)} is running; stop it before access control is turned off"
+        raise ArchiveConflict(message)
+    if not store.remove():
+        say("access control is off already: there are no keys")
+        return
+    audit.note(now_ns=time.time_ns() // SECOND_NS * SECOND_NS, who="command line", what="keys off")
+    say("access control is off: all keys were removed, and everybody on this machine may do everything")
 
 
 def _told(key: Key, now_ns: int) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Access keys: made, listed and revoked in one SQLite file; only the SHA-256 of a key is kept.
 
-A key whose row does not match its checksum opens nothing, but counts as a key that was made: access stays closed.
+A key whose row does not match its checksum opens nothing, but counts as a key that was made: access stays closed. So
+it does where the file is missing, empty or damaged as a whole, for a marker beside it says that access needs keys.
 """
 
 import base64
@@ -21,6 +22,7 @@ from typing import Any, Final, Literal, get_args
 
 from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.store.row_checksums import CHECKED_VERSION, DamagedState, Schema, damaged_rows, open_checked
+from hypergrid.store.state_backup import ACCESS_MARKER, KEYS, keep_access_control
 
 Scope = Literal["read", "query", "write", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -28,7 +30,7 @@ SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 
 FOLDER: Final = "server"
 """Folder of an archive where its server keeps keys, jobs and the audit log."""
-FILE: Final = "keys.sqlite"
+FILE: Final = KEYS
 
 LIMITS: Final[Mapping[str, str]] = {
     "requests_per_s": "requests a second",
@@ -57,14 +59,15 @@ CREATE TABLE keys (
 )
 _COLUMNS: Final = "id, name, scope, created_ns, expires_ns, revoked_ns, limits, reason"
 _REMEDY: Final = (
-    "restore the file from a copy, and revoke what was revoked since; or move it away and make new keys before the "
-    "server starts again, for without the file all keys are lost and access control is off"
+    "nobody is let in; restore the file from a copy, and revoke what was revoked since; or move what is left of it "
+    "away and make new keys ('hypergrid keys create'), for all former ones are lost; or turn access control off "
+    "('hypergrid keys off')"
 )
 _LOG: Final = logging.getLogger(__name__)
 
 
 class KeysDamaged(DamagedState):
-    """The file of keys cannot be read; the message names it."""
+    """The file of keys cannot be read, or is missing where access needs keys; the message names it."""
 
 
 class BadKey(HyperGridError, PermissionError):
@@ -101,29 +104,62 @@ class KeyStore:
     Parameters
     ----------
     path
-        The file. Where it is not there, there are no keys; `create` makes it, for its owner alone to read.
+        The file. Where neither it nor its marker is there, there are no keys; `create` makes both, the file for its
+        owner alone to read.
+
+    Raises
+    ------
+    KeysDamaged
+        The file cannot be read, or is missing while the marker is there; so may all methods but `create` and `remove`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
+        self._file: os.stat_result | None = None
         self._existed = False
+
+    @property
+    def marker(self) -> Path:
+        """The file that says that access needs keys."""
+        return self.path.with_name(ACCESS_MARKER)
 
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
-            if self._db is not None:
-                self._db.close()
-                self._db = None
+            self._close()
 
     @property
     def exist(self) -> bool:
-        """Whether any key was ever made, be it expired, revoked or damaged since; once true, it stays true."""
+        """Whether access needs keys: one was ever made, be it revoked or damaged since; once true, for good."""
         with self._open() as db:
-            if not self._existed and db is not None:
-                self._existed = db.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+            if not self._existed:
+                has_row = db is not None and db.execute("SELECT 1 FROM keys LIMIT 1").fetchone() is not None
+                self._existed = has_row or self.marker.exists()
             return self._existed
+
+    def require(self) -> None:
+        """Write the marker where it is missing.
+
+        Raises
+        ------
+        OSError
+            It cannot be written.
+        """
+        if not self.marker.exists():
+            keep_access_control(self.path.parent)
+
+    def remove(self) -> bool:
+        """Remove all keys, and the marker: access control is off; return whether it was on."""
+        self.close()
+        self._existed = False
+        files = [self.path.with_name(f"{self.path.name}{ending}") for ending in ("", "-wal", "-shm")]
+        # The marker goes last: a process that dies meanwhile leaves access closed.
+        present = [file for file in (*files, self.marker) if file.exists()]
+        for file in present:
+            file.unlink()
+        return bool(present)
 
     def keys(self) -> list[Key]:
         """Return all keys, oldest first, revoked ones too; damaged ones are left out."""
@@ -194,13 +230,14 @@ class KeyStore:
             if not 0 < value < float("inf"):
                 message = f"the limit {limit!r} of the key {name!r} needs a number above zero; got {value!r}"
                 raise InvalidQuery(message)
+        self._make()
         if any(key.name == name and key.state(now_ns) == "valid" for key in self.keys()):
             message = f"a key {name!r} is there already; revoke it first, or choose another name"
             raise InvalidQuery(message)
         key = Key(secrets.token_hex(6), name, scope, now_ns, expires_ns, None, dict(limits or {}), "")
         secret = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).decode("ascii").rstrip("=")
         text = f"hg_{key.id}_{secret}"
-        self._make()
+        self.require()
         with self._open() as db:
             assert db is not None
             limited = json.dumps(dict(key.limits))
@@ -270,13 +307,31 @@ class KeyStore:
     def _open(self) -> Iterator[sqlite3.Connection | None]:
         with self._lock:
             try:
-                if self._db is None and self.path.exists():
-                    if not self.path.stat().st_size:
-                        raise _damaged(self.path, "it is empty")
-                    self._db = _connect(self.path)
+                self._follow_file()
                 yield self._db
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, OSError) as error:
                 raise _damaged(self.path, str(error)) from error
+
+    def _follow_file(self) -> None:
+        """Open the file that is there now, and refuse where it is empty, or gone though access needs keys."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            if self._db is not None or self._existed or self.marker.exists():
+                raise _damaged(self.path, "it is missing") from None
+            return
+        if not status.st_size:
+            raise _damaged(self.path, "it is empty")
+        if self._file is not None and not os.path.samestat(self._file, status):
+            # It was restored from a copy, or made anew.
+            self._close()
+        if self._db is None:
+            self._db, self._file = _connect(self.path), status
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._db = self._file = None
 
 
 def _damaged(path: Path, why: str) -> KeysDamaged:

@@ -59,6 +59,7 @@ def serve_archive(
     """
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
+    keep_closed(access)
     folder = state_folder(opened.path, settings)
     catalogue = Catalogue(opened, saved=saved)
     # First: it refuses a second server of the archive, which must not close the queries of the first in the journal.
@@ -82,6 +83,28 @@ def serve_archive(
         # The first who asks need not wait until compiled code is loaded.
         threading.Thread(target=warm, name="warm", daemon=True).start()
         serve(web, settings.host, settings.port, on_ready=on_ready)
+
+
+def keep_closed(access: Access) -> None:
+    """Give an installation that has keys its marker, also where their file is damaged.
+
+    Raises
+    ------
+    KeysDamaged
+        They cannot be read: nobody could be let in.
+    """
+    store = access.store
+    if store is None:
+        return
+    needed = True
+    try:
+        needed = store.exist
+    finally:
+        if needed:
+            try:
+                store.require()
+            except OSError as error:
+                _LOG.warning("access control stays on only as long as %s is there: %s", store.path, error)
 
 
 def opened_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str, str]]:

@@ -22,7 +22,7 @@ from queries.scheduling.runner import Runner
 from queries.standing.store import StandingStore
 from queries.web.access import Access
 from queries.web.app import create_app
-from queries.web.keys import BadKey, KeyStore
+from queries.web.keys import BadKey, KeysDamaged, KeyStore
 from tests.hypergrid.test_archive_commands import run
 from tests.queries.test_damaged_state import NOW_NS, write_audit, write_jobs, write_keys, write_standing
 from tests.serving import SharedServer
@@ -61,7 +61,28 @@ def test_state_travels_only_where_it_is_asked_for(place: Path, tmp_path: Path) -
     assert not any((tmp_path / "backup").rglob("*.sqlite"))
     status, _, told = run("restore", tmp_path / "backup", tmp_path / "bare")
     assert (status, "keys, jobs and standing queries are made anew" in told) == (0, True)
+    # But for whether access needs keys: it does, and there are none.
+    assert "access control stays on, so make new ones: 'hypergrid keys create'" in told
+    assert [path.name for path in (tmp_path / "bare" / "server").iterdir()] == ["keys.required"]
+    with keys_of(tmp_path / "bare") as store, pytest.raises(KeysDamaged, match="it is missing.*keys create.*keys off"):
+        _ = store.exist
+
+
+def test_an_archive_without_keys_is_restored_without_access_control(place: Path, tmp_path: Path) -> None:
+    with keys_of(place) as store:
+        store.remove()
+    assert run("backup", place, tmp_path / "backup")[0] == 0
+    assert run("restore", tmp_path / "backup", tmp_path / "bare")[0] == 0
     assert not (tmp_path / "bare" / "server").exists()
+
+
+def test_a_backup_of_a_server_whose_keys_were_lost_is_restored_closed(place: Path, tmp_path: Path) -> None:
+    (place / "server" / "keys.sqlite").unlink()
+    assert run("backup", place, tmp_path / "backup", "--with-server")[0] == 0
+    status, _, told = run("restore", tmp_path / "backup", tmp_path / "restored")
+    assert (status, "keys: none came with the backup; access control stays on" in told) == (0, True)
+    with keys_of(tmp_path / "restored") as store, pytest.raises(KeysDamaged, match="it is missing"):
+        _ = store.exist
 
 
 def test_what_goes_and_what_stays_is_told(place: Path, tmp_path: Path) -> None:
