@@ -10,9 +10,11 @@ accepts the rows as they are.
 
 import json
 import logging
+import os
+import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -73,6 +75,39 @@ def open_checked(db: sqlite3.Connection, schema: Schema) -> int:
         db.execute("PRAGMA journal_mode = WAL")
         _rebuild_indexes(db)
         return _prepare(db, schema)
+
+
+def create_whole(path: Path, schema: Schema) -> None:
+    """Create a SQLite file where it is missing, for its owner alone to read; whole or not at all.
+
+    An empty file is one that lost its content, then, and not one that a process that died had begun.
+
+    Raises
+    ------
+    OSError, sqlite3.DatabaseError
+        It cannot be written.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    # Made before SQLite opens it, so that nobody else can read it for a moment.
+    os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with closing(sqlite3.connect(scratch, isolation_level=None)) as db:
+            open_checked(db, schema)
+        with suppress(FileExistsError):
+            # Another process was faster, and may have written into its file already.
+            os.link(scratch, path)
+    finally:
+        scratch.unlink()
+
+
+def require_content(path: Path) -> None:
+    """Raise `Malformed` where a SQLite file that `create_whole` made is empty."""
+    if path.exists() and not path.stat().st_size:
+        message = "it is empty"
+        raise Malformed(message)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ A job whose row does not match its checksum counts as forgotten.
 """
 
 import json
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,15 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from hypergrid.errors import HyperGridError
-from hypergrid.store.row_checksums import CHECKED_VERSION, DamagedState, Schema, damaged_rows, open_checked
+from hypergrid.store.row_checksums import (
+    CHECKED_VERSION,
+    DamagedState,
+    Schema,
+    create_whole,
+    damaged_rows,
+    open_checked,
+    require_content,
+)
 from queries.scheduling.jobs import Job, ResultGone, State
 
 FILE: Final = "jobs.sqlite"
@@ -101,11 +108,10 @@ class Journal:
     def __init__(self, path: Path, *, now_ns: int, remembered: int = 1000, reason: str = LOST) -> None:
         self.path, self._remembered = path, remembered
         self._lock = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Made before SQLite opens it: who asked what is nobody else's business.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        create_whole(path, _SCHEMA)
         self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
         try:
+            require_content(path)
             version = open_checked(self._db, _SCHEMA)
             # What a kill may not lose is on its way to the disk; only a power cut can undo the last moment.
             self._db.execute("PRAGMA synchronous = NORMAL")

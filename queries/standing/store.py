@@ -23,8 +23,10 @@ from hypergrid.store.row_checksums import (
     DamagedState,
     Malformed,
     Schema,
+    create_whole,
     damaged_rows,
     open_checked,
+    require_content,
     tables_of,
 )
 from queries.standing.definition import Conflict, Definition, Target, definition_from_json
@@ -190,16 +192,15 @@ class StandingStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         self._changes = 0
         self._removed: dict[str, int] = {}
         self._file: os.stat_result | None = None
         self._is_gone = False
         with self._explained():
-            # Made before SQLite opens it: webhooks and mail addresses are nobody else's business.
             with suppress(OSError):
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+                create_whole(path, _SCHEMA)
+            require_content(path)
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             version = self._prepare()

@@ -9,19 +9,26 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import re
 import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
-from hypergrid.store.row_checksums import CHECKED_VERSION, DamagedState, Schema, damaged_rows, open_checked
+from hypergrid.store.row_checksums import (
+    CHECKED_VERSION,
+    DamagedState,
+    Schema,
+    create_whole,
+    damaged_rows,
+    open_checked,
+    require_content,
+)
 from hypergrid.store.state_backup import ACCESS_MARKER, KEYS, keep_access_control
 
 Scope = Literal["read", "query", "write", "admin"]
@@ -117,7 +124,7 @@ class KeyStore:
         self.path = path
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
-        self._file: os.stat_result | None = None
+        self._version: tuple[int, ...] = ()
         self._existed = False
 
     @property
@@ -230,7 +237,7 @@ class KeyStore:
             if not 0 < value < float("inf"):
                 message = f"the limit {limit!r} of the key {name!r} needs a number above zero; got {value!r}"
                 raise InvalidQuery(message)
-        self._make()
+        create_whole(self.path, _SCHEMA)
         if any(key.name == name and key.state(now_ns) == "valid" for key in self.keys()):
             message = f"a key {name!r} is there already; revoke it first, or choose another name"
             raise InvalidQuery(message)
@@ -286,23 +293,6 @@ class KeyStore:
                 _LOG.error("the access key %s is damaged in %s, and opens nothing; make a new one", key_id, self.path)
         return None if row is None else (_key(row[:-1]), row[-1])
 
-    def _make(self) -> None:
-        """Create the file where it is missing, whole or not at all: an empty one counts as damaged."""
-        if self.path.exists():
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
-        # Made before SQLite opens it, so that nobody else can read it for a moment.
-        os.close(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        try:
-            with closing(_connect(scratch)):
-                pass
-            with suppress(FileExistsError):
-                # Another process was faster, and may have made a key already.
-                os.link(scratch, self.path)
-        finally:
-            scratch.unlink()
-
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection | None]:
         with self._lock:
@@ -320,18 +310,18 @@ class KeyStore:
             if self._db is not None or self._existed or self.marker.exists():
                 raise _damaged(self.path, "it is missing") from None
             return
-        if not status.st_size:
-            raise _damaged(self.path, "it is empty")
-        if self._file is not None and not os.path.samestat(self._file, status):
-            # It was restored from a copy, or made anew.
+        require_content(self.path)
+        version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if version != self._version:
+            # Another process wrote a key, or the file was restored, made anew or damaged: SQLite would not look.
             self._close()
         if self._db is None:
-            self._db, self._file = _connect(self.path), status
+            self._db, self._version = _connect(self.path), version
 
     def _close(self) -> None:
         if self._db is not None:
             self._db.close()
-        self._db = self._file = None
+        self._db = None
 
 
 def _damaged(path: Path, why: str) -> KeysDamaged:

@@ -3,10 +3,12 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from hypergrid.kriging.threads import cores
@@ -57,6 +59,16 @@ def serve_archive(
     HyperGridError
         What cannot be read: archive, settings, keys.
     """
+    with application(archive, settings, saved=saved) as web:
+        web.mount("/", pages)
+        # The first who asks need not wait until compiled code is loaded.
+        threading.Thread(target=warm, name="warm", daemon=True).start()
+        serve(web, settings.host, settings.port, on_ready=on_ready)
+
+
+@contextmanager
+def application(archive: Path, settings: Settings, *, saved: Path | None = None) -> Iterator[FastAPI]:
+    """Run the standing queries of an archive, and yield its web API; parameters and errors as of `serve_archive`."""
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
     keep_closed(access)
@@ -74,15 +86,11 @@ def serve_archive(
             opened, workers=settings.workers or cores(), capacity=settings.queue, allowed_bytes=settings.allowed_bytes,
             allowed_s=settings.seconds, result_bytes=settings.kept_bytes, journal=journal,
         )  # fmt: skip
-        web = create_app(
+        yield create_app(
             runner, catalogue, standing=standing, access=access,
             audit=audit_of(opened.path, settings), folders={"archive": opened.path, "state": folder}, damage=damage,
             tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
         )  # fmt: skip
-        web.mount("/", pages)
-        # The first who asks need not wait until compiled code is loaded.
-        threading.Thread(target=warm, name="warm", daemon=True).start()
-        serve(web, settings.host, settings.port, on_ready=on_ready)
 
 
 def keep_closed(access: Access) -> None:
