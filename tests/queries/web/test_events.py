@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import httpx
 import pytest
 
+from queries.scheduling.jobs import Job
+from queries.scheduling.journal import Noted, Past
 from queries.scheduling.runner import Runner
-from queries.web.events import follow
+from queries.web.events import END_ID, follow
 
 Document = dict[str, Any]
 Wait = Callable[..., None]
@@ -88,6 +90,54 @@ def test_resumption_after_the_last_event_seen(
     assert int(rest[0]["id"]) > int(seen[-1]["id"])
     with following(client, job_id, after=rest[0]["id"]) as events:
         assert [event["event"] for event in events] == ["done"]
+
+
+@pytest.mark.parametrize("end", ["done", "cancelled"])
+def test_who_has_seen_the_end_is_told_to_stop(
+    client: httpx.Client, gate: Gate, map_query: Document, wait_until: Wait, end: str
+) -> None:
+    job_id = ask(client, map_query)
+    if end == "cancelled":
+        # The run goes on for another follower, and counts on.
+        ask(client, map_query)
+        client.delete(f"/api/v1/queries/{job_id}")
+    gate.open()
+    with following(client, job_id) as events:
+        last = list(events)[-1]
+    assert last["event"] == end
+    answer = client.get(f"/api/v1/queries/{job_id}/events", headers={"Last-Event-ID": last["id"]}, timeout=10)
+    assert (answer.status_code, answer.content) == (204, b"")
+    # A number that is none of this stream keeps nobody waiting.
+    with following(client, job_id, after="999999") as events:
+        assert [event["event"] for event in events] == [end]
+
+
+@pytest.mark.parametrize("after", ["999999", str(END_ID)])
+def test_a_number_above_all_does_not_hide_the_end_to_come(
+    client: httpx.Client, gate: Gate, map_query: Document, after: str
+) -> None:
+    job_id = ask(client, map_query)
+    with following(client, job_id, after=after) as events:
+        gate.open()
+        assert [event["event"] for event in events] == ["done"]
+
+
+def test_the_end_of_a_job_of_an_earlier_process_is_told_once(
+    client: httpx.Client, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = Noted("early", "", "token", "snapshot", {}, 480, 1, "failed", 1, 2, "the server was killed")
+
+    def past(_job_id: str) -> Job:
+        raise Past(noted)
+
+    monkeypatch.setattr(runner, "job", past)
+    # A number of the stream that was cut short says nothing of the end.
+    for after in (None, "1", "7"):
+        with following(client, "early", after=after) as events:
+            (end,) = events
+            assert end["event"] == "error"
+    answer = client.get("/api/v1/queries/early/events", headers={"Last-Event-ID": end["id"]})
+    assert answer.status_code == 204
 
 
 def test_a_late_reader_gets_the_state_first(
