@@ -49,14 +49,23 @@ def coverages(chosen: Chosen, pieces: Iterable[Piece], *, flags: bool = False) -
     return made
 
 
+def measured(kind: Kind) -> dict[str, Any]:
+    """Return how a kind of series is measured, as members of its parameter: method and interval, height [m]."""
+    sample = kind.sample
+    method = "point" if sample.statistic == "sample" else sample.statistic
+    length_s = 0.0 if sample.stamp == "instant" else sample.interval_s
+    of_height = {} if sample.height_m is None else {"hypergrid:height_m": sample.height_m}
+    return {"measurementType": {"method": method, "duration": f"PT{length_s:g}S"}, **of_height}
+
+
 def parameters(kinds: Iterable[Kind], *, flags: bool = False) -> dict[str, Any]:
-    """Return the parameters of kinds of series, by their keys."""
+    """Return the parameters of kinds of series, by their keys, with how each is measured."""
     told = {}
     for kind in kinds:
         variable = kind.variable
         named = {} if variable.standard_name is None else {"standard_name": variable.standard_name}
         label = variable.long_name or variable.name
-        told[kind.key] = parameter(kind.key, {"long_name": label, "units": variable.unit, **named})
+        told[kind.key] = parameter(kind.key, {"long_name": label, "units": variable.unit, **named}) | measured(kind)
         if flags:
             meanings = {"flag_values": list(MEANINGS), "flag_meanings": " ".join(MEANINGS.values())}
             told[f"{kind.key}_flag"] = parameter(kind.key, {"long_name": f"quality of {label}", **meanings})

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -13,8 +14,10 @@ from fastapi import Response
 from hypergrid.covjson import MEDIA_TYPE, collection, point_series, result_json, time_axis
 from hypergrid.errors import TooLarge
 from hypergrid.export import FORMATS, to_bytes
-from hypergrid.reading_files import coverages, parameters
+from hypergrid.reading_files import coverages
+from hypergrid.reading_files import parameters as parameters_json
 from queries.readings import FORMATS as READING_FORMATS
+from queries.web.edr.metadata import parameters_of
 from queries.web.edr.stations import Read, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection
 from queries.web.sending import sent
@@ -50,16 +53,11 @@ def of_readings(
         return sent(partial(row.to_bytes, read.chosen, pieces), media_type=row.media_type)
     more = told or {}
     made = [one | more.get(one["id"], {}) for one in coverages(read.chosen, pieces)]
-    shared = {"parameters": parameters(read.chosen.kinds)}
+    shared = {"parameters": parameters_json(read.chosen.kinds)}
     if form == "GeoJSON":
         here = f"{base}/collections/{collection_of.id}/locations"
-        return _json(
-            {
-                "type": "FeatureCollection",
-                "features": [_feature(one, here, shared, collection_of.label(one["id"])) for one in made],
-            },
-            GEOJSON,
-        )
+        parameters = parameters_of(collection_of, shared["parameters"])
+        return _features([_feature(one, here, parameters, collection_of.label(one["id"])) for one in made], parameters)
     return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
 
 
@@ -76,12 +74,8 @@ def of_map(
     points = [
         cells.isel(cell=place) for place in range(_countable(cells.sizes["cell"] * cells["value"].shape[0], cells))
     ]
-    here = f"{base}/collections/{collection_of.id}/position"
-    features = [
-        _feature(_series(point, keys, collection_of, (float(point["lon"]), float(point["lat"]))), here, {})
-        for point in points
-    ]
-    return _json({"type": "FeatureCollection", "features": features}, GEOJSON)
+    made = [_series(point, keys, collection_of, (float(point["lon"]), float(point["lat"]))) for point in points]
+    return _surface_features(made, keys, collection_of, base)
 
 
 def of_points(
@@ -111,16 +105,30 @@ def of_points(
         levels = [one] if "z" not in one.dims else [one.isel(z=place) for place in range(one.sizes["z"])]
         made += [_series(level, keys, collection_of, (lon, lat)) for level in levels]
     if form == "GeoJSON":
-        here = f"{base}/collections/{collection_of.id}/position"
-        return _json({"type": "FeatureCollection", "features": [_feature(one, here, {}) for one in made]}, GEOJSON)
+        return _surface_features(made, keys, collection_of, base)
     told = result_json(points[0][2], keys)
     shared: Json = {name: told[name] for name in ("parameters", "parameterGroups") if name in told}
     return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
 
 
-def features(entries: Sequence[Json], links: Sequence[Json], matched: int) -> Response:
-    """Return a page of features."""
-    told = {"type": "FeatureCollection", "numberMatched": matched, "numberReturned": len(entries), "links": list(links)}
+def features(
+    entries: Sequence[Json], links: Sequence[Json], matched: int, collection_of: StationsCollection
+) -> Response:
+    """Return a page of features, of `matched` that there are."""
+    paging = {"numberMatched": matched, "numberReturned": len(entries), "links": list(links)}
+    return _features(entries, parameters_of(collection_of), paging)
+
+
+def _surface_features(
+    made: Sequence[Json], keys: Sequence[str], collection_of: SurfaceCollection, base: str
+) -> Response:
+    here, parameters = f"{base}/collections/{collection_of.id}/position", parameters_of(collection_of, keys)
+    return _features([_feature(one, here, parameters) for one in made], parameters)
+
+
+def _features(entries: Sequence[Json], parameters: Json, more: Mapping[str, Any] = MappingProxyType({})) -> Response:
+    """Return features after EDR's own profile of GeoJSON, with what their parameters are."""
+    told = {"type": "FeatureCollection", **more, "parameters": list(parameters.values())}
     return _json({**told, "features": list(entries)}, GEOJSON)
 
 
@@ -143,7 +151,7 @@ def _series(
     return point_series((*place, height_m), times, ranges)
 
 
-def _feature(coverage: Json, here: str, shared: Json, label: str | None = None) -> Json:
+def _feature(coverage: Json, here: str, parameters: Json, label: str | None = None) -> Json:
     """Return a series of points as a feature after EDR's own profile of GeoJSON."""
     axes = coverage["domain"]["axes"]
     times = axes["t"]["values"]
@@ -161,14 +169,10 @@ def _feature(coverage: Json, here: str, shared: Json, label: str | None = None) 
             "edrqueryendpoint": here if name is None else f"{here}/{quote(name, safe='')}",
             "times": times,
             "values": {key: held["values"] for key, held in coverage["ranges"].items()},
-            **({"units": _units(shared)} if shared else {}),
+            "units": {key: parameters[key]["unit"]["symbol"]["value"] for key in coverage["ranges"]},
             **more,
         },
     }
-
-
-def _units(shared: Json) -> Json:
-    return {key: told["unit"]["symbol"]["value"] for key, told in shared["parameters"].items() if "unit" in told}
 
 
 def _countable(values: int, cells: xr.Dataset) -> int:

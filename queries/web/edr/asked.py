@@ -13,6 +13,8 @@ from queries.web.edr.ranges import Ranges, read_heights, read_times
 
 FORMATS: Final = ("CoverageJSON", "GeoJSON", "NetCDF", "CSV")
 """Output formats, the first where none is asked for."""
+ITEM_FORMATS: Final = ("GeoJSON", *(one for one in FORMATS if one != "GeoJSON"))
+"""Those of an item, likewise."""
 JSON: Final = "json"
 """What many clients ask every page for: of data the first format, of all else what there is."""
 CRS: Final = "CRS84"
@@ -32,9 +34,6 @@ _OF_STANDARD: Final = frozenset(
 """Parameters of the standard's queries that most queries here do not take."""
 MOST_POINTS: Final = 100
 """Points of a MULTIPOINT."""
-DEFAULT_LIMIT: Final = 100
-MOST_ITEMS: Final = 1000
-"""Entries of a page; who asks for more gets as many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +79,26 @@ def _hyphened(name: str) -> str:
     return "".join(f"-{one.lower()}" if one.isupper() else one for one in name[:80]).replace("_", "-")
 
 
-def read_asked(request: Request, known: Mapping[str, object]) -> Asked:
-    """Return the parameters that all queries have.
+@dataclass(frozen=True, eq=False)
+class Meeting:
+    """What the extents of a collection have something in common with; None: anything."""
+
+    region: Region | None
+    heights: Ranges | None
+    """[m above sea level]"""
+    times: Ranges | None
+    """[ns since 1970 UTC]"""
+
+
+def read_meeting(request: Request) -> Meeting:
+    """Return the `bbox` and the `datetime` of a request for collections; raises as `read_box` and `read_times` do."""
+    region, heights = read_box(request) or (None, None)
+    times = request.query_params.get("datetime")
+    return Meeting(region, heights, None if times is None else read_times(times))
+
+
+def read_asked(request: Request, known: Mapping[str, object], forms: Sequence[str] = FORMATS) -> Asked:
+    """Return the parameters that all queries have; `forms` are those of the answer, the first where none is asked for.
 
     Raises
     ------
@@ -97,7 +114,7 @@ def read_asked(request: Request, known: Mapping[str, object]) -> Asked:
             f"(WGS 84); got {crs[:80]!r}, {turned}leave crs out, and give longitude before latitude"
         )
         raise InvalidQuery(message)
-    form = next((one for one in FORMATS if one.lower() == given.get("f", JSON).lower()), FORMATS[0])
+    form = next((one for one in forms if one.lower() == given.get("f", JSON).lower()), forms[0])
     texts = [text for name in ("parameter-name", *_ALIASES) for text in given.getlist(name)]
     names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
     for name in names:
@@ -166,22 +183,26 @@ def read_box(request: Request) -> tuple[Region, Ranges | None] | None:
     raise InvalidQuery(message)
 
 
-def read_page(request: Request) -> tuple[int, int]:
-    """Return how many entries a page has, and which comes first.
+def read_page(request: Request) -> tuple[int | None, int]:
+    """Return how many entries a page has, all where no limit is given, and which comes first.
+
+    A client of EDR 1.1 does not know limits: without one a list is whole, for none would ask for the next page.
 
     Raises
     ------
     InvalidQuery
         `limit` or `offset` is no number.
     """
-    found = []
-    for name, default, least in (("limit", DEFAULT_LIMIT, 1), ("offset", 0, 0)):
-        text = request.query_params.get(name, str(default))
-        if not text.isdecimal() or len(text) > 12 or int(text) < least:
-            message = f"{name} needs a whole number of at least {least}; got {text[:80]!r}"
-            raise InvalidQuery(message)
-        found.append(int(text))
-    return min(found[0], MOST_ITEMS), found[1]
+    limit, offset = (_whole(request, name, least) for name, least in (("limit", 1), ("offset", 0)))
+    return limit, offset or 0
+
+
+def _whole(request: Request, name: str, least: int) -> int | None:
+    text = request.query_params.get(name)
+    if text is not None and (not text.isdecimal() or len(text) > 12 or int(text) < least):
+        message = f"{name} needs a whole number of at least {least}; got {text[:80]!r}"
+        raise InvalidQuery(message)
+    return None if text is None else int(text)
 
 
 def _coords(request: Request) -> str:

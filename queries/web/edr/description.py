@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from hypergrid.covjson import MEDIA_TYPE
-from queries.web.edr.asked import CRS, DEFAULT_LIMIT, FORMATS, JSON, MOST_ITEMS
+from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, JSON
 
 Json = dict[str, Any]
 
@@ -34,17 +34,26 @@ _COMMON: Final = (
 _FEATURES: Final = _form("GeoJSON", JSON)
 _HEIGHT: Final = _parameter("z", "heights above sea level [m]: 2400, 400/2400, a list, or R5/400/500", _TEXT)
 _BOX: Final = "west,south,east,north [degree], with heights west,south,low,east,north,high"
-_PAGE: Final = (
-    _parameter(
-        "limit", "entries of a page", {"type": "integer", "minimum": 1, "maximum": MOST_ITEMS, "default": DEFAULT_LIMIT}
-    ),
-    _parameter("offset", "entries before the page", {"type": "integer", "minimum": 0, "default": 0}),
-)
+MOST_INSTANCES: Final = 10
+"""Versions that a page of instances tells, each of which is read."""
+
+
+def _page(text: str) -> tuple[Json, ...]:
+    return (
+        _parameter("limit", f"entries of a page; {text}", {"type": "integer", "minimum": 1}),
+        _parameter("offset", "entries before the page", {"type": "integer", "minimum": 0, "default": 0}),
+    )
+
+
+_PAGE: Final = _page("all where absent")
 _LISTED: Final = (_parameter("bbox", _BOX, _TEXT), *_COMMON[:3], _FEATURES, *_PAGE)
 METADATA: Final[tuple[Json, ...]] = (_form(JSON),)
 """Parameters of what EDR tells of itself."""
-INSTANCES: Final[tuple[Json, ...]] = (*METADATA, *_PAGE)
+COLLECTIONS: Final[tuple[Json, ...]] = (_parameter("bbox", _BOX, _TEXT), _COMMON[0], *METADATA, *_PAGE)
+"""Parameters of the list of collections."""
+INSTANCES: Final[tuple[Json, ...]] = (*METADATA, *_page(f"{MOST_INSTANCES} at most"))
 """Parameters of the list of instances."""
+_LISTS: Final = {"/collections": COLLECTIONS, "/collections/{collection_id}/instances": INSTANCES}
 
 QUERIES: Final[dict[str, tuple[str, tuple[Json, ...]]]] = {
     "position": (
@@ -61,8 +70,11 @@ QUERIES: Final[dict[str, tuple[str, tuple[Json, ...]]]] = {
     ),
     "locations": ("The stations as features", _LISTED),
     "items": ("The stations as features", _LISTED),
-    "locations/{item_id}": ("The readings of a station", _COMMON),
-    "items/{item_id}": ("A station as a feature", (_FEATURES,)),
+    "locations/{item_id}": ("The readings of a station", (*_COMMON, _HEIGHT)),
+    "items/{item_id}": (
+        "A station as a feature; its readings where a time, parameters or another form are asked for",
+        (*_COMMON[:3], _form(*ITEM_FORMATS, JSON), _HEIGHT),
+    ),
 }
 """By path below a collection what a query gives, and its parameters."""
 _MEDIA: Final = {
@@ -82,15 +94,14 @@ _METADATA: Final = {
 
 def media_of(query: str) -> tuple[str, ...]:
     """Return the media types that a query may be answered in."""
-    return _MEDIA["features" if query in ("locations", "items", "items/{item_id}") else "data"]
+    return _MEDIA["features" if query in ("locations", "items") else "data"]
 
 
 def document(base: str, network: str) -> Json:
     """Return the description of EDR alone after OpenAPI 3.0, which its clients read."""
     paths: Json = {}
     for path, text in _METADATA.items():
-        parameters = INSTANCES if path.endswith("/instances") else METADATA
-        paths[path or "/"] = {"get": operation(path, text, parameters, _MEDIA["metadata"])}
+        paths[path or "/"] = {"get": operation(path, text, _LISTS.get(path, METADATA), _MEDIA["metadata"])}
     for root in ("/collections/{collection_id}", "/collections/{collection_id}/instances/{instance_id}"):
         for query, (text, parameters) in QUERIES.items():
             path = f"{root}/{query}"

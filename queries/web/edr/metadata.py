@@ -1,15 +1,16 @@
 """What EDR tells of itself: landing page, conformance, collections with nested extents, queries and parameters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from hypergrid.covjson import MEDIA_TYPE, STANDARD_NAMES, UCUM, ucum
-from hypergrid.reading_files import Kind
+from hypergrid.reading_files import Kind, measured
 from hypergrid.times import Window
 from hypergrid.topology import Regular
-from queries.web.edr.asked import CRS, FORMATS
+from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, Meeting
+from queries.web.edr.ranges import Ranges
 from queries.web.edr.stations import NEAREST_M, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection, blocks
 
@@ -68,12 +69,34 @@ def landing(base: str, network: str) -> Json:
     }
 
 
-def listing(base: str, collections: Sequence[Collection]) -> Json:
-    """Return all collections."""
+def listing(base: str, page: Sequence[Collection], more: Sequence[Json]) -> Json:
+    """Return a page of collections; `more` are links besides that to itself."""
     return {
-        "links": [_link(f"{base}/collections", "self", "application/json", "collections")],
-        "collections": [describe(base, one) for one in collections],
+        "links": [_link(f"{base}/collections", "self", "application/json", "collections"), *more],
+        "collections": [describe(base, one) for one in page],
     }
+
+
+def meets(collection: Collection, meeting: Meeting) -> bool:
+    """Return whether the extents of a collection have something in common with a box, heights and times."""
+    return (
+        (meeting.region is None or (collection.box is not None and meeting.region.touches(*collection.box)))
+        and (meeting.times is None or _has_time(collection, meeting.times))
+        and (meeting.heights is None or _has_height(collection, meeting.heights))
+    )
+
+
+def _has_time(collection: Collection, times: Ranges) -> bool:
+    if isinstance(collection, SurfaceCollection):
+        return bool(len(collection.times_of(times)))
+    window = collection.window
+    return window is not None and bool(times.meet(np.array([window.start_ns]), np.array([window.stop_ns]))[0])
+
+
+def _has_height(collection: Collection, heights: Ranges) -> bool:
+    """Return whether a collection has levels at some heights; one without levels has no heights to be outside of."""
+    levels = collection.levels_of(heights) if isinstance(collection, SurfaceCollection) else None
+    return levels is None or bool(len(levels))
 
 
 def describe(base: str, collection: Collection, instance: str | None = None) -> Json:
@@ -99,7 +122,7 @@ def describe(base: str, collection: Collection, instance: str | None = None) -> 
         "data_queries": {name: {"link": _query(f"{here}/{name}", name)} for name in asked},
         "crs": [CRS],
         "output_formats": list(FORMATS),
-        "parameter_names": told["parameters"],
+        "parameter_names": parameters_of(collection),
     }
 
 
@@ -154,7 +177,6 @@ def _about_stations(collection: StationsCollection) -> Json:
         "description": f"Readings of {len(collection.keys)} stations, good or not evaluated, as they are stored; a "
         f"position gets those of the nearest station within {NEAREST_M / 1000:g} km, with its name and its distance",
         "keywords": [network, *collection.parameters],
-        "parameters": {key: _of_kind(key, kind) for key, kind in collection.parameters.items()},
     }
 
 
@@ -168,32 +190,35 @@ def _about_surface(collection: SurfaceCollection) -> Json:
         "description": f"The saved query {collection.id!r}, computed when asked for; a position gets the estimate "
         f"there, not that of the cell around it, {variance}",
         "keywords": [question.variable, *dict.fromkeys(step.name for step in question.steps)],
-        "parameters": {
-            key: _parameter(key, attributes, *_measured(collection))
-            for key, (_, attributes) in collection.parameters.items()
-        },
     }
 
 
+def parameters_of(collection: Collection, keys: Iterable[str] | None = None) -> Json:
+    """Return the parameters of a collection as EDR describes them, by their keys; None: all."""
+    wanted = collection.parameters if keys is None else keys
+    if isinstance(collection, StationsCollection):
+        return {key: _of_kind(key, collection.parameters[key]) for key in wanted}
+    how = _measured(collection)
+    return {key: _parameter(key, collection.parameters[key][1], how) for key in wanted}
+
+
 def _of_kind(key: str, kind: Kind) -> Json:
-    variable, sample = kind.variable, kind.sample
+    variable = kind.variable
     named = {} if variable.standard_name is None else {"standard_name": variable.standard_name}
     label = variable.long_name or variable.name
-    length = sample.interval_s if sample.stamp != "instant" else 0.0
-    method = "point" if sample.statistic == "sample" else sample.statistic
-    told = _parameter(key, {"long_name": label, "units": variable.unit, **named}, method, f"PT{length:g}S")
-    return told if sample.height_m is None else {**told, "hypergrid:height_m": sample.height_m}
+    return _parameter(key, {"long_name": label, "units": variable.unit, **named}, measured(kind))
 
 
-def _measured(collection: SurfaceCollection) -> tuple[str, str]:
-    """Return the last function over time, and the length of the cells."""
+def _measured(collection: SurfaceCollection) -> Json:
+    """Return the last function over time and the length of the cells, as a member of a parameter."""
     steps = [step for step in collection.query.question.steps if step.op == "aggregate" and "time" in dict(step.cells)]
     time = collection.time
     seconds = time.length / 1e9 if isinstance(time, Regular) else 0.0
-    return steps[-1].name if steps else "point", f"PT{seconds:.12g}S"
+    method = steps[-1].name if steps else "point"
+    return {"measurementType": {"method": method, "duration": f"PT{seconds:.12g}S"}}
 
 
-def _parameter(key: str, attributes: Mapping[str, Any], method: str, duration: str) -> Json:
+def _parameter(key: str, attributes: Mapping[str, Any], how: Json) -> Json:
     label, is_count = str(attributes.get("long_name", key)), key.endswith("_count")
     observed: Json = {"label": label}
     if "standard_name" in attributes:
@@ -206,16 +231,17 @@ def _parameter(key: str, attributes: Mapping[str, Any], method: str, duration: s
         "unit": {"symbol": {"value": ucum(str(attributes.get("units", "1"))), "type": UCUM}},
         "observedProperty": observed,
         # A count is no measurement of the method that made the value.
-        **({} if is_count else {"measurementType": {"method": method, "duration": duration}}),
+        **({} if is_count else how),
     }
 
 
 def _query(href: str, name: str) -> Json:
     variables: Json = {"title": _TITLES[name], "query_type": name}
-    if name in ("position", "area", "cube", "locations"):
+    if name != "instances":
+        forms = ITEM_FORMATS if name == "items" else FORMATS
         variables |= {
-            "output_formats": list(FORMATS),
-            "default_output_format": FORMATS[0],
+            "output_formats": list(forms),
+            "default_output_format": forms[0],
             "crs_details": [{"crs": CRS, "wkt": WKT}],
         }
     if name == "position":

@@ -66,17 +66,24 @@ def read_times(text: str) -> Ranges:
 
 
 def read_heights(text: str) -> Ranges:
-    """Return what `z` says [m].
+    """Return what `z` says [m]; an interval may name its upper end first, as QGIS writes it.
 
     Raises
     ------
     InvalidQuery
-        A number that cannot be read, an interval that ends below its start, or too many parts.
+        A number that cannot be read, or too many parts.
     """
-    return _read("z", text, lambda one: (_height(one), _height(one)), _height)
+    return _read("z", text, lambda one: (_height(one), _height(one)), _height, turns=True)
 
 
-def _read(name: str, text: str, number: Callable[[str], tuple[float, float]], length: Callable[[str], float]) -> Ranges:
+def _read(
+    name: str,
+    text: str,
+    number: Callable[[str], tuple[float, float]],
+    length: Callable[[str], float],
+    *,
+    turns: bool = False,
+) -> Ranges:
     repeated = _REPEATED.fullmatch(text.strip())
     if repeated is not None:
         times, start, step = int(repeated[1]), number(repeated[2])[0], length(repeated[3])
@@ -88,15 +95,18 @@ def _read(name: str, text: str, number: Callable[[str], tuple[float, float]], le
     if len(listed) > MOST_PARTS:
         message = f"{name} takes up to {MOST_PARTS} parts; got {len(listed)}"
         raise InvalidQuery(message)
-    return Ranges(tuple(_part(name, part.strip(), number) for part in listed))
+    return Ranges(tuple(_part(name, part.strip(), number, turns=turns) for part in listed))
 
 
-def _part(name: str, text: str, number: Callable[[str], tuple[float, float]]) -> tuple[float, float]:
+def _part(name: str, text: str, number: Callable[[str], tuple[float, float]], *, turns: bool) -> tuple[float, float]:
+    """Return the ends of an interval, or an instant twice; where it turns, either end may come first."""
     start, slash, stop = text.partition("/")
     if not slash:
         return number(text)
     low = -math.inf if start in ("", "..") else number(start)[0]
     high = math.inf if stop in ("", "..") else number(stop)[1]
+    if low > high and turns:
+        return high, low
     if low > high:
         message = f"{name} needs an interval that does not end before it starts; got {text[:80]!r}"
         raise InvalidQuery(message)

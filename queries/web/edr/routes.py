@@ -24,11 +24,13 @@ from queries.extents import SeriesExtents
 from queries.scheduling.runner import Runner
 from queries.web.edr import answers, description, metadata
 from queries.web.edr.asked import (
+    ITEM_FORMATS,
     Asked,
     read_area,
     read_asked,
     read_box,
     read_cube,
+    read_meeting,
     read_page,
     read_position,
     refuse_unknown,
@@ -49,8 +51,7 @@ _KEPT: Final = 64
 _COLLECTION: Final = "/collections/{collection_id}"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """Names of saved queries that can stand in an address."""
-_INSTANCES: Final = 10
-"""Versions that a page of instances tells, each of which is read."""
+_OF_COLLECTIONS: Final = {"parameters": list(description.COLLECTIONS)}
 _OF_METADATA: Final = {"parameters": list(description.METADATA)}
 _OF_INSTANCES: Final = {"parameters": list(description.INSTANCES)}
 
@@ -103,10 +104,18 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         told = description.document(_base(request), catalogue.archive.name)
         return JSONResponse(told, media_type="application/vnd.oai.openapi+json;version=3.0")
 
-    @routes.get("/collections", response_class=Response, openapi_extra=_OF_METADATA)
+    @routes.get("/collections", response_class=Response, openapi_extra=_OF_COLLECTIONS)
     async def collections(request: Request) -> Response:
-        """List the collections: the stations, and every saved surface."""
-        return await off(lambda: JSONResponse(metadata.listing(_base(request), held.all())))
+        """List the collections: the stations, and every saved surface; those that meet a box and a time."""
+
+        def listed() -> Response:
+            base, meeting, (limit, first) = _base(request), read_meeting(request), read_page(request)
+            found = [one for one in held.all() if metadata.meets(one, meeting)]
+            page = found[first:][:limit]
+            links = _next(request, f"{base}/collections", first + len(page), len(found), limit)
+            return JSONResponse(metadata.listing(base, page, links))
+
+        return await off(listed)
 
     @routes.get("/collections/{collection_id}", response_class=Response, openapi_extra=_OF_METADATA)
     async def collection(request: Request, collection_id: str) -> Response:
@@ -120,9 +129,10 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         def listed() -> Response:
             base = _base(request)
             held.one(collection_id)
-            count, first = read_page(request)
+            limit, first = read_page(request)
             found = catalogue.archive.latest().snapshots
-            page = found[first : first + min(count, _INSTANCES)]
+            most = description.MOST_INSTANCES
+            page = found[first : first + min(limit or most, most)]
             here = f"{base}/collections/{collection_id}/instances"
             told = []
             for snapshot in page:
@@ -222,12 +232,15 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         return await off(made)
 
     async def item(request: Request) -> Response:
-        """Return a station as a feature."""
+        """Return a station as a feature; its readings where a time, parameters or another form are asked for."""
 
         def made() -> Response:
             there = _stations(held.asked_by(request))
-            entry = _entry(there, _station(there, request.path_params["item_id"]), _here(request, there))
-            return JSONResponse(entry, media_type=answers.GEOJSON)
+            name = _station(there, request.path_params["item_id"])
+            asked = read_asked(request, there.parameters, ITEM_FORMATS)
+            if asked.form != "GeoJSON" or asked.times is not None or asked.names is not None:
+                return _of(there, (name,), asked, _base(request))
+            return JSONResponse(_entry(there, name, _here(request, there)), media_type=answers.GEOJSON)
 
         return await off(made)
 
@@ -381,17 +394,17 @@ def _of(
 
 def _listed(request: Request, there: StationsCollection) -> Response:
     asked, given = read_asked(request, there.parameters), read_box(request)
-    count, first = read_page(request)
+    limit, first = read_page(request)
     names = list(there.keys) if given is None else list(there.inside(given[0]))
     if asked.names is not None:
         names = [name for name in names if set(asked.names) & set(there.keys[name])]
     if asked.times is not None:
         names = [name for name in names if _has(there, name, asked.times, asked.names)]
-    page = names[first : first + count]
+    page = names[first:][:limit]
     here = _here(request, there)
     links = [{"href": f"{here}/{request.url.path.rpartition('/')[2]}", "rel": "self", "type": answers.GEOJSON}]
-    links += _next(request, links[0]["href"], first + len(page), len(names), count, answers.GEOJSON)
-    return answers.features([_entry(there, name, here) for name in page], links, len(names))
+    links += _next(request, links[0]["href"], first + len(page), len(names), limit, answers.GEOJSON)
+    return answers.features([_entry(there, name, here) for name in page], links, len(names), there)
 
 
 def _has(there: StationsCollection, name: str, times: Ranges, wanted: tuple[str, ...] | None) -> bool:
@@ -421,12 +434,12 @@ def _entry(there: StationsCollection, name: str, here: str) -> dict[str, Any]:
 
 
 def _next(
-    request: Request, here: str, first: int, matched: int, count: int, media_type: str = "application/json"
+    request: Request, here: str, first: int, matched: int, limit: int | None, media_type: str = "application/json"
 ) -> list[dict[str, str]]:
     """Return the link to the page that follows, none after the last."""
-    if first >= matched or not count:
+    if first >= matched or not limit:
         return []
-    query = request.url.include_query_params(limit=count, offset=first).query
+    query = request.url.include_query_params(limit=limit, offset=first).query
     return [{"href": f"{here}?{query}", "rel": "next", "type": media_type}]
 
 

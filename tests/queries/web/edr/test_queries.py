@@ -185,6 +185,51 @@ def test_stations_in_every_form(edr: httpx.Client, archive: hg.OpenArchive) -> N
     assert dict(zip(stamps, properties["values"][AIR], strict=True)) == expected
 
 
+def check_parameters(answer: Document, edr: httpx.Client, collection: str, keys: set[str]) -> None:
+    """Check that features say of each parameter what the collection does, and of which unit their values are."""
+    known = edr.get(f"collections/{collection}").json()["parameter_names"]
+    assert {one["id"] for one in answer["parameters"]} == keys
+    for one in answer["parameters"]:
+        assert one == known[one["id"]]
+        assert one["unit"]["symbol"]["value"]
+    for feature in answer["features"]:
+        units = feature["properties"].get("units", {})
+        assert units == {key: known[key]["unit"]["symbol"]["value"] for key in feature["properties"].get("values", {})}
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("hourly/cube?bbox=7,45,8,46", {AIR, f"{AIR}_variance", f"{AIR}_count"}),
+        (f"hourly/area?coords=POLYGON((7.1 45.8,7.4 45.8,7.1 46.1,7.1 45.8))&parameter-name={AIR}", {AIR}),
+        ("levels/position?coords=POINT(7.178 45.8675)", {AIR, f"{AIR}_variance", f"{AIR}_count"}),
+        ("hourly/position?coords=POINT(7.178 45.8675)&parameter-name=" + f"{AIR}_variance", {f"{AIR}_variance"}),
+        ("stations/cube?bbox=7,45,8,46", {AIR}),
+        ("stations/items", {AIR}),
+        ("stations/locations", {AIR}),
+    ],
+)  # fmt: skip
+def test_features_tell_units_method_and_height(edr: httpx.Client, path: str, keys: set[str]) -> None:
+    answer = edr.get(f"collections/{path}{'&' if '?' in path else '?'}f=GeoJSON").json()
+    check_parameters(answer, edr, path.partition("/")[0], keys)
+    if path.startswith("stations"):
+        (one,) = answer["parameters"]
+        assert one["measurementType"] == {"method": "point", "duration": "PT0S"}
+        assert one["hypergrid:height_m"] == 2.0
+
+
+def test_coverages_of_stations_tell_method_and_height(edr: httpx.Client) -> None:
+    for answer in (
+        get(edr, "stations/locations/1"),
+        get(edr, "stations/cube", bbox=BOX),
+        edr.get("http://127.0.0.1/api/v1/series?f=covjson&station=1"),
+    ):
+        one = answer.json()["parameters"][AIR]
+        assert one["measurementType"] == {"method": "point", "duration": "PT0S"}
+        assert one["hypergrid:height_m"] == 2.0
+        assert one["unit"]["symbol"]["value"] == "Cel"
+
+
 def test_locations_and_items_are_features_in_pages(edr: httpx.Client) -> None:
     for kind in ("locations", "items"):
         seen, address, pages = [], f"collections/stations/{kind}?limit=2", 0

@@ -1,0 +1,164 @@
+"""The requests of QGIS's EDR plugin, word for word: each answer holds the stations and the values of the archive.
+
+The plugin sends `crs` and `f` with whatever it asks for, the names of a collection's lists as they are spelt there, a
+range of heights from the last to the first of its list, and well-known text as QGIS writes it. It does not page.
+"""
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import numpy as np
+import pytest
+
+import hypergrid as hg
+from hypergrid.times import parse_instant
+from tests.queries.web.edr.test_queries import coverages, of_station, told, values
+
+Document = dict[str, Any]
+AIR = "air_temperature"
+COMMON = {"crs": "CRS84", "f": "CoverageJSON"}
+HOUR = "2007-10-01T01:00:00Z/2007-10-01T02:00:00Z"
+DAYS_BEFORE = "2007-09-01T00:00:00Z/2007-09-02T00:00:00Z"
+POINT = "Point (7.17720000000000002 45.86719999999999686)"
+POLYGON = "Polygon ((7.177 45.867, 7.1789 45.867, 7.1789 45.8705, 7.177 45.8705, 7.177 45.867))"
+BOX = "7.177,45.867,7.179,45.871"
+
+
+def instance(archive: hg.OpenArchive, path: str) -> str:
+    return path.format(instance=f"instances/{archive.snapshot}")
+
+
+def ask(edr: httpx.Client, path: str, words: dict[str, str]) -> httpx.Response:
+    """Send what the plugin sends: a GET whose query Qt has written."""
+    return edr.get(f"collections/{path}?{urlencode(words)}")
+
+
+STATIONS = [
+    # path, words besides the common ones, the stations that are meant
+    ("stations/position", {"coords": POINT}, ["1"]),
+    ("stations/{instance}/position", {"coords": POINT, "parameter-name": AIR}, ["1"]),
+    ("stations/area", {"coords": POLYGON, "parameter-name": AIR}, ["1", "3", "4"]),
+    ("stations/{instance}/area", {"coords": POLYGON}, ["1", "3", "4"]),
+    ("stations/cube", {"bbox": BOX}, ["1", "3", "4"]),
+    ("stations/{instance}/cube", {"bbox": BOX, "parameter-name": AIR}, ["1", "3", "4"]),
+    ("stations/locations/2", {}, ["2"]),
+    ("stations/{instance}/locations/2", {"parameter-name": AIR}, ["2"]),
+    ("stations/items/3", {}, ["3"]),
+    ("stations/{instance}/items/3", {"parameter-name": AIR}, ["3"]),
+]
+
+
+@pytest.mark.parametrize("times", [None, HOUR])
+@pytest.mark.parametrize(("path", "words", "names"), STATIONS)
+def test_stations_are_those_of_the_archive(
+    edr: httpx.Client, archive: hg.OpenArchive, path: str, words: dict[str, str], names: list[str], times: str | None
+) -> None:
+    given = COMMON | words | ({} if times is None else {"datetime": times})
+    found = coverages(ask(edr, instance(archive, path), given))
+    first, last = (0, 2**63) if times is None else map(parse_instant, times.split("/"))
+    assert [one["id"] for one in found] == names
+    for one in found:
+        held = of_station(archive, one["id"])
+        assert told(one) == {at: value for at, value in held.items() if first <= parse_instant(at) <= last} != {}
+
+
+@pytest.mark.parametrize(("path", "words", "names"), STATIONS)
+def test_as_features_they_are_the_same(
+    edr: httpx.Client, archive: hg.OpenArchive, path: str, words: dict[str, str], names: list[str]
+) -> None:
+    given = COMMON | words | {"f": "GeoJSON", "datetime": HOUR}
+    answer = ask(edr, instance(archive, path), given).json()
+    assert [one["id"] for one in answer["features"]] == names
+    for one in answer["features"]:
+        held, (first, last) = of_station(archive, one["id"]), map(parse_instant, HOUR.split("/"))
+        properties = one["properties"]
+        found = dict(zip(map(parse_instant, properties["times"]), properties["values"][AIR], strict=True))
+        every = {parse_instant(at): value for at, value in held.items()}
+        assert found == {at: value for at, value in every.items() if first <= at <= last} != {}
+
+
+@pytest.mark.parametrize(("path", "words", "names"), STATIONS)
+def test_only_what_the_archive_has_not_is_no_content(
+    edr: httpx.Client, archive: hg.OpenArchive, path: str, words: dict[str, str], names: list[str]
+) -> None:
+    for form in ("CoverageJSON", "GeoJSON", "NetCDF", "CSV"):
+        answer = ask(edr, instance(archive, path), COMMON | words | {"f": form, "datetime": DAYS_BEFORE})
+        assert (answer.status_code, answer.content) == (204, b""), names
+
+
+@pytest.mark.parametrize("form", ["CoverageJSON", "GeoJSON", "NetCDF", "CSV"])
+@pytest.mark.parametrize("kind", ["items", "locations"])
+def test_each_form_of_the_list_is_given_of_an_item(edr: httpx.Client, kind: str, form: str) -> None:
+    query = edr.get("collections/stations").json()["data_queries"][kind]["link"]["variables"]
+    assert form in query["output_formats"]
+    answer = ask(edr, f"stations/{kind}/1", {"crs": query["crs_details"][0]["crs"], "f": form})
+    assert answer.status_code == 200, answer.text
+    media = {
+        "CoverageJSON": "application/vnd.cov+json",
+        "GeoJSON": "application/geo+json",
+        "NetCDF": "application/x-netcdf",
+        "CSV": "text/csv; charset=utf-8",
+    }
+    assert answer.headers["content-type"] == media[form]
+
+
+def around(document: Document, lon: float, lat: float) -> Document:
+    """Return a query on a grid of one small cell around a position."""
+    made, side = json.loads(json.dumps(document)), 2e-7
+    for step in made["steps"]:
+        if "grid" in step:
+            z = {"z": step["grid"]["z"]} if "z" in step["grid"] else {}
+            lons, lats = ([at - side / 2, at + side / 2] for at in (lon, lat))
+            step["grid"] = {"lon": lons, "lat": lats, "step": side, **z}
+    return dict(made)
+
+
+LEVELS = [
+    # z as it is sent, the levels that it means [m]
+    ("2450/2350", [2350.0, 2450.0]),
+    ("2350/2350", [2350.0]),
+    ("2450,2350", [2350.0, 2450.0]),
+    ("2450", [2450.0]),
+    ("..", None),
+    ("2450/2350/2250", None),
+]
+
+
+@pytest.mark.parametrize("path", ["levels/{}", "levels/{{instance}}/{}"])
+@pytest.mark.parametrize(("kind", "words"), [("cube", {"bbox": "7,45,8,46"}), ("position", {"coords": POINT})])
+@pytest.mark.parametrize(("z", "levels_m"), LEVELS)
+def test_levels_are_those_of_the_surface(
+    edr: httpx.Client,
+    archive: hg.OpenArchive,
+    surfaces: dict[str, Document],
+    path: str,
+    kind: str,
+    words: dict[str, str],
+    z: str,
+    levels_m: list[float] | None,
+) -> None:
+    given = COMMON | words | {"z": z, "datetime": HOUR, "parameter-name": AIR}
+    answer = ask(edr, instance(archive, path.format(kind)), given)
+    if levels_m is None:
+        assert answer.status_code == 400
+        assert "z needs heights above sea level" in answer.json()["detail"]
+        return
+    found = coverages(answer)
+    heights = [height for one in found for height in one["domain"]["axes"]["z"]["values"]]
+    assert heights == levels_m
+    document = surfaces["levels"] if kind == "cube" else around(surfaces["levels"], 7.1772, 45.8672)
+    expected = archive.query(document).compute()["value"].isel(time=[1, 2]).sel(z=levels_m)
+    if kind == "cube":
+        (cube,) = found
+        np.testing.assert_allclose(values(cube), expected.transpose("time", "z", "lat", "lon"), rtol=1e-9)
+        return
+    for one, height in zip(found, levels_m, strict=True):
+        np.testing.assert_allclose(values(one), expected.sel(z=height)[:, 0, 0], rtol=1e-5)
+
+
+def test_a_time_that_ends_before_it_starts_stays_refused(edr: httpx.Client) -> None:
+    answer = ask(edr, "stations/items/1", COMMON | {"datetime": "/".join(HOUR.split("/")[::-1])})
+    assert answer.status_code == 400
+    assert "does not end before it starts" in answer.json()["detail"]
