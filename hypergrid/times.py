@@ -124,6 +124,15 @@ def format_instant(time_ns: int) -> str:
     return (text[:16] if text.endswith(":00") and len(text) == 19 else text) + "Z"
 
 
+def format_timestamp(time_ns: int) -> str:
+    """Return an instant as RFC 3339 writes timestamps: in UTC, with seconds, beyond these as short as it is exact.
+
+    For programs of others, whose readers refuse a time without seconds, or one list with both.
+    """
+    text = format_instant(time_ns)
+    return text if len(text) > len("2007-10-01T00:00Z") else f"{text[:-1]}:00Z"
+
+
 def parsed_timedelta(length: np.timedelta64) -> str:
     """Return a `timedelta64` as the text of a duration.
 

@@ -16,7 +16,7 @@ from hypergrid.perspective.functions import AGGREGATES, CONVERTS
 from hypergrid.perspective.merges import MERGES
 from hypergrid.query import OpenArchive
 from hypergrid.streams.elements import Station
-from hypergrid.times import format_instant
+from hypergrid.times import format_timestamp
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Catalogue:
         return [
             {
                 "id": snapshot.id,
-                "time": format_instant(snapshot.time_ns),
+                "time": format_timestamp(snapshot.time_ns),
                 "message": snapshot.message,
                 "metadata": dict(snapshot.metadata),
             }

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hypergrid.query import OpenArchive
 from hypergrid.store import Archive
 from hypergrid.store import Change as Written
-from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
+from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant, format_timestamp
 from hypergrid.topology import Grid, Space
 from queries.standing.conditions import Dead, Listening, OnRows, Rows, Silent
 from queries.standing.episodes import Change, Episode, episodes_in, reconcile, standing_at
@@ -184,7 +184,7 @@ def _hushed(entry: Entry, condition: Silent, snapshot: str, *, came: bool, now_n
 
     def told(_change: Change) -> dict[str, Any]:
         body = {"rule": condition.words(""), "condition": condition.to_json(), "snapshot": snapshot}
-        return {**body, "readings": [], "late": False, "last_heard": format_instant(heard_ns)}
+        return {**body, "readings": [], "late": False, "last_heard": format_timestamp(heard_ns)}
 
     alerts, owed = _alerts(entry, episodes, changes, told, now_ns)
     remembered = _remembered(episodes, now_ns)
@@ -195,7 +195,7 @@ def _hushed(entry: Entry, condition: Silent, snapshot: str, *, came: bool, now_n
 def _learned(learned: Learned) -> dict[str, Any]:
     interval_ns, bound_ns = learned.interval_ns, learned.bound_ns
     return {
-        "last_heard": format_instant(learned.last_ns),
+        "last_heard": format_timestamp(learned.last_ns),
         "learned_interval_s": None if interval_ns is None else interval_ns / SECOND_NS,
         "bound_s": None if bound_ns is None else bound_ns / SECOND_NS,
     }
@@ -238,11 +238,11 @@ def _alerts(
 
 def _alert(entry: Entry, change: Change, told: Mapping[str, Any], now_ns: int, *, muted: bool) -> Alert:
     episode = change.episode
-    ended = None if episode.cleared_ns is None else format_instant(episode.cleared_ns)
+    ended = None if episode.cleared_ns is None else format_timestamp(episode.cleared_ns)
     body = {
         "variable": entry.definition.query["variable"],
         "place": episode.place,
-        "since": format_instant(episode.onset_ns),
+        "since": format_timestamp(episode.onset_ns),
         "until": ended,
         "text": _text(entry, change, told),
         **told,
@@ -277,7 +277,7 @@ def _reading(rows: Rows, space: Space, row: int, column: int, unit: str, measure
     """Return the value that a condition judged, with where and when it is."""
     value = float(rows.value[row, column])
     told: dict[str, Any] = {
-        "time": format_instant(int(rows.starts_ns[row])),
+        "time": format_timestamp(int(rows.starts_ns[row])),
         "value": value if np.isfinite(value) else None,
         "unit": unit,
         "measure": measure if np.isfinite(measure) else None,

@@ -15,7 +15,7 @@ from hypergrid.errors import ArchiveConflict, InvalidTime, NotFound
 from hypergrid.query import OpenArchive
 from hypergrid.settings import Settings
 from hypergrid.store.lock import alone
-from hypergrid.times import format_instant
+from hypergrid.times import format_instant, format_timestamp
 from queries.scheduling.jobs import NotReady
 from queries.standing import following
 from queries.standing.definition import Definition, definition_from_json
@@ -178,7 +178,7 @@ class StandingQueries:
         """Return alerts with numbers above `after`, oldest first."""
         found = self.store.alerts(name=name, after=after, limit=limit)
         return [
-            {**one.to_json(self._archive.name), "at": format_instant(one.at_ns), "muted": one.muted} for one in found
+            {**one.to_json(self._archive.name), "at": format_timestamp(one.at_ns), "muted": one.muted} for one in found
         ]
 
     def latest(self, name: str) -> xr.Dataset:
@@ -249,9 +249,9 @@ def entry_json(entry: Entry, now_ns: int) -> dict[str, Any]:
     progress = entry.progress
     return {
         **entry.definition.to_json(),
-        "created": format_instant(entry.created_ns),
+        "created": format_timestamp(entry.created_ns),
         "paused": entry.paused,
-        "muted_until": format_instant(entry.muted_until_ns or 0) if entry.is_muted(now_ns) else None,
+        "muted_until": format_timestamp(entry.muted_until_ns or 0) if entry.is_muted(now_ns) else None,
         "snapshot": progress.snapshot,
         "standing": [asdict(one) for one in progress.episodes if one.cleared_ns is None],
     }

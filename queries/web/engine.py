@@ -14,7 +14,7 @@ from hypergrid.execution.plan_graph import plan_graph
 from hypergrid.kriging.weights import WEIGHTS
 from hypergrid.query import OpenArchive
 from hypergrid.store import stream_log
-from hypergrid.times import SECOND_NS, format_instant, parse_instant
+from hypergrid.times import SECOND_NS, format_timestamp, parse_instant
 from queries.scheduling.runner import Runner
 from queries.station_health import Health
 from queries.web.bodies import read_document
@@ -65,12 +65,12 @@ def router(runner: Runner, archive: OpenArchive) -> APIRouter:
         now_ns = time.time_ns()
         return {
             "state": _state(told[-1], now_ns) if told else "none",
-            "now": format_instant(now_ns),
+            "now": format_timestamp(now_ns),
             "records": [
                 {
                     **{name: value for name, value in one.items() if not name.endswith("_ns")},
                     **{
-                        name.removesuffix("_ns"): None if one.get(name) is None else format_instant(one[name])
+                        name.removesuffix("_ns"): None if one.get(name) is None else format_timestamp(one[name])
                         for name in ("at_ns", "last_slice_ns")
                     },
                 }
@@ -89,8 +89,8 @@ def router(runner: Runner, archive: OpenArchive) -> APIRouter:
             {
                 "station": one.station,
                 "state": one.state,
-                "last": None if one.last_ns is None else format_instant(one.last_ns),
-                "heard": None if one.heard_ns is None else format_instant(one.heard_ns),
+                "last": None if one.last_ns is None else format_timestamp(one.last_ns),
+                "heard": None if one.heard_ns is None else format_timestamp(one.heard_ns),
                 "interval_s": None if one.interval_ns is None else one.interval_ns / 1e9,
                 "readings": one.readings,
                 "missing": one.missing,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Cookie, Request, Response
 
 from hypergrid.errors import InvalidQuery
-from hypergrid.times import SECOND_NS, format_instant
+from hypergrid.times import SECOND_NS, format_timestamp
 from queries.web.access import COOKIE, Access, Caller
 from queries.web.bodies import read_document
 from queries.web.schemas import body_of
@@ -33,7 +33,7 @@ def router(access: Access) -> APIRouter:
             COOKIE, value, max_age=(ends_ns - access.clock()) // SECOND_NS, path=_path(request), httponly=True,
             secure=request.state.scheme == "https", samesite="strict",
         )  # fmt: skip
-        return _told(caller, access) | {"ends": format_instant(ends_ns // SECOND_NS * SECOND_NS)}
+        return _told(caller, access) | {"ends": format_timestamp(ends_ns // SECOND_NS * SECOND_NS)}
 
     @routes.delete("/session", status_code=204)
     def log_out(

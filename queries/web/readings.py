@@ -19,7 +19,7 @@ from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.export import harmless
 from hypergrid.query import OpenArchive
 from hypergrid.reading_files import Chosen, Selection
-from hypergrid.times import format_instant
+from hypergrid.times import format_timestamp
 from queries.latest import NEVER, LatestValues
 from queries.readings import FORMATS, about, archive_at, pieces_of, window_of
 from queries.web.etags import entity_tag, tagged, unchanged
@@ -149,7 +149,7 @@ def _rows(values: LatestValues, archive: OpenArchive, names: Sequence[str]) -> I
             yield {
                 "station": one.station, "variable": name, "value": value if math.isfinite(value) else None,
                 "unit": unit,
-                "start": format_instant(start), "end": format_instant(start + length_ns),
+                "start": format_timestamp(start), "end": format_timestamp(start + length_ns),
                 "flag": int(newest.flag[place]), "height_m": one.height_m, "statistic": one.statistic,
                 "replicate": one.replicate,
             }  # fmt: skip

@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from hypergrid.errors import NotFound
-from hypergrid.times import format_instant
+from hypergrid.times import format_timestamp
 from queries.scheduling.jobs import Job
 from queries.scheduling.journal import AGAIN, Noted
 from queries.scheduling.layout import Layout, Picture, check_frame
@@ -89,7 +89,7 @@ def surface_body(layout: Layout) -> dict[str, Any]:
         "kind": layout.kind,
         "variable": layout.variable,
         "units": layout.units,
-        "times": [format_instant(int(start)) for start in layout.times_ns],
+        "times": [format_timestamp(int(start)) for start in layout.times_ns],
     }
     if layout.names is not None:
         row, column = layout.names
@@ -122,7 +122,7 @@ def picture_body(picture: Picture) -> dict[str, Any]:
     return body | {
         "shape": list(picture.values.shape),
         "time_index": picture.time_index,
-        "time": format_instant(int(picture.layout.times_ns[picture.time_index])),
+        "time": format_timestamp(int(picture.layout.times_ns[picture.time_index])),
         "fraction": picture.fraction,
         "error": picture.error if np.isfinite(picture.error) else None,
         "values": encode(picture.values, "<f8"),
@@ -149,7 +149,7 @@ def cell_body(layout: Layout, dataset: xr.Dataset, row: int, column: int, level:
     return {
         "variable": layout.variable,
         "units": layout.units,
-        "times": [format_instant(int(start)) for start in layout.times_ns],
+        "times": [format_timestamp(int(start)) for start in layout.times_ns],
         "place": {
             name: float(centres[i])
             for name, centres, i in zip(layout.names or (), (layout.y, layout.x), (row, column), strict=True)
@@ -175,4 +175,4 @@ def _progress(job: Job) -> dict[str, Any]:
 
 
 def _instant(time_ns: int | None) -> str | None:
-    return None if time_ns is None else format_instant(time_ns)
+    return None if time_ns is None else format_timestamp(time_ns)

@@ -7,7 +7,7 @@ import numpy as np
 
 from hypergrid.covjson import MEDIA_TYPE, STANDARD_NAMES, UCUM, ucum
 from hypergrid.reading_files import Kind, measured
-from hypergrid.times import Window
+from hypergrid.times import Window, format_timestamp
 from hypergrid.topology import Regular
 from queries.web.edr.asked import CRS, FORMATS, ITEM_FORMATS, Meeting
 from queries.web.edr.ranges import Ranges
@@ -135,11 +135,7 @@ def extent(collection: Collection) -> Json:
         west, south, east, north = collection.box or (-180.0, -90.0, 180.0, 90.0)
         found: Json = {"spatial": {"bbox": [[west, south, east, north]], "crs": WKT}}
         window = collection.window
-        return (
-            found
-            if window is None
-            else found | {"temporal": _temporal(window, f"{instant(window.start_ns)}/{instant(window.stop_ns)}")}
-        )
+        return found if window is None else found | {"temporal": _temporal(window, "/".join(_ends(window)))}
     found = {"spatial": {"bbox": [list(collection.box)], "crs": WKT}}
     starts, ends = blocks(collection.time)
     window = Window(int(starts.min()), max(int(ends.max()), int(starts.min()) + 1))
@@ -150,15 +146,16 @@ def extent(collection: Collection) -> Json:
     return found
 
 
-def instant(time_ns: int) -> str:
-    """Return an instant as RFC 3339 writes it, with seconds."""
-    text = str(np.datetime64(int(time_ns), "ns"))
-    whole, _, fraction = text.partition(".")
-    return f"{whole}.{fraction.rstrip('0')}Z" if fraction.strip("0") else f"{whole}Z"
-
-
 def _temporal(window: Window, values: str) -> Json:
-    return {"interval": [[instant(window.start_ns), instant(window.stop_ns)]], "values": [values], "trs": _TIME}
+    return {
+        "interval": [_ends(window)],
+        "values": [values],
+        "trs": _TIME,
+    }
+
+
+def _ends(window: Window) -> list[str]:
+    return [format_timestamp(window.start_ns), format_timestamp(window.stop_ns)]
 
 
 def _values(collection: SurfaceCollection) -> str:
@@ -166,8 +163,8 @@ def _values(collection: SurfaceCollection) -> str:
     time = collection.time
     starts, ends = blocks(time)
     if isinstance(time, Regular) and time.step % 1_000_000_000 == 0:
-        return f"R{time.count}/{instant(time.origin)}/PT{time.step // 1_000_000_000}S"
-    return f"{instant(int(starts.min()))}/{instant(int(ends.max()))}"
+        return f"R{time.count}/{format_timestamp(time.origin)}/PT{time.step // 1_000_000_000}S"
+    return f"{format_timestamp(int(starts.min()))}/{format_timestamp(int(ends.max()))}"
 
 
 def _about_stations(collection: StationsCollection) -> Json:

@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from hypergrid.bounded import Bounded
 from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.query import OpenArchive, open_archive
+from hypergrid.times import format_timestamp
 from hypergrid.tokens import token
 from hypergrid.topology.wkt import Region
 from queries.catalogue import Catalogue
@@ -419,7 +420,7 @@ def _entry(there: StationsCollection, name: str, here: str) -> dict[str, Any]:
     when = "../.."
     if held:
         first_ns, last_ns = min(one.start_ns for one in held), max(one.end_ns for one in held)
-        when = f"{metadata.instant(first_ns)}/{metadata.instant(last_ns)}"
+        when = f"{format_timestamp(first_ns)}/{format_timestamp(last_ns)}"
     return {
         "type": "Feature",
         "id": name,

@@ -92,8 +92,8 @@ def test_it_is_paused_and_resumed(hot: Path) -> None:
 def test_it_is_muted_until_for_and_no_more(hot: Path) -> None:
     until = "2150-01-01T12:00Z"
     assert run("standing", "mute", hot, "hot", "--until", until)[::2] == (0, f"hot is muted until {until}")
-    assert done("show", hot, "hot")["muted_until"] == until
-    assert f"muted until {until}" in run("standing", "list", hot)[1]
+    assert done("show", hot, "hot")["muted_until"] == "2150-01-01T12:00:00Z"
+    assert "muted until 2150-01-01T12:00" in run("standing", "list", hot)[1]
     began_ns = time.time_ns()
     told = done("mute", hot, "hot", "--for", "2h")
     assert 0 <= parse_instant(told["muted_until"]) - began_ns - 7200 * SECOND_NS < 60 * SECOND_NS

@@ -61,4 +61,4 @@ def test_what_was_told_before_a_mute_and_ended_within_is_told_at_its_end(
     assert len(told) == 2
     (cleared,) = [one for one in told if one["place"] == "2"]
     assert cleared["readings"][0]["value"] == 5.0
-    assert cleared["until"] == "2007-10-01T00:22Z"
+    assert cleared["until"] == "2007-10-01T00:22:00Z"

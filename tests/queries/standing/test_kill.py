@@ -13,7 +13,7 @@ import pytest
 
 import hypergrid as hg
 from hypergrid.settings import Settings
-from hypergrid.times import format_instant
+from hypergrid.times import format_timestamp
 from queries.standing.service import StandingQueries
 from tests.queries.standing.hook import Hook
 from tests.queries.standing.live import START_NS, STATIONS, STEP_NS, VARIABLES, Live
@@ -62,7 +62,7 @@ def prove(folder: Path, *, kills: int, queries: int, slices: int) -> tuple[int, 
             begins = slice_ if hot else slice_ - 1
             for number in range(queries):
                 for station in STATIONS:
-                    happening, since = ("raised" if hot else "cleared"), format_instant(START_NS + begins * STEP_NS)
+                    happening, since = ("raised" if hot else "cleared"), format_timestamp(START_NS + begins * STEP_NS)
                     expected[f"hot{number}", happening, station, since] += 1
             slice_ += 1
             time.sleep(chosen.random() * 0.4)

@@ -105,12 +105,12 @@ def test_an_alert_is_raised_once_cleared_by_hysteresis_and_says_what_it_saw(
         evaluate()
     told = standing.alerts()
     assert [(one["happening"], one["place"], one["since"], one["late"]) for one in told] == [
-        ("raised", "2", "2007-10-01T00:22Z", False),
-        ("cleared", "2", "2007-10-01T00:22Z", False),
-        ("raised", "2", "2007-10-01T00:32Z", False),
+        ("raised", "2", "2007-10-01T00:22:00Z", False),
+        ("cleared", "2", "2007-10-01T00:22:00Z", False),
+        ("raised", "2", "2007-10-01T00:32:00Z", False),
     ]
     first = told[0]
-    assert first["readings"] == [{"time": "2007-10-01T00:22Z", "value": 21.0, "unit": "degC", "measure": 21.0}]
+    assert first["readings"] == [{"time": "2007-10-01T00:22:00Z", "value": 21.0, "unit": "degC", "measure": 21.0}]
     assert first["rule"] == "value above 20 degC, cleared at 18 degC"
     assert first["snapshot"] in [one.id for one in live.archive.snapshots]
     assert first["id"] == "live-1"
@@ -245,7 +245,7 @@ def test_a_mute_keeps_alerts_and_tells_at_its_end_of_what_still_stands(
     evaluate()
     last = standing.alerts(after=3)
     assert [(one["happening"], one["place"], one["muted"], one["since"]) for one in last] == [
-        ("raised", "1", False, "2007-10-01T00:20Z")
+        ("raised", "1", False, "2007-10-01T00:20:00Z")
     ]
 
 

@@ -204,9 +204,9 @@ def test_a_dead_station_is_told_with_its_interval_and_a_sensor_that_fails_is_not
     (told,) = standing.alerts()
     assert (told["place"], told["happening"], told["learned_interval_s"]) == ("2", "raised", 360.0)
     assert told["bound_s"] == FACTOR * 360.0
-    assert told["last_heard"] == "2007-10-01T01:18Z"
+    assert told["last_heard"] == "2007-10-01T01:18:00Z"
     # Four slices and a half, and the look at the fifth.
-    assert told["since"] == "2007-10-01T01:27Z"
+    assert told["since"] == "2007-10-01T01:27:00Z"
     live.add(50, {"2": 5.0})
     evaluate()
     assert [one["happening"] for one in standing.alerts()] == ["raised", "cleared"]
@@ -296,7 +296,7 @@ def test_a_query_tells_who_is_dead_already_and_nothing_of_long_ago(
     assert [(alert["query"], alert["happening"], alert["place"], alert["late"]) for alert in standing.alerts()] == [
         ("dead", "raised", "2", False)
     ]
-    assert standing.alerts()[0]["last_heard"] == "2007-10-01T03:18Z"
+    assert standing.alerts()[0]["last_heard"] == "2007-10-01T03:18:00Z"
     live.add(150, dict.fromkeys("123", 5.0))
     evaluate()
     assert [(alert["happening"], alert["place"]) for alert in standing.alerts()[1:]] == [("cleared", "2")]
@@ -331,10 +331,10 @@ def test_a_network_that_nothing_comes_from_is_told_by_the_clock(
     live.everywhere(10, 6.0, variable="surface_temperature")
     evaluate()
     evaluate()
-    assert told(standing) == [("raised", "2007-10-01T00:50Z")]
+    assert told(standing) == [("raised", "2007-10-01T00:50:00Z")]
     ((alert,)) = standing.alerts()
     assert alert["place"] == "network"
-    assert alert["last_heard"] == "2007-10-01T00:20Z"
+    assert alert["last_heard"] == "2007-10-01T00:20:00Z"
     live.add(11, {"1": 5.0})
     evaluate()
     assert [happening for happening, _ in told(standing)] == ["raised", "cleared"]

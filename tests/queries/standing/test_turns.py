@@ -149,7 +149,7 @@ def test_what_was_begun_before_a_slice_sees_that_slice_in_the_end(
     standing.runner.settle()
     assert standing.runner.is_fresh()
     (alert,) = standing.alerts()
-    assert (alert["happening"], alert["since"]) == ("raised", "2007-10-01T00:20Z")
+    assert (alert["happening"], alert["since"]) == ("raised", "2007-10-01T00:20:00Z")
 
 
 def test_a_query_that_needs_too_much_memory_fails_alone(

@@ -104,7 +104,7 @@ def test_a_cell_over_time(
     assert (cell["variance"] is not None) == variance
     if variance:
         np.testing.assert_allclose(array(cell["variance"], [4]), expected["variance"].to_numpy()[:, 3, 7], rtol=1e-12)
-    assert cell["times"] == [f"2007-10-01T0{hour}:00Z" for hour in range(4)]
+    assert cell["times"] == [f"2007-10-01T0{hour}:00:00Z" for hour in range(4)]
     assert cell["place"] == {"lat": expected["lat"].to_numpy()[3], "lon": expected["lon"].to_numpy()[7]}
     outside = client.get(f"{address}/cell", params={"row": 3, "column": 12})
     assert outside.status_code == 404
@@ -197,7 +197,7 @@ def test_how_the_stations_are(client: httpx.Client) -> None:
     told = {one["station"]: one for one in client.get(f"{API}/stations/health").json()}
     assert set(told) == {"1", "2", "3", "4", "5", "6"}
     assert told["1"]["state"] == "reporting"
-    assert told["1"]["last"] == "2007-10-01T11:58Z"
+    assert told["1"]["last"] == "2007-10-01T11:58:00Z"
     assert told["1"]["interval_s"] == 3 * 120, "three usual gaps at least"
     assert told["1"]["readings"] == 360
     assert told["1"]["variables"] == ["air_temperature"]

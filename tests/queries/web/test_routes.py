@@ -1,7 +1,9 @@
 """Every route, against a server on loopback."""
 
 import base64
+import csv
 import io
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -86,6 +88,42 @@ def test_layers_are_listed(client: httpx.Client, archive: hg.OpenArchive, tmp_pa
     assert (listed["description"], listed["token"]) == ("made", ground.token)
 
 
+TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]*(Z|[+-][0-9:]+)?")
+RFC_3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z")
+
+
+def times_in(answer: Any) -> set[str]:  # noqa: ANN401 - whatever JSON holds
+    """Return the texts in an answer that are times; what was asked, and how it was made, is told as it was written."""
+    if isinstance(answer, dict):
+        own = {name: one for name, one in answer.items() if name not in ("query", "hypergrid:provenance")}
+        return {time for one in own.values() for time in times_in(one)}
+    if isinstance(answer, list):
+        return {time for one in answer for time in times_in(one)}
+    return {answer} if isinstance(answer, str) and TIME.fullmatch(answer) else set()
+
+
+def test_every_time_in_an_answer_has_seconds(
+    client: httpx.Client, gate: Gate, map_query: Document, series_query: Document, wait_until: Wait
+) -> None:
+    gate.open()
+    jobs = [ask(client, document) for document in (map_query, series_query)]
+    for job_id in jobs:
+        finish(client, job_id, wait_until)
+    addresses = [
+        "snapshots", "latest", "queries", "stations/health", "engine", "engine/stream", "series?f=covjson",
+        *(f"queries/{jobs[0]}/{part}" for part in ("frame", "cell?row=1&column=2", "result?f=covjson")),
+        f"queries/{jobs[0]}", f"queries/{jobs[1]}/series",
+    ]  # fmt: skip
+    found = {address: times_in(client.get(f"/api/v1/{address}").json()) for address in addresses}
+    found["explain"] = times_in(client.post("/api/v1/queries/explain", json=map_query).json())
+    for text in ("latest?f=csv", "series", f"queries/{jobs[0]}/result?f=csv"):
+        rows = csv.reader(client.get(f"/api/v1/{text}").text.splitlines())
+        found[text] = times_in([cell for row in rows for cell in row])
+    for address, times in found.items():
+        assert all(RFC_3339.fullmatch(time) for time in times), (address, times)
+    assert {address for address, times in found.items() if not times} <= {"engine", "engine/stream"}
+
+
 def test_a_new_saved_query_is_seen_at_once_and_a_broken_one_is_logged_once(
     client: httpx.Client, saved: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,7 +159,7 @@ def test_explain_runs_nothing(client: httpx.Client, gate: Gate, map_query: Docum
     assert outline["projected_bytes"] > 0
     assert "ordinary_kriging" in outline["explanation"]
     assert outline["surface"]["dims"] == ["lat", "lon"]
-    assert outline["surface"]["times"][0] == "2007-10-01T00:00Z"
+    assert outline["surface"]["times"][0] == "2007-10-01T00:00:00Z"
     assert outline["surface"]["units"] == "degC"
     assert gate.runs == 0
 
@@ -138,7 +176,7 @@ def test_frames_while_it_runs_and_when_it_is_done(
     early = client.get(f"{address}/frame", params={"time": 2}).json()
     computed = array(early["computed"], "u1", early["shape"])
     assert early["shape"] == [10, 12]
-    assert early["time"] == "2007-10-01T02:00Z"
+    assert early["time"] == "2007-10-01T02:00:00Z"
     assert 0 < computed.mean() < 1
     estimate = array(early["estimate"], "<f8", early["shape"])
     assert np.isfinite(estimate).all()

@@ -51,7 +51,7 @@ def test_the_life_of_a_standing_query(client: httpx.Client) -> None:
     assert client.post(f"{HERE}/frost/pause").json()["paused"] is True
     assert client.post(f"{HERE}/frost/resume").json()["paused"] is False
     muted = client.post(f"{HERE}/frost/mute", json={"until": "2150-01-01T00:00Z"})
-    assert muted.json()["muted_until"] == "2150-01-01T00:00Z"
+    assert muted.json()["muted_until"] == "2150-01-01T00:00:00Z"
     assert client.post(f"{HERE}/frost/mute", json={"until": None}).json()["muted_until"] is None
     assert client.post(f"{HERE}/frost/mute", json={"for": "200day"}).status_code == 200
     told = client.post(f"{HERE}/frost/test").json()
