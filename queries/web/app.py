@@ -30,6 +30,7 @@ from queries.web import (
 from queries.web import standing as standing_routes
 from queries.web.access import Access
 from queries.web.audit import Audit
+from queries.web.compression import Compression
 from queries.web.door import Door
 from queries.web.edr import router as edr_router
 from queries.web.guard import Guard
@@ -92,6 +93,7 @@ def create_app(
     app.state.runner = runner
     app.state.access = known
     # The last one is met first.
+    app.add_middleware(Compression)
     app.add_middleware(Door, access=known, audit=audit)
     if known.rules.origins:
         app.add_middleware(

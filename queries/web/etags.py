@@ -21,5 +21,8 @@ def unchanged(request: Request, tag: str) -> Response | None:
 
 
 def tagged(tag: str) -> dict[str, str]:
-    """Return the headers of what bears a tag: to be kept by the client, and asked for again with the tag."""
-    return {"ETag": tag, "Cache-Control": "private, no-cache"}
+    """Return the headers of what bears a tag: to be kept by the client, and asked for again with the tag.
+
+    Its form may hang on what the client accepts.
+    """
+    return {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept"}

@@ -11,9 +11,11 @@ from queries.scheduling.journal import Noted, Past
 from queries.scheduling.runner import Runner
 from queries.web.access import Forbidden
 from queries.web.bodies import read_document
+from queries.web.negotiation import form_of
 from queries.web.parameters import Limit
 from queries.web.records import job_body, noted_body, plan_body, surface_body
 from queries.web.schemas import answer_of, body_of
+from queries.web.sending import RESULT_MEDIA
 from queries.web.ties import Ties
 from queries.web.waiting import answered, patience_s
 
@@ -63,13 +65,15 @@ def router(runner: Runner, ties: Ties) -> APIRouter:
         tied: Annotated[bool, Query(description="stop it when the last who follows its events has gone")] = False,  # noqa: FBT002
         order: Annotated[Order, Query(description="which cells are computed first")] = "coarse_to_fine",
         wait: Annotated[str | None, Query(description="how long to wait for the result itself, such as 5s")] = None,
-        f: Annotated[str, Query(description="its format: " + ", ".join(FORMATS))] = "netcdf",
+        f: Annotated[
+            str | None, Query(description=f"its format: {', '.join(FORMATS)}; where absent by Accept, or netcdf")
+        ] = None,
     ) -> dict[str, Any] | Response:
         """Ask for the answer of a query; its address is in Location.
 
         Who says `wait=5s`, or `Prefer: wait=5` (RFC 7240), gets the result itself (200) where it is done in time.
         """
-        seconds, form = patience_s(request, wait), FORMATS[f].name
+        seconds, form = patience_s(request, wait), FORMATS[form_of(request, RESULT_MEDIA, f)].name
         job = await run_in_threadpool(runner.submit, await read_document(request), order=order)
         if tied:
             ties.tie(job.id)

@@ -3,11 +3,12 @@
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from hypergrid.query import OpenArchive
 from queries.at_snapshot import AtSnapshot
 from queries.quality import MOST_DAYS, quality, reject_kinds, rejects_csv
+from queries.web.negotiation import form_of
 
 
 def router(archive: OpenArchive) -> APIRouter:
@@ -27,12 +28,16 @@ def router(archive: OpenArchive) -> APIRouter:
 
     @routes.get("/rejects", response_model=None, responses={200: {"content": {"text/csv": {}}}})
     def rejects(
-        f: Annotated[Literal["json", "csv"], Query(description="kinds with examples; or a row each")] = "json",
+        request: Request,
+        f: Annotated[
+            Literal["json", "csv"] | None,
+            Query(description="kinds with examples, or a row each; where absent by Accept, or json"),
+        ] = None,
     ) -> dict[str, Any] | Response:
         """Return what could not be read: reasons by kind with counts and examples, or every one of them as CSV."""
         found = rejected.of()
-        if f == "csv":
-            told = {"Content-Disposition": 'attachment; filename="rejects.csv"'}
+        if form_of(request, {"json": "application/json", "csv": "text/csv"}, f) == "csv":
+            told = {"Content-Disposition": 'attachment; filename="rejects.csv"', "Vary": "Accept"}
             return Response(rejects_csv(found), media_type="text/csv", headers=told)
         kinds = [
             {

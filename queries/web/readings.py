@@ -5,7 +5,8 @@ import io
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -22,7 +23,9 @@ from hypergrid.reading_files import Chosen, Selection
 from hypergrid.times import format_timestamp
 from queries.latest import NEVER, LatestValues
 from queries.readings import FORMATS, about, archive_at, pieces_of, window_of
+from queries.web.compression import CODED, SMALLEST_BYTES, compressed, takes_gzip
 from queries.web.etags import entity_tag, tagged, unchanged
+from queries.web.negotiation import form_of
 from queries.web.sending import sent
 
 READERS: Final = 2
@@ -32,8 +35,15 @@ FEW: Final = 50_000
 KEPT_BYTES: Final = 32 << 20
 """What the answers with latest values that are kept may take together [bytes]."""
 
-Body = tuple[bytes, str, str]
-"""Content, media type, entity tag."""
+
+@dataclass(frozen=True)
+class Body:
+    """An answer as it is kept."""
+
+    content: bytes
+    media_type: str
+    tag: str
+    headers: Mapping[str, str]
 
 
 def router(archive: OpenArchive) -> APIRouter:
@@ -51,12 +61,12 @@ def router(archive: OpenArchive) -> APIRouter:
         start: Annotated[str | None, Query(description="first instant, such as 2007-10-01T00:00Z")] = None,
         stop: Annotated[str | None, Query(description="first instant that is not wanted any more")] = None,
         flags: Annotated[str | None, Query(description="wanted QARTOD flags, such as 1,2; all where absent")] = None,
-        f: Annotated[str, Query(description=", ".join(FORMATS))] = "csv",
+        f: Annotated[str | None, Query(description=f"{', '.join(FORMATS)}; where absent by Accept, or csv")] = None,
         snapshot: Annotated[str | None, Query(description="id of the version to read; the newest where absent")] = None,
         as_of: Annotated[str | None, Query(description="only what had arrived by this instant")] = None,
     ) -> Response:
         """Return readings as they are stored, a row each: start and end of what it is of, value, unit, flag, height."""
-        row = FORMATS[f]
+        row = FORMATS[form_of(request, {name: one.media_type for name, one in FORMATS.items()}, f)]
 
         def looked() -> Response | tuple[Chosen, dict[str, str]]:
             read = archive_at(archive, snapshot, as_of)
@@ -66,7 +76,7 @@ def router(archive: OpenArchive) -> APIRouter:
                 window_of(start, stop),
                 _numbers(flags),
             )
-            tag = entity_tag(read.name, read.snapshot, as_of, selection, f)
+            tag = entity_tag(read.name, read.snapshot, as_of, selection, row.name)
             same = unchanged(request, tag)
             if same is not None:
                 return same
@@ -91,17 +101,18 @@ def router(archive: OpenArchive) -> APIRouter:
     async def latest(
         request: Request,
         variable: Annotated[list[str] | None, Query(description="names, with commas between; all where absent")] = None,
-        f: Annotated[str, Query(description="geojson or csv")] = "geojson",
+        f: Annotated[str | None, Query(description="geojson or csv; where absent by Accept, or geojson")] = None,
     ) -> Response:
         """Return the newest reading of every series, with its flag; at most a second behind the archive."""
-        if f not in _LATEST:
-            raise NotFound.among(kind="format of latest values", given=f, existing=_LATEST)
+        form = form_of(request, {name: media_type for name, (media_type, _) in _LATEST.items()}, f)
+        if form not in _LATEST:
+            raise NotFound.among(kind="format of latest values", given=form, existing=_LATEST)
         asked = ",".join(variable) if variable is not None else None
-        body = newest.at_hand(asked, f)
+        is_coded = takes_gzip(request.headers)
+        body = newest.at_hand(asked, form, is_coded=is_coded)
         if body is None:
-            body = await to_thread.run_sync(newest.made, asked, f, limiter=looking)
-        content, media_type, tag = body
-        return unchanged(request, tag) or Response(content, media_type=media_type, headers=tagged(tag))
+            body = await to_thread.run_sync(partial(newest.made, asked, form, is_coded=is_coded), limiter=looking)
+        return unchanged(request, body.tag) or Response(body.content, media_type=body.media_type, headers=body.headers)
 
     return routes
 
@@ -111,29 +122,32 @@ class _Served:
 
     def __init__(self, values: LatestValues) -> None:
         self._values = values
-        self._kept: Bounded[tuple[str, str | None, str], Body] = Bounded(KEPT_BYTES)
+        self._kept: Bounded[tuple[str, str | None, str, bool], Body] = Bounded(KEPT_BYTES)
         self._making = threading.Lock()
 
-    def at_hand(self, asked: str | None, form: str) -> Body | None:
+    def at_hand(self, asked: str | None, form: str, *, is_coded: bool) -> Body | None:
         """Return an answer that costs nothing; while one thread looks for a newer snapshot, others take what is."""
         if self._values.is_recent or self._making.locked():
-            return self._kept.peek((self._values.archive.snapshot, asked, form))
+            return self._kept.peek((self._values.archive.snapshot, asked, form, is_coded))
         return None
 
-    def made(self, asked: str | None, form: str) -> Body:
-        """Return an answer at the newest snapshot."""
+    def made(self, asked: str | None, form: str, *, is_coded: bool) -> Body:
+        """Return an answer at the newest snapshot, compressed where it is coded and large enough."""
         with self._making:
             if not self._values.is_recent:
                 self._values.look()
             archive = self._values.archive
-            key = (archive.snapshot, asked, form)
+            key = (archive.snapshot, asked, form, is_coded)
             found = self._kept.peek(key)
             if found is None:
                 names = _names(None if asked is None else [asked], archive.variables) or tuple(archive.variables)
                 tag = entity_tag(archive.name, archive.snapshot, names, form)
                 media_type, write = _LATEST[form]
-                found = write(list(_rows(self._values, archive, names)), archive), media_type, tag
-                self._kept.put(key, found, len(found[0]))
+                content, headers = write(list(_rows(self._values, archive, names)), archive), tagged(tag)
+                if is_coded and len(content) >= SMALLEST_BYTES:
+                    content, headers = compressed(content), headers | CODED
+                found = Body(content, media_type, tag, headers)
+                self._kept.put(key, found, len(content))
             return found
 
 

@@ -11,8 +11,9 @@ from hypergrid.export import FORMATS
 from hypergrid.pictures import place_names
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged, unchanged
+from queries.web.negotiation import form_of
 from queries.web.records import cell_body, encode, picture_body, surface_body
-from queries.web.sending import file_name, surface_sent
+from queries.web.sending import RESULT_MEDIA, file_name, surface_sent
 
 
 def router(runner: Runner) -> APIRouter:
@@ -58,12 +59,12 @@ def router(runner: Runner) -> APIRouter:
     def result(
         request: Request,
         job_id: str,
-        f: Annotated[str, Query(description=", ".join(FORMATS))] = "netcdf",
+        f: Annotated[str | None, Query(description=f"{', '.join(FORMATS)}; where absent by Accept, or netcdf")] = None,
         time: Annotated[int, Query(description="which time cell a PNG shows of a map, from 0")] = 0,
         level: Annotated[int, Query(description="which level it shows, from 0, the lowest")] = 0,
     ) -> Response:
         """Download the finished surface; with If-None-Match only where it is another."""
-        form, job = FORMATS[f].name, runner.job(job_id)
+        form, job = FORMATS[form_of(request, RESULT_MEDIA, f)].name, runner.job(job_id)
         tag = entity_tag(job.token, job.snapshot, form, time, level)
         same = unchanged(request, tag) if job.state == "done" else None
         if same is not None:

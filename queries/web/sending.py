@@ -25,6 +25,8 @@ SMALL_BYTES: Final = 1 << 20
 CHUNK_BYTES: Final = 1 << 18
 """Of a larger one so much is in memory at a time [bytes]."""
 
+RESULT_MEDIA: Final = {name: row.media_type for name, row in FORMATS.items()}
+"""Media types of results, by the names of their formats."""
 _WRITING: Final = threading.BoundedSemaphore(AT_ONCE)
 
 

@@ -21,11 +21,12 @@ from queries.web.bodies import read_document
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.events import FAREWELL_S, PING_S
 from queries.web.jobs import root_of
+from queries.web.negotiation import form_of
 from queries.web.problems import NoSuchPage, without_paths
 from queries.web.records import PREFIX
 from queries.web.schemas import answer_of, body_of
 from queries.web.scopes import allows
-from queries.web.sending import surface_sent
+from queries.web.sending import RESULT_MEDIA, surface_sent
 from queries.web.waking import woken
 
 LOOKED_S: Final = 2.0
@@ -113,10 +114,12 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
 
     @routes.get("/standing/{name}/result", response_class=Response)
     def newest(
-        request: Request, name: str, f: Annotated[str, Query(description=", ".join(FORMATS))] = "netcdf"
+        request: Request,
+        name: str,
+        f: Annotated[str | None, Query(description=f"{', '.join(FORMATS)}; where absent by Accept, or netcdf")] = None,
     ) -> Response:
         """Return the newest time cell of a standing query that was computed."""
-        form, dataset = FORMATS[f].name, standing.latest(known(request, name))
+        form, dataset = FORMATS[form_of(request, RESULT_MEDIA, f)].name, standing.latest(known(request, name))
         tag = entity_tag(str(dataset.attrs["hypergrid_token"]), str(dataset.attrs["hypergrid_snapshot"]), form)
         same = unchanged(request, tag)
         if same is not None:

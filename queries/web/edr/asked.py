@@ -7,12 +7,17 @@ from typing import Any, Final
 
 from fastapi import Request
 
+from hypergrid.covjson import MEDIA_TYPE
 from hypergrid.errors import InvalidQuery
 from hypergrid.topology.wkt import Region, box, read_points, read_region
 from queries.web.edr.ranges import Ranges, read_heights, read_times
+from queries.web.negotiation import form_of
 
 FORMATS: Final = ("CoverageJSON", "GeoJSON", "NetCDF", "CSV")
 """Output formats, the first where none is asked for."""
+MEDIA_TYPES: Final = {
+    "CoverageJSON": MEDIA_TYPE, "GeoJSON": "application/geo+json", "NetCDF": "application/x-netcdf", "CSV": "text/csv",
+}  # fmt: skip
 ITEM_FORMATS: Final = ("GeoJSON", *(one for one in FORMATS if one != "GeoJSON"))
 """Those of an item, likewise."""
 JSON: Final = "json"
@@ -114,7 +119,9 @@ def read_asked(request: Request, known: Mapping[str, object], forms: Sequence[st
             f"(WGS 84); got {crs[:80]!r}, {turned}leave crs out, and give longitude before latitude"
         )
         raise InvalidQuery(message)
-    form = next((one for one in forms if one.lower() == given.get("f", JSON).lower()), forms[0])
+    written = given.get("f")
+    negotiated = form_of(request, {one: MEDIA_TYPES[one] for one in forms})
+    form = negotiated if written is None else next((one for one in forms if one.lower() == written.lower()), forms[0])
     texts = [text for name in ("parameter-name", *_ALIASES) for text in given.getlist(name)]
     names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
     for name in names:

@@ -250,7 +250,8 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
 
         async def answered(request: Request) -> Response:
             there = await off(lambda: held.asked_by(request))
-            tag = entity_tag(there.token, str(request.url))
+            accepted = () if "f" in request.query_params else request.headers.getlist("accept")
+            tag = entity_tag(there.token, str(request.url), tuple(accepted))
             same = unchanged(request, tag)
             if same is None:
                 same = await endpoint(request)
