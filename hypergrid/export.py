@@ -111,11 +111,14 @@ def zarr_files(dataset: xr.Dataset) -> dict[str, bytes]:
 
 
 def _zarr(dataset: xr.Dataset) -> bytes:
-    """Return a zipped Zarr store."""
+    """Return a zipped Zarr store, the same bytes each time."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for path, content in zarr_files(dataset).items():
-            archive.writestr(path, content)
+            # Named by a record of its own, it has no time of now, and no rights either.
+            entry = zipfile.ZipInfo(path)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content)
     return buffer.getvalue()
 
 

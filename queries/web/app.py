@@ -100,9 +100,11 @@ def create_app(
             CORSMiddleware,
             allow_origins=known.rules.origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-API-Key", "X-Request-ID"],
-            expose_headers=["ETag", "Location", "Retry-After", "X-Request-ID"],
-        )
+            allow_headers=[
+                "Authorization", "Content-Type", "If-Range", "Last-Event-ID", "Range", "X-API-Key", "X-Request-ID",
+            ],
+            expose_headers=["Accept-Ranges", "Content-Range", "ETag", "Location", "Retry-After", "X-Request-ID"],
+        )  # fmt: skip
     app.add_middleware(Guard, names=known.rules.names)
     metrics = Metrics(runner, catalogue.archive, standing, clock=known.clock, folders=folders)
     places = (catalogue.archive.path, *folders.values())

@@ -48,7 +48,8 @@ class Compression:
             if message["type"] == "http.response.start":
                 headers, is_same = MutableHeaders(scope=message), message["status"] == 304
                 coded = f"{headers['etag'][:-1]}{_ENDING}" if headers.get("etag", "").startswith('"') else ""
-                if is_same:
+                # These tell of what could come compressed, too.
+                if is_same or message["status"] == 206:
                     headers.add_vary_header("Accept-Encoding")
                 if coded and (coded in known if is_same else headers.get("content-encoding") == "gzip"):
                     headers["ETag"] = coded

@@ -189,8 +189,13 @@ def route_path(scope: Scope) -> str:
 
 
 def _as_get(scope: Scope) -> Scope:
-    """Return the request; HEAD as the GET that it asks about (RFC 9110, 9.3.2), for no route knows it."""
-    return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+    """Return the request; HEAD as the GET that it asks about (RFC 9110, 9.3.2), for no route knows it.
+
+    It tells of the whole: a range is for GET alone (14.2).
+    """
+    if scope["method"] != "HEAD":
+        return scope
+    return {**scope, "method": "GET", "headers": [one for one in scope["headers"] if one[0] != b"range"]}
 
 
 def _check_origin(headers: Headers, caller: Caller, origins: tuple[str, ...]) -> None:

@@ -34,6 +34,7 @@ from queries.scheduling.jobs import NotReady, QueueFull, ResultGone
 from queries.standing.definition import Conflict
 from queries.web.access import Forbidden, TooManyRequests, Unauthorized
 from queries.web.keys import BadKey, KeysDamaged
+from queries.web.sending import RangeNotSatisfiable
 from queries.web.waiting import TookTooLong
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -102,6 +103,7 @@ _ROWS: Final[tuple[tuple[type[Exception], int, int, str], ...]] = (
     (QueueFull, 429, 429, "Too many queries wait"),
     (TooManyQueries, 429, 429, "Too many queries of one caller"),
     (BodyTooLarge, 413, 413, "The request is too large"),
+    (RangeNotSatisfiable, 416, 416, "The file ends before that part"),
     (SlowRequest, 408, 408, "The request came too slowly"),
     (NotJson, 415, 415, "The request is not JSON"),
     (InvalidBody, 400, 400, "The request cannot be read"),
@@ -179,6 +181,8 @@ def _described(error: Exception, *, posted: bool) -> dict[str, Any]:
                 body |= {"projected": error.projected, "allowed": error.allowed}
             if isinstance(error, MethodNotAllowed):
                 body |= {"allow": list(error.methods)}
+            if isinstance(error, RangeNotSatisfiable):
+                body |= {"size": error.size}
             if isinstance(error, _RETRY):
                 body |= {"retry_after_s": max(1, math.ceil(getattr(error, "retry_s", RETRY_S)))}
             return body
@@ -200,6 +204,8 @@ def response_of(problem: Mapping[str, Any]) -> JSONResponse:
         headers["Retry-After"] = str(problem["retry_after_s"])
     if "allow" in problem:
         headers["Allow"] = ", ".join(problem["allow"])
+    if problem["status"] == 416:
+        headers["Content-Range"] = f"bytes */{problem['size']}"
     if problem["status"] == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="hypergrid"'
     return JSONResponse(problem, problem["status"], headers=headers, media_type=MEDIA_TYPE)

@@ -26,7 +26,7 @@ from queries.readings import FORMATS, about, archive_at, pieces_of, window_of
 from queries.web.compression import CODED, SMALLEST_BYTES, compressed, takes_gzip
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.negotiation import form_of
-from queries.web.sending import sent
+from queries.web.sending import PARTS, part_sent, sent
 
 READERS: Final = 2
 """Threads that read many readings at a time; as many read few, and as many the latest values."""
@@ -53,7 +53,7 @@ def router(archive: OpenArchive) -> APIRouter:
     # Lanes of their own: long series of one caller would keep everybody's short ones, and latest values, waiting.
     many, few, looking = (anyio.CapacityLimiter(READERS) for _ in range(3))
 
-    @routes.get("/series", response_class=Response)
+    @routes.get("/series", response_class=Response, responses=PARTS)
     async def series(
         request: Request,
         station: Annotated[list[str] | None, Query(description="ids, with commas between; all where absent")] = None,
@@ -92,8 +92,10 @@ def router(archive: OpenArchive) -> APIRouter:
         def made() -> Response:
             pieces = pieces_of(chosen)
             if sum(len(piece.readings) for piece in pieces) <= FEW:
-                return Response(row.to_bytes(chosen, pieces), media_type=row.media_type, headers=headers)
-            return sent(partial(row.to_bytes, chosen, pieces), media_type=row.media_type, headers=headers)
+                content = row.to_bytes(chosen, pieces)
+                return part_sent(content, media_type=row.media_type, headers=headers, asked=request)
+            write = partial(row.to_bytes, chosen, pieces)
+            return sent(write, media_type=row.media_type, headers=headers, asked=request)
 
         return await to_thread.run_sync(made, limiter=few if about(chosen) <= FEW else many)
 

@@ -13,7 +13,7 @@ from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.negotiation import form_of
 from queries.web.records import cell_body, encode, picture_body, surface_body
-from queries.web.sending import RESULT_MEDIA, file_name, surface_sent
+from queries.web.sending import PARTS, RESULT_MEDIA, file_name, surface_sent
 
 
 def router(runner: Runner) -> APIRouter:
@@ -55,7 +55,7 @@ def router(runner: Runner) -> APIRouter:
         """Return one cell of a finished map over time: values, and their variance where it was asked for."""
         return cell_body(runner.job(job_id).outline.layout, runner.result(job_id), row, column, level)
 
-    @routes.get("/queries/{job_id}/result", response_class=Response)
+    @routes.get("/queries/{job_id}/result", response_class=Response, responses=PARTS)
     def result(
         request: Request,
         job_id: str,
@@ -63,14 +63,15 @@ def router(runner: Runner) -> APIRouter:
         time: Annotated[int, Query(description="which time cell a PNG shows of a map, from 0")] = 0,
         level: Annotated[int, Query(description="which level it shows, from 0, the lowest")] = 0,
     ) -> Response:
-        """Download the finished surface; with If-None-Match only where it is another."""
+        """Download the finished surface, or a part of the file (Range); with If-None-Match only where it is another."""
         form, job = FORMATS[form_of(request, RESULT_MEDIA, f)].name, runner.job(job_id)
         tag = entity_tag(job.token, job.snapshot, form, time, level)
         same = unchanged(request, tag) if job.state == "done" else None
         if same is not None:
             return same
         return surface_sent(
-            runner.result(job_id), form, name=file_name(job_id), headers=tagged(tag), time=time, level=level
-        )
+            runner.result(job_id), form, name=file_name(job_id), headers=tagged(tag), asked=request,
+            time=time, level=level,
+        )  # fmt: skip
 
     return routes

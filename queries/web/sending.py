@@ -1,20 +1,25 @@
 """Results on their way: few are written at once, and large ones wait on the disk for clients that read slowly.
 
 Were they held in memory until they are read, clients that read slowly, or not at all, would fill it: forty of them with
-one result of half a million cells took 2.5 GiB.
+one result of half a million cells took 2.5 GiB. There they stay while they fit, for clients that read a file in parts.
 """
 
+import os
+import re
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import IO, Final
+from typing import Any, Final
 
 import xarray as xr
-from fastapi import Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
+from hypergrid.bounded import Bounded
+from hypergrid.errors import HyperGridError
 from hypergrid.export import FORMATS, to_bytes
 from hypergrid.pictures import picture_bytes
 
@@ -24,10 +29,44 @@ SMALL_BYTES: Final = 1 << 20
 """Up to this size an answer is held in memory [bytes]."""
 CHUNK_BYTES: Final = 1 << 18
 """Of a larger one so much is in memory at a time [bytes]."""
+KEPT_BYTES: Final = 1 << 30
+"""What the files that wait on the disk for the next part may take together [bytes]."""
+KEPT_FILES: Final = 64
+"""So many may wait: each is an open file."""
 
 RESULT_MEDIA: Final = {name: row.media_type for name, row in FORMATS.items()}
 """Media types of results, by the names of their formats."""
+PARTS: Final[dict[int | str, dict[str, Any]]] = {206: {"description": "The part of the file that Range asks for"}}
+"""What the description says of routes whose files are sent in parts."""
+_RANGE: Final = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 _WRITING: Final = threading.BoundedSemaphore(AT_ONCE)
+
+
+class RangeNotSatisfiable(HyperGridError, ValueError):
+    """A part of a file is asked for that begins behind its end."""
+
+    def __init__(self, asked: str, size: int) -> None:
+        super().__init__(f"the file has {size} bytes; {asked[:80]!r} has none of them")
+        self.size = size
+
+
+class _Waiting:
+    """Content on the disk, in a file without a name: gone with the last that reads it, or with the process."""
+
+    def __init__(self, content: bytes) -> None:
+        self.size = len(content)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+        weakref.finalize(self, self._file.close)
+        self._file.write(content)
+        self._file.flush()
+
+    def chunks(self, first: int, stop: int) -> Iterator[bytes]:
+        for at in range(first, stop, CHUNK_BYTES):
+            yield os.pread(self._file.fileno(), min(CHUNK_BYTES, stop - at), at)
+
+
+_KEPT: Final[Bounded[str, _Waiting]] = Bounded(KEPT_BYTES)
+"""By entity tag, which stands for every byte of a file."""
 
 
 def file_name(job_id: str) -> str:
@@ -36,7 +75,14 @@ def file_name(job_id: str) -> str:
 
 
 def surface_sent(
-    dataset: xr.Dataset, form: str, *, name: str, headers: Mapping[str, str], time: int = 0, level: int = 0
+    dataset: xr.Dataset,
+    form: str,
+    *,
+    name: str,
+    headers: Mapping[str, str],
+    asked: Request | None = None,
+    time: int = 0,
+    level: int = 0,
 ) -> Response:
     """Return the answer with a surface as a file to keep. Not for the event loop: it may wait.
 
@@ -50,6 +96,8 @@ def surface_sent(
         Of the file, without its ending.
     headers
         More of the answer.
+    asked
+        Who asks, perhaps for a part; given where the headers have an entity tag.
     time, level
         Which a picture is of.
 
@@ -57,6 +105,8 @@ def surface_sent(
     ------
     NotFound
         There is no such format.
+    RangeNotSatisfiable
+        The part is not in the file.
     """
     if form == "png":
         write = partial(picture_bytes, dataset, time=time, level=level)
@@ -64,10 +114,16 @@ def surface_sent(
         write = partial(to_bytes, dataset, form)
     row = FORMATS[form]
     disposition = f'attachment; filename="{name}{row.suffix}"'
-    return sent(write, media_type=row.media_type, headers={"Content-Disposition": disposition, **headers})
+    return sent(write, media_type=row.media_type, headers={"Content-Disposition": disposition, **headers}, asked=asked)
 
 
-def sent(write: Callable[[], bytes], *, media_type: str, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
+def sent(
+    write: Callable[[], bytes],
+    *,
+    media_type: str,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    asked: Request | None = None,
+) -> Response:
     """Return the answer with what `write` returns. Not for the event loop: it may wait.
 
     Parameters
@@ -76,20 +132,78 @@ def sent(write: Callable[[], bytes], *, media_type: str, headers: Mapping[str, s
         Returns the content.
     media_type, headers
         Of the answer.
+    asked
+        Who asks, perhaps for a part; given where the headers have an entity tag.
+
+    Raises
+    ------
+    RangeNotSatisfiable
+        The part is not in the content.
     """
+    if asked is None:
+        content, waiting = _written(write)
+    else:
+        waiting = _KEPT.peek(headers["ETag"])
+        content = b""
+        if waiting is None:
+            content, waiting = _written(write)
+            if waiting is not None:
+                _KEPT.put(headers["ETag"], waiting, max(waiting.size, KEPT_BYTES // KEPT_FILES))
+    return _answer(waiting or content, media_type, dict(headers), asked)
+
+
+def part_sent(content: bytes, *, media_type: str, headers: Mapping[str, str], asked: Request) -> Response:
+    """Return the answer with content that is in memory, or the part of it that is asked for; `headers` have its tag.
+
+    Raises
+    ------
+    RangeNotSatisfiable
+        The part is not in the content.
+    """
+    return _answer(content, media_type, dict(headers), asked)
+
+
+def _written(write: Callable[[], bytes]) -> tuple[bytes, _Waiting | None]:
+    """Return content, or where it waits."""
     with _WRITING:
         content = write()
-        if len(content) <= SMALL_BYTES:
-            return Response(content, media_type=media_type, headers=dict(headers))
-        # Without a name: gone when it is closed, or with the process.
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who sends it
-        file.write(content)
-    file.seek(0)
-    told = {**headers, "Content-Length": str(len(content))}
-    return StreamingResponse(_chunks(file), media_type=media_type, headers=told)
+        return (content, None) if len(content) <= SMALL_BYTES else (b"", _Waiting(content))
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield chunk
+def _answer(content: bytes | _Waiting, media_type: str, headers: dict[str, str], asked: Request | None) -> Response:
+    size = len(content) if isinstance(content, bytes) else content.size
+    part = None
+    if asked is not None:
+        headers["Accept-Ranges"] = "bytes"
+        part = _part(asked, size, headers["ETag"])
+    first, stop = part or (0, size)
+    if part is not None:
+        headers["Content-Range"] = f"bytes {first}-{stop - 1}/{size}"
+    status = 200 if part is None else 206
+    if isinstance(content, bytes):
+        return Response(content[first:stop], status, headers, media_type)
+    headers["Content-Length"] = str(stop - first)
+    return StreamingResponse(content.chunks(first, stop), status, headers, media_type)
+
+
+def _part(request: Request, size: int, tag: str) -> tuple[int, int] | None:
+    """Return the first byte that is asked for, and the one behind the last (RFC 9110, section 14); None: the whole.
+
+    That answers several ranges at once, ranges that cannot be read, and those of another version (`If-Range`).
+    """
+    text = request.headers.get("range", "").strip()
+    found = _RANGE.fullmatch(text)
+    if found is None or request.headers.get("if-range", tag).strip() != tag:
+        return None
+    begin, end = (int(one) if one else None for one in found.groups())
+    if begin is None:
+        if end is None:
+            return None
+        first, stop = max(size - end, 0), size
+    else:
+        if end is not None and end < begin:
+            return None
+        first, stop = begin, size if end is None else min(end + 1, size)
+    if first >= stop:
+        raise RangeNotSatisfiable(text, size)
+    return first, stop

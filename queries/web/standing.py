@@ -26,7 +26,7 @@ from queries.web.problems import NoSuchPage, without_paths
 from queries.web.records import PREFIX
 from queries.web.schemas import answer_of, body_of
 from queries.web.scopes import allows
-from queries.web.sending import RESULT_MEDIA, surface_sent
+from queries.web.sending import PARTS, RESULT_MEDIA, surface_sent
 from queries.web.waking import woken
 
 LOOKED_S: Final = 2.0
@@ -112,7 +112,7 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         """Return a standing query."""
         return shown(request, standing.show(name))
 
-    @routes.get("/standing/{name}/result", response_class=Response)
+    @routes.get("/standing/{name}/result", response_class=Response, responses=PARTS)
     def newest(
         request: Request,
         name: str,
@@ -124,7 +124,7 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         same = unchanged(request, tag)
         if same is not None:
             return same
-        return surface_sent(dataset, form, name=name, headers=tagged(tag))
+        return surface_sent(dataset, form, name=name, headers=tagged(tag), asked=request)
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:

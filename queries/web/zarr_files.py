@@ -11,6 +11,7 @@ from hypergrid.errors import NotFound
 from hypergrid.export import zarr_files
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged, unchanged
+from queries.web.sending import PARTS, part_sent
 
 KEPT_BYTES: Final = 256 << 20
 """What the files of the stores that were asked for last may take together [bytes]."""
@@ -30,7 +31,7 @@ def router(runner: Runner) -> APIRouter:
             kept.put(key, found, sum(map(len, found.values())))
         return found
 
-    @routes.get("/queries/{job_id}/zarr/{path:path}", response_class=Response)
+    @routes.get("/queries/{job_id}/zarr/{path:path}", response_class=Response, responses=PARTS)
     def file(request: Request, job_id: str, path: str) -> Response:
         """Return a file of the Zarr store of a finished result; without a path, the names of all."""
         job = runner.job(job_id)
@@ -45,6 +46,6 @@ def router(runner: Runner) -> APIRouter:
             message = f"the Zarr store of query {job_id} has no file {path[:200]!r}; zarr.json lists its arrays"
             raise NotFound(message)
         kind = "application/json" if path.endswith("zarr.json") else "application/octet-stream"
-        return Response(files[path], media_type=kind, headers=tagged(tag))
+        return part_sent(files[path], media_type=kind, headers=tagged(tag), asked=request)
 
     return routes
