@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import httpx
 import numpy as np
 import pytest
+import xarray as xr
 
 import hypergrid as hg
 from hypergrid.times import parse_instant
@@ -162,3 +163,83 @@ def test_a_time_that_ends_before_it_starts_stays_refused(edr: httpx.Client) -> N
     answer = ask(edr, "stations/items/1", COMMON | {"datetime": "/".join(HOUR.split("/")[::-1])})
     assert answer.status_code == 400
     assert "does not end before it starts" in answer.json()["detail"]
+
+
+SURFACES = [
+    # path, words besides the common ones
+    ("hourly/{}position", {"coords": POINT}),
+    ("hourly/{}area", {"coords": POLYGON}),
+    ("hourly/{}cube", {"bbox": "7.1769,45.8669,7.1789,45.8698"}),
+]
+
+
+def held_of(archive: hg.OpenArchive, document: Document, kind: str) -> xr.DataArray:
+    """Return what Python computes of a surface where a kind of request asks for it."""
+    if kind == "position":
+        return archive.query(around(document, 7.1772, 45.8672)).compute()["value"]
+    surface = archive.query(document).compute()["value"]
+    if kind == "cube":
+        return surface.sel(lon=slice(7.1769, 7.1789), lat=slice(45.8669, 45.8698))
+    lon, lat = np.meshgrid(surface["lon"], surface["lat"])
+    inside = (lon > 7.177) & (lon < 7.1789) & (lat > 45.867) & (lat < 45.8705)
+    rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
+    return surface.isel(lat=rows, lon=columns)
+
+
+@pytest.mark.parametrize("times", [None, HOUR])
+@pytest.mark.parametrize("within", ["", "{instance}/"])
+@pytest.mark.parametrize(("path", "words"), SURFACES)
+def test_surfaces_are_what_is_computed_of_the_archive(
+    edr: httpx.Client,
+    archive: hg.OpenArchive,
+    surfaces: dict[str, Document],
+    path: str,
+    within: str,
+    words: dict[str, str],
+    times: str | None,
+) -> None:
+    asked = instance(archive, path.format(within))
+    given = COMMON | words | {"parameter-name": AIR} | ({} if times is None else {"datetime": times})
+    expected = held_of(archive, surfaces["hourly"], asked.rpartition("/")[2])
+    expected = expected if times is None else expected.isel(time=[1, 2])
+    (found,) = coverages(ask(edr, asked, given))
+    np.testing.assert_allclose(values(found).ravel(), expected.to_numpy().ravel(), rtol=1e-5)
+    stamps = [np.datetime64(text.removesuffix("Z"), "ns") for text in found["domain"]["axes"]["t"]["values"]]
+    assert stamps == list(expected["time"].to_numpy().astype("datetime64[ns]"))
+
+
+@pytest.mark.parametrize("within", ["", "{instance}/"])
+@pytest.mark.parametrize(("path", "words"), SURFACES)
+def test_surfaces_as_features_are_the_same_and_tell_their_units(
+    edr: httpx.Client,
+    archive: hg.OpenArchive,
+    surfaces: dict[str, Document],
+    path: str,
+    within: str,
+    words: dict[str, str],
+) -> None:
+    asked = instance(archive, path.format(within))
+    answer = ask(edr, asked, COMMON | words | {"f": "GeoJSON", "datetime": HOUR, "parameter-name": AIR}).json()
+    expected = held_of(archive, surfaces["hourly"], asked.rpartition("/")[2]).isel(time=[1, 2]).to_numpy()
+    found = np.array([one["properties"]["values"][AIR] for one in answer["features"]])
+    np.testing.assert_allclose(found.T.ravel(), expected.reshape(2, -1).ravel(), rtol=1e-5)
+    (parameter,) = answer["parameters"]
+    assert parameter["unit"]["symbol"]["value"] == "Cel"
+    assert {one["properties"]["units"][AIR] for one in answer["features"]} == {"Cel"}
+
+
+@pytest.mark.parametrize("within", ["", "{instance}/"])
+@pytest.mark.parametrize(("path", "words"), SURFACES)
+def test_only_times_and_places_without_a_surface_are_no_content(
+    edr: httpx.Client, archive: hg.OpenArchive, path: str, within: str, words: dict[str, str]
+) -> None:
+    asked = instance(archive, path.format(within))
+    elsewhere = {
+        "position": {"coords": "Point (1.5 2.5)"},
+        "area": {"coords": "Polygon ((1 2, 2 2, 2 3, 1 2))"},
+        "cube": {"bbox": "1,2,2,3"},
+    }
+    for form in ("CoverageJSON", "GeoJSON", "NetCDF", "CSV"):
+        for given in (words | {"datetime": DAYS_BEFORE}, elsewhere[asked.rpartition("/")[2]]):
+            answer = ask(edr, asked, COMMON | given | {"f": form})
+            assert (answer.status_code, answer.content) == (204, b""), given
