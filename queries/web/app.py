@@ -33,6 +33,7 @@ from queries.web.audit import Audit
 from queries.web.compression import Compression
 from queries.web.door import Door
 from queries.web.edr import router as edr_router
+from queries.web.etags import Tags
 from queries.web.guard import Guard
 from queries.web.health import Health
 from queries.web.metrics import Metrics
@@ -93,6 +94,7 @@ def create_app(
     app.state.runner = runner
     app.state.access = known
     # The last one is met first.
+    app.add_middleware(Tags)
     app.add_middleware(Compression)
     app.add_middleware(Door, access=known, audit=audit)
     if known.rules.origins:

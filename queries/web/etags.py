@@ -1,9 +1,52 @@
 """Entity tags: what has the same tag is the same, byte for byte, and need not be sent again (RFC 9110, section 13)."""
 
+import hashlib
+
 from fastapi import Request, Response
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hypergrid.tokens import token
 from hypergrid.version import VERSION
+
+
+class Tags:
+    """Gives JSON that bears no tag the one of its bytes: lists are made anew each time, but sent where they changed.
+
+    Parameters
+    ----------
+    app
+        What answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
+        begun: Message | None = None
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start" and _is_untagged_json(message):
+                begun = message
+                return
+            if begun is not None:
+                start, begun = begun, None
+                if not message.get("more_body", False):
+                    tag = f'"{hashlib.sha256(message["body"]).hexdigest()[:32]}"'
+                    MutableHeaders(scope=start).update(tagged(tag))
+                    same = unchanged(Request(scope), tag)
+                    if same is not None:
+                        await same(scope, receive, send)
+                        return
+                await send(start)
+            await send(message)
+
+        await self._app(scope, receive, sending)
 
 
 def entity_tag(*content: object) -> str:
@@ -26,3 +69,9 @@ def tagged(tag: str) -> dict[str, str]:
     Its form may hang on what the client accepts.
     """
     return {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Accept"}
+
+
+def _is_untagged_json(start: Message) -> bool:
+    headers = MutableHeaders(scope=start)
+    is_json = headers.get("content-type", "").partition(";")[0].endswith("json")
+    return is_json and start["status"] == 200 and not {"etag", "cache-control", "set-cookie"} & set(headers)
