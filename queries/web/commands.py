@@ -92,7 +92,8 @@ def create(
     scope: Annotated[
         str,
         typer.Option(
-            help="What it may, each with all before it: read, query (ask queries), write (standing queries), admin."
+            help="What it may, each with all before it: read, operate (metrics, engine, rejects, alerts), "
+            "query (ask queries), write (standing queries), admin."
         ),
     ] = "query",
     expires: Annotated[

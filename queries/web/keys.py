@@ -31,9 +31,9 @@ from hypergrid.store.row_checksums import (
 )
 from hypergrid.store.state_backup import ACCESS_MARKER, KEYS, keep_access_control
 
-Scope = Literal["read", "query", "write", "admin"]
+Scope = Literal["read", "operate", "query", "write", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-"""What a key may, each with all before it: look; ask queries of one's own; change standing queries; everything."""
+"""What a key may, each with all before it: look; watch over the server; ask queries; change standing queries; all."""
 
 FOLDER: Final = "server"
 """Folder of an archive where its server keeps keys, jobs and the audit log."""

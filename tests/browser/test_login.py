@@ -31,7 +31,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyStore]:
 @pytest.fixture(scope="module")
 def keys(store: KeyStore) -> dict[str, str]:
     """A key a scope."""
-    return {scope: store.create(f"a-{scope}", scope, now_ns=time.time_ns())[1] for scope in ("read", "query", "write")}
+    return {
+        scope: store.create(f"a-{scope}", scope, now_ns=time.time_ns())[1]
+        for scope in ("read", "operate", "query", "write")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -163,11 +166,28 @@ def test_a_session_that_ends_is_told_where_one_is(
     expect(page.locator("#connection")).to_have_text("Connected")
 
 
-def test_who_may_read_sees_what_is_there(page: Page, guarded: str, keys: dict[str, str], complaints: list[str]) -> None:
+def test_who_watches_over_the_server_sees_what_it_does(
+    page: Page, guarded: str, keys: dict[str, str], complaints: list[str]
+) -> None:
     page.goto(f"{guarded}#engine")
-    log_in(page, keys["read"])
+    log_in(page, keys["operate"])
     expect(page.locator("#plan-graph")).to_contain_text("scope query")
     expect(page.locator("#snapshots")).to_contain_text("newest first")
+    assert complaints == []
+
+
+def test_who_may_read_sees_the_data_and_is_told_what_else_there_is(
+    page: Page, guarded: str, keys: dict[str, str], complaints: list[str]
+) -> None:
+    page.goto(f"{guarded}#engine")
+    log_in(page, keys["read"])
+    expect(page.locator("#page-engine")).to_contain_text("scope operate")
+    show(page, "Standing")
+    expect(page.locator("#page-standing")).to_contain_text("scope operate")
+    show(page, "Stations")
+    expect(page.locator("#stations-list tbody tr").first).to_be_visible()
+    expect(page.locator("#quality-list tbody tr").first).to_be_visible()
+    expect(page.locator("#rejects")).to_contain_text("scope operate")
     assert complaints == []
     show(page, "Explore")
     page.get_by_role("button", name="Run", exact=True).click()

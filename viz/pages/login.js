@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { button, field, h, part } from "./dom.js";
 import { T } from "./text.js";
 
-const SCOPES = ["read", "query", "write", "admin"];
+const SCOPES = ["read", "operate", "query", "write", "admin"];
 
 /** Who asks, as the server told last: name, scope (null: may do nothing), by, access_control. */
 let told = { scope: "admin", access_control: false };

@@ -13,6 +13,8 @@ import { choose, chosen, onTheme } from "./theme.js";
 /** Versions of the archive at most that can be chosen, the newest; a link may name others. */
 const MOST_VERSIONS = 200;
 const PAGES = { explore, stations, standing, engine };
+/** Scopes that a page needs beyond reading. */
+const NEEDS = { standing: "operate", engine: "operate" };
 const AGAIN_MS = 2000;
 const PAUSE_MS = 200;
 
@@ -141,8 +143,16 @@ async function show() {
     opened[before]?.hide?.();
   }
   if (!frame.known.variables.length) return;
+  if (name in NEEDS && !may(NEEDS[name])) {
+    delete opened[name];
+    part(`page-${name}`).replaceChildren(empty(T.frame.notShown, T.frame.notShownAdvice(NEEDS[name])));
+    return;
+  }
   await frame.attempt(async () => {
-    opened[name] ??= PAGES[name].open(part(`page-${name}`), frame);
+    if (!opened[name]) {
+      part(`page-${name}`).replaceChildren();
+      opened[name] = PAGES[name].open(part(`page-${name}`), frame);
+    }
     await opened[name].show(params);
   });
 }

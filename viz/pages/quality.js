@@ -35,7 +35,7 @@ export class Quality {
   /** Ask anew; draw what changed. */
   async look() {
     const days = this.period.value;
-    const [counts, rejects] = await Promise.all([api.look(`stations/quality${days ? `?days=${days}` : ""}`), api.look("rejects")]);
+    const [counts, rejects] = await Promise.all([api.look(`stations/quality${days ? `?days=${days}` : ""}`), this.frame.may("operate") ? api.look("rejects") : null]);
     if (days !== this.period.value) return;
     const text = JSON.stringify([days, counts, rejects]);
     if (text === this.text) return;
@@ -80,7 +80,13 @@ export class Quality {
     if (held) this.list.querySelector(`button[data-quality="${CSS.escape(held)}"]`)?.focus();
   }
 
-  drawRejects({ count, kinds }) {
+  /** Draw what could not be read; null: who asks may not see it. */
+  drawRejects(rejects) {
+    if (!rejects) {
+      this.rejectList.replaceChildren(empty(T.frame.notShown, T.frame.notShownAdvice("operate")));
+      return;
+    }
+    const { count, kinds } = rejects;
     if (!count) {
       this.rejectList.replaceChildren(h("p", { class: "quiet" }, T.quality.noRejects));
       return;

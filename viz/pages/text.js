@@ -29,6 +29,8 @@ export const T = {
     noDataAdvice: "Read station files into it, then look again:",
     noDataCommand: "hypergrid ingest PATHS… --archive DIR",
     lookAgain: "Look again",
+    notShown: "This is shown to those who watch over the server and its network.",
+    notShownAdvice: (scope) => `Log in with a key of scope ${scope} or above.`,
   },
 
   login: {

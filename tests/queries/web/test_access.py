@@ -229,11 +229,11 @@ def test_where_letters_go_is_told_to_those_who_may_change_it(make: Make, texts: 
     client.post("/api/v1/standing", json=document, headers=bearer(texts["write"])).raise_for_status()
     # The letter is never sent here, so it is told among those that have not arrived.
     client.post("/api/v1/standing/frost/test", headers=bearer(texts["write"])).raise_for_status()
-    (waiting,) = client.get("/api/v1/standing/frost", headers=bearer(texts["read"])).json()["undelivered"]
+    (waiting,) = client.get("/api/v1/standing/frost", headers=bearer(texts["operate"])).json()["undelivered"]
     assert (waiting["to"], waiting["state"], waiting["error"]) == ("email", "waiting", "")
     for path in ("/api/v1/standing/frost", "/api/v1/standing"):
-        told = {scope: client.get(path, headers=bearer(texts[scope])).text for scope in ("read", "query", "write")}
-        assert ["warden" in told[scope] for scope in ("read", "query", "write")] == [False, False, True]
+        told = {scope: client.get(path, headers=bearer(texts[scope])).text for scope in ("operate", "query", "write")}
+        assert ["warden" in told[scope] for scope in ("operate", "query", "write")] == [False, False, True]
 
 
 # Browsers
@@ -254,7 +254,7 @@ def test_a_browser_logs_in_and_out(make: Make, texts: dict[str, str]) -> None:
     assert "Secure" not in cookie
     assert texts["write"] not in cookie
     assert client.get("/api/v1/variables").status_code == 200
-    assert client.get("/api/v1/variables").headers["vary"] == "Authorization, Cookie, X-API-Key"
+    assert client.get("/api/v1/variables").headers["vary"] == "Accept, Authorization, Cookie, X-API-Key"
     assert client.get("/api/v1/session").json()["scope"] == "write"
     value = client.cookies[COOKIE]
     assert client.delete("/api/v1/session", headers={"Origin": "http://127.0.0.1"}).status_code == 204
@@ -511,6 +511,16 @@ def test_it_listens_elsewhere_only_where_there_are_keys(store: KeyStore, clock: 
 
 
 def test_scopes_hold_one_another() -> None:
-    order: tuple[KeyScope, ...] = ("read", "query", "write", "admin")
+    order: tuple[KeyScope, ...] = ("read", "operate", "query", "write", "admin")
     assert order == SCOPES
     assert find("POST", "/api/v1/queries").need == "query"
+
+
+def test_who_reads_without_a_key_sees_data_and_nothing_of_the_server(make: Make, texts: dict[str, str]) -> None:
+    assert texts  # there are keys, so that access control is on
+    client = make(Rules(anonymous_read=True, anonymous=Allowed()))
+    for path in ("variables", "stations", "latest?variable=air_temperature", "stations/health"):
+        assert client.get(f"/api/v1/{path}").status_code == 200
+    for path in ("/metrics", "/api/v1/rejects", "/api/v1/engine", "/api/v1/standing", "/api/v1/standing/alerts"):
+        answer = client.get(path)
+        assert (answer.status_code, "operate" in answer.json()["detail"]) == (401, True), path
