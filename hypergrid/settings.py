@@ -61,7 +61,8 @@ class Settings:
     requests_log: str = ""
     """Where a line of JSON for each request goes: a file, or "-" for standard error; nowhere where empty."""
     webhook_hosts: tuple[str, ...] = ()
-    """Hosts that alerts may be posted to, each "name" or "name:port"."""
+    """Hosts that alerts may be posted to, each "name" or "name:port"; of names that lead to private addresses also the
+    address, or its network, "10.1.0.0/16"."""
     mail_server: str = ""
     """Server that takes mails with alerts, "host" or "host:port"; none where empty."""
     mail_from: str = "hypergrid@localhost"

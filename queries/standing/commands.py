@@ -59,6 +59,17 @@ def add(
             say(f"{entry.name} stands: class {definition.kind}, weight {definition.weight:g}, to {to}")
 
 
+@standing_app.command("secret")
+def secret(place: Place, *, as_json: JsonOption = False) -> None:
+    """Print what letters to webhooks are signed with (Standard Webhooks), for those who receive them."""
+    with _opened(place) as standing:
+        found = standing.webhook_secret
+    if as_json:
+        show_json({"secret": found})
+    else:
+        print(found)
+
+
 @standing_app.command("list")
 def listing(place: Place, *, as_json: JsonOption = False) -> None:
     """List the standing queries."""

@@ -1,7 +1,9 @@
 """What a standing query is: a query document, its weight and validity, a condition, and where its results go."""
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -262,6 +264,45 @@ def check_webhook(url: str, allowed_hosts: tuple[str, ...], who: str) -> None:
             "setting 'webhook_hosts' of the server"
         )
         raise InvalidQuery(message)
+
+
+def check_reached(address: str, allowed_hosts: tuple[str, ...], who: str) -> None:
+    """Refuse a webhook whose host's name leads to an address that is not public, unless the address itself is allowed.
+
+    So nobody who may choose where a name leads can have alerts sent to a service within the network.
+
+    Parameters
+    ----------
+    address
+        What the name was found to mean, before anything is sent.
+    allowed_hosts
+        Names, addresses, and networks such as "10.1.0.0/16".
+
+    Raises
+    ------
+    InvalidQuery
+        It is of a private network, link-local or of this machine, and neither it nor its network is in the list.
+    """
+    found = ipaddress.ip_address(address.partition("%")[0])
+    reached = getattr(found, "ipv4_mapped", None) or found
+    if reached.is_global and not reached.is_multicast:
+        return
+    if any(reached in network for one in allowed_hosts for network in _networks_of(one)):
+        return
+    message = (
+        f"{who}: the webhook's host leads to {reached}, which is not a public address; where that is meant, add the "
+        "address or its network to the setting 'webhook_hosts' of the server"
+    )
+    raise InvalidQuery(message)
+
+
+def _networks_of(allowed: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Return the networks that what the settings allow names: none, for the name of a host that is not this machine."""
+    host = _host_of(allowed)[0]
+    names = {"localhost": ("127.0.0.0/8", "::1")}.get(host, (allowed if "/" in allowed else host,))
+    with suppress(ValueError):
+        return tuple(ipaddress.ip_network(name, strict=False) for name in names)
+    return ()
 
 
 def check_mail(address: str, allowed: tuple[str, ...], who: str) -> None:

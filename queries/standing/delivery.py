@@ -4,8 +4,13 @@ A letter is noted as being sent before it goes, and as sent after; whatever dies
 have arrived. It is sent again under the same id, marked as a possible repeat.
 """
 
+import base64
+import hmac
 import json
 import logging
+import os
+import re
+import secrets
 import smtplib
 import socket
 import sqlite3
@@ -16,13 +21,15 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import EmailMessage
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import httpx
 
 from hypergrid.errors import HyperGridError
 from hypergrid.settings import Settings
-from queries.standing.definition import check_mail, check_webhook
+from hypergrid.store.row_checksums import DamagedState
+from queries.standing.definition import check_mail, check_reached, check_webhook
 from queries.standing.store import Letter, LetterState, StandingStore
 
 TIMEOUT_S: Final = 10.0
@@ -36,6 +43,9 @@ LONGEST_PAUSE_S: Final = 900.0
 CARRIERS: Final = 4
 """Letters on their way at a time; of one target one at a time, so that one that hangs holds up itself alone."""
 IDLE_S: Final = 0.5
+SECRET: Final = "webhooks.secret"
+"""File beside the catalogue of standing queries that holds what letters to webhooks are signed with."""
+_PREFIX: Final = "whsec_"
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -181,41 +191,78 @@ class Carriers:
             del self._owed[letter]
 
 
-def senders(settings: Settings) -> dict[str, Send]:
-    """Return what sends by each channel, as the server's settings say."""
+def webhook_secret(folder: Path) -> str:
+    """Return what letters to webhooks are signed with, as Standard Webhooks writes it; it is made where there is none.
+
+    Raises
+    ------
+    DamagedState
+        The file holds none.
+    """
+    path = folder / SECRET
+    if not path.exists():
+        scratch = path.with_name(f".{SECRET}.{secrets.token_hex(6)}")
+        with open(os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(f"{_PREFIX}{base64.b64encode(secrets.token_bytes(32)).decode()}\n")
+        with suppress(FileExistsError):
+            # Another process was faster.
+            os.link(scratch, path)
+        scratch.unlink()
+    text = path.read_text("ascii", errors="replace").strip()
+    if not re.fullmatch(rf"{_PREFIX}[A-Za-z0-9+/]{{32,}}={{0,2}}", text):
+        message = f"{path} holds no secret of webhooks; remove it, and tell the receivers of alerts the new one"
+        raise DamagedState(message)
+    return text
+
+
+def signature(secret: str, letter: str, seconds: str, content: str) -> str:
+    """Return the signature of a letter, as Standard Webhooks 1.0.0 has it: HMAC-SHA256 of id, time and body."""
+    signed = f"{letter}.{seconds}.{content}".encode()
+    digest = hmac.digest(base64.b64decode(secret.removeprefix(_PREFIX)), signed, "sha256")
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def senders(settings: Settings, folder: Path) -> dict[str, Send]:
+    """Return what sends by each channel, as the server's settings say; the secret of webhooks is in a folder."""
+    hosts = settings.webhook_hosts
     return {
-        "webhook": lambda letter, body: send_webhook(letter.target.address, body, settings.webhook_hosts),
+        "webhook": lambda letter, body: send_webhook(letter.target.address, body, hosts, webhook_secret(folder)),
         "email": lambda letter, body: send_mail(letter.target.address, body, settings),
     }
 
 
-def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ...]) -> None:
-    """Post an alert to a webhook; no redirect is followed, and of the answer only the status is read.
+def send_webhook(url: str, body: Mapping[str, Any], allowed_hosts: tuple[str, ...], secret: str) -> None:
+    """Post an alert to a webhook, signed; no redirect is followed, and of the answer only the status is read.
 
     Raises
     ------
     Undelivered
-        The host is not allowed (any more), did not answer in time, or answered with another status than 2xx.
+        The host is not allowed (any more), leads into a network that is not allowed, did not answer in time, or
+        answered with another status than 2xx.
     """
     with _refused_for_good():
         check_webhook(url, allowed_hosts, "this alert")
     # Paths of webhooks are often secrets, and what is said here stands in logs.
     host = f"the webhook at {httpx.URL(url).host}"
+    content, seconds = json.dumps(body), str(int(time.time()))
     headers = {
         "Content-Type": "application/json", "Idempotency-Key": str(body["id"]),
+        "webhook-id": str(body["id"]), "webhook-timestamp": seconds,
+        "webhook-signature": signature(secret, str(body["id"]), seconds, content),
         "X-HyperGrid-Possible-Repeat": "yes" if body["possible_repeat"] else "no",
     }  # fmt: skip
 
     def post(note: Note) -> int:
         def trace(event: str, info: Mapping[str, Any]) -> None:
             if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-                note(info["return_value"].get_extra_info("socket"))
+                connection = info["return_value"].get_extra_info("socket")
+                note(connection)
+                with _refused_for_good():
+                    check_reached(connection.getpeername()[0], allowed_hosts, "this alert")
 
         with (
             httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
-            client.stream(
-                "POST", url, content=json.dumps(body), headers=headers, extensions={"trace": trace}
-            ) as answer,
+            client.stream("POST", url, content=content, headers=headers, extensions={"trace": trace}) as answer,
         ):
             return answer.status_code
 

@@ -19,7 +19,7 @@ from hypergrid.times import format_instant, format_timestamp
 from queries.scheduling.jobs import NotReady
 from queries.standing import following
 from queries.standing.definition import Definition, definition_from_json
-from queries.standing.delivery import Carriers, senders
+from queries.standing.delivery import Carriers, senders, webhook_secret
 from queries.standing.memory import refuse_large
 from queries.standing.runner import StandingRunner
 from queries.standing.statistics import Statistics, Update
@@ -74,13 +74,18 @@ class StandingQueries:
         self._held = ExitStack()
         self.store = StandingStore((folder or archive.path / FOLDER) / FILE)
         self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
-        self.carriers = Carriers(self.store, archive.name, senders(self._settings))
+        self.carriers = Carriers(self.store, archive.name, senders(self._settings, self.store.path.parent))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    @property
+    def webhook_secret(self) -> str:
+        """What letters to webhooks are signed with, for those who receive them (`DamagedState`: it cannot be read)."""
+        return webhook_secret(self.store.path.parent)
 
     @property
     def results(self) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, BinaryIO
@@ -15,6 +16,8 @@ class Hook:
 
     def __init__(self) -> None:
         self.got: list[tuple[str, dict[str, Any]]] = []
+        self.raw: list[tuple[Mapping[str, str], bytes]] = []
+        """Headers and body of each letter, as they came."""
         self.failures = 0
         self.gate = threading.Event()
         self.hung_up = threading.Event()
@@ -22,8 +25,9 @@ class Hook:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                hook.got.append((self.path, body))
+                content = self.rfile.read(int(self.headers["Content-Length"]))
+                hook.raw.append((dict(self.headers), content))
+                hook.got.append((self.path, json.loads(content)))
                 if self.path == "/hang":
                     hook.gate.wait(30)
                 status = {"/away": 302}.get(self.path, 200)

@@ -22,7 +22,7 @@ from tests.queries.standing.live import START_NS, STATIONS, Live
 
 AIR = {"variable": "air_temperature", "steps": []}
 HOT = {"name": "hot", "query": AIR, "condition": {"kind": "threshold", "above": 20, "clear": 18}}
-COMMANDS = ("add", "list", "show", "pause", "resume", "mute", "test", "remove")
+COMMANDS = ("add", "list", "show", "pause", "resume", "mute", "test", "remove", "secret")
 
 
 @pytest.fixture
@@ -55,6 +55,12 @@ def test_every_command_is_here() -> None:
     status, out, _ = run("standing", "--help")
     assert status == 0
     assert all(name in out for name in COMMANDS)
+
+
+def test_the_secret_of_webhooks_is_shown_and_stays(live: Live) -> None:
+    secret = done("secret", live.folder)["secret"]
+    assert secret.startswith("whsec_")
+    assert run("standing", "secret", live.folder) == (0, secret + "\n", "")
 
 
 def test_a_standing_query_is_made_listed_and_shown(live: Live, written: Callable[..., Path]) -> None:
@@ -164,7 +170,7 @@ def test_removing_tells_machines_what_stood(hot: Path) -> None:
     assert done("list", hot) == []
 
 
-@pytest.mark.parametrize("command", COMMANDS[2:])
+@pytest.mark.parametrize("command", COMMANDS[2:-1])
 def test_an_unknown_name_or_no_archive_is_wrong_use(hot: Path, tmp_path: Path, command: str) -> None:
     more = ["--off"] if command == "mute" else []
     status, out, said = run("standing", command, hot, "hit", *more)

@@ -7,7 +7,7 @@ import pytest
 
 from hypergrid.errors import HyperGridError, InvalidQuery, InvalidTime, InvalidUnit, NotFound
 from hypergrid.settings import Settings
-from queries.standing.definition import RESERVED, Conflict, definition_from_json
+from queries.standing.definition import RESERVED, Conflict, check_reached, definition_from_json
 from queries.standing.service import StandingQueries
 from queries.standing.store import CatalogueDamaged, Progress, StandingStore, TooManyStanding
 from queries.web.standing import router
@@ -205,3 +205,26 @@ def test_a_file_that_is_no_catalogue_is_told(tmp_path: Any) -> None:  # noqa: AN
     (tmp_path / "standing.sqlite").write_bytes(b"no database at all" * 100)
     with pytest.raises(CatalogueDamaged, match=r"standing\.sqlite cannot be read"):
         StandingStore(tmp_path / "standing.sqlite")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "10.1.2.3", "192.168.0.9", "172.16.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "::1",
+     "fe80::1%eth0", "fd00::1", "::ffff:10.1.2.3", "224.0.0.1", "255.255.255.255"],
+)  # fmt: skip
+def test_addresses_that_are_not_public_need_to_be_named(address: str) -> None:
+    with pytest.raises(InvalidQuery, match=r"not a public address.*webhook_hosts"):
+        check_reached(address, ("hooks.example.org", "10.2.0.0/16"), "this alert")
+    host = address.partition("%")[0].removeprefix("::ffff:")
+    for named in (host, f"{host}/12" if "." in host else f"{host}/64"):
+        check_reached(address, ("hooks.example.org", named), "this alert")
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"])
+def test_public_addresses_need_no_name(address: str) -> None:
+    check_reached(address, ("hooks.example.org",), "this alert")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_who_names_this_machine_means_its_addresses(address: str) -> None:
+    check_reached(address, ("localhost:8080",), "this alert")

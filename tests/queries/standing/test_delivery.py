@@ -1,5 +1,8 @@
 """Letters arrive at least once; one that hangs, redirects or is not allowed harms nobody else."""
 
+import base64
+import hashlib
+import hmac
 import json
 import socket
 import sqlite3
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 from hypergrid.settings import Settings
+from hypergrid.store.row_checksums import DamagedState
 from queries.standing import delivery
 from queries.standing.delivery import Carriers, Undelivered
 from queries.standing.service import StandingQueries
@@ -50,6 +54,58 @@ def test_an_alert_arrives_once_with_its_id_and_a_test_says_that_it_is_one(
     assert first["readings"][0]["value"] == 30.0
     assert not first["possible_repeat"]
     assert (second["id"], second["happening"]) == ("live-2", "test")
+
+
+def test_letters_to_webhooks_are_signed_as_standard_webhooks_says(
+    make_standing: Callable[..., StandingQueries],
+    live: Live,
+    hook: Hook,
+    wait_until: Callable[..., None],
+) -> None:
+    standing = make_standing(webhook_hosts=(hook.host,))
+    standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
+    standing.start()
+    live.add(10, {"2": 30.0})
+    wait_until(lambda: len(hook.raw) == 1)
+    ((headers, content),) = hook.raw
+    key = base64.b64decode(standing.webhook_secret.removeprefix("whsec_"))
+    assert len(key) == 32
+    said = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), content])
+    expected = base64.b64encode(hmac.new(key, said, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert headers["webhook-id"] == json.loads(content)["id"]
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
+    file = standing.store.path.parent / delivery.SECRET
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert delivery.webhook_secret(file.parent) == standing.webhook_secret
+    file.write_text("whsec_short")
+    with pytest.raises(DamagedState, match="holds no secret of webhooks; remove it"):
+        delivery.webhook_secret(file.parent)
+
+
+def test_the_signature_is_that_of_the_standards_example() -> None:
+    secret, letter = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    found = delivery.signature(secret, letter, "1614265330", '{"test": 2432232314}')
+    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_a_name_that_leads_into_a_private_network_gets_nothing_unless_that_is_named(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, find = int(hook.host.rpartition(":")[2]), socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **more: find("127.0.0.1" if "hooks" in host else host, *rest, **more),
+    )
+    url, body = f"http://hooks.example.org:{port}/a", {"id": "x-1", "possible_repeat": False}
+    secret = "whsec_" + "A" * 32
+    with pytest.raises(delivery.Undelivered, match="leads to 127.0.0.1, which is not a public address") as caught:
+        delivery.send_webhook(url, body, ("hooks.example.org",), secret)
+    assert caught.value.for_good
+    assert hook.got == []
+    delivery.send_webhook(url, body, ("hooks.example.org", "127.0.0.0/8"), secret)
+    assert len(hook.got) == 1
 
 
 def test_letters_go_on_after_a_full_disk(
@@ -178,7 +234,7 @@ def test_how_a_letter_ended_is_written_down_once_it_can_be(
     standing = make_standing(webhook_hosts=(hook.host,))
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
     now = [0.0]
-    send = {"webhook": lambda letter, body: delivery.send_webhook(letter.target.address, body, (hook.host,))}
+    send = {"webhook": lambda letter, body: delivery.send_webhook(letter.target.address, body, (hook.host,), "whsec_")}
     carriers = Carriers(standing.store, "live", send, monotonic=lambda: now[0])
     sent, tried = standing.store.sent, []
 
@@ -217,7 +273,7 @@ def test_a_failure_is_tried_again_later_marked_as_a_possible_repeat(
     standing.add({"name": "hot", "query": AIR, "condition": HOT, "to": [hook.url("/a")]})
     standing.test("hot")
     now = [0.0]
-    send = {"webhook": lambda letter, body: delivery.send_webhook(letter.target.address, body, (hook.host,))}
+    send = {"webhook": lambda letter, body: delivery.send_webhook(letter.target.address, body, (hook.host,), "whsec_")}
     carriers = Carriers(standing.store, "live", send, monotonic=lambda: now[0])
     hook.failures = 3
     pauses = []
