@@ -495,6 +495,9 @@ def serve(
     saved: Annotated[
         Path | None, typer.Option(help="Folder of saved queries; the reference queries where absent.")
     ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Write nothing, and run no standing queries; several may serve so.")
+    ] = False,
     check: Annotated[bool, typer.Option("--check", help="Say what would be served, and whether it can be.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -505,7 +508,10 @@ def serve(
         raise NotAnArchive(message)
     given = read_settings(settings)
     port = given.port if port is None else port
-    given = replace(given, host=host or given.host, port=port, root_path=root_path or given.root_path)
+    given = replace(
+        given, host=host or given.host, port=port, root_path=root_path or given.root_path,
+        read_only=read_only or given.read_only,
+    )  # fmt: skip
     (partial(_check_serving, as_json=as_json) if check else _serve)(chosen, given, saved or SAVED)
 
 

@@ -28,6 +28,11 @@ class Settings:
     """Queries that compute at a time; as many as there are processors where absent."""
     state: str = ""
     """Folder where the server keeps access keys, jobs and the audit log; ARCHIVE/server where empty."""
+    standing_folder: str = ""
+    """Folder of standing queries, their alerts and results; ARCHIVE/standing where empty."""
+    read_only: bool = False
+    """Whether nothing is written: no standing queries, and nothing is kept of queries. Several may serve an archive so,
+    beside one that does not."""
     names: tuple[str, ...] = ()
     """Host names that the server answers to, besides those of loopback and its own address."""
     origins: tuple[str, ...] = ()
@@ -100,6 +105,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "mail_server": "a host, or host:port,",
     "mail_from": "a mail address",
     "state": "a folder",
+    "standing_folder": "a folder",
     "root_path": "a path such as /stations",
     "requests_log": "a file, or '-',",
 }
@@ -108,7 +114,7 @@ _TEXTS: Final[Mapping[str, str]] = {
 _LISTS: Final = ("webhook_hosts", "mail_to", "names", "origins", "trusted_proxies")
 """Settings that are lists of text; in the environment parted by commas."""
 
-_SWITCHES: Final = ("anonymous_read",)
+_SWITCHES: Final = ("anonymous_read", "read_only")
 """Settings that are true or false."""
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 from uuid import uuid4
 
 import icechunk
@@ -780,11 +781,16 @@ def sums_of(folder: Path, identity: Identity) -> Sums | None:
 
 
 def _snapshot(info: icechunk.SnapshotInfo) -> Snapshot | None:
-    metadata = dict(info.metadata)
+    metadata = _in_order(info.metadata)
     # Icechunk's own first snapshot, before the archive had its tables, is none of ours.
     if "time_ns" not in metadata:
         return None
     return Snapshot(info.id, int(metadata.pop("time_ns")), info.message, MappingProxyType(metadata))
+
+
+def _in_order(content: Any) -> Any:  # noqa: ANN401 - as of JSON
+    """Return metadata sorted by key: Icechunk gives them in an order that differs from process to process."""
+    return {key: _in_order(content[key]) for key in sorted(content)} if isinstance(content, Mapping) else content
 
 
 def _metadata(now_ns: int, content: dict[str, object]) -> dict[str, object]:

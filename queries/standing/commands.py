@@ -24,7 +24,12 @@ Place = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="Folder of the ar
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the standing query.")]
 
 
-def _opened(place: Path, settings: Path | None = None) -> StandingQueries:
+Where = Annotated[
+    Path | None, typer.Option("--settings", help="Settings file (TOML): folder of standing queries, hosts of webhooks.")
+]
+
+
+def _opened(place: Path, settings: Path | None) -> StandingQueries:
     return StandingQueries(open_archive(place), read_settings(settings), clock=time.time_ns)
 
 
@@ -36,7 +41,7 @@ def add(
     ],
     *,
     name: Annotated[str | None, typer.Option(help="Its name, where FILE is a query alone.")] = None,
-    settings: Annotated[Path | None, typer.Option(help="Settings file (TOML): allowed hosts of webhooks.")] = None,
+    settings: Where = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a standing query; it is kept in the archive's catalogue, and the server takes it up at once."""
@@ -60,9 +65,9 @@ def add(
 
 
 @standing_app.command("secret")
-def secret(place: Place, *, as_json: JsonOption = False) -> None:
+def secret(place: Place, *, settings: Where = None, as_json: JsonOption = False) -> None:
     """Print what letters to webhooks are signed with (Standard Webhooks), for those who receive them."""
-    with _opened(place) as standing:
+    with _opened(place, settings) as standing:
         found = standing.webhook_secret
     if as_json:
         show_json({"secret": found})
@@ -71,9 +76,9 @@ def secret(place: Place, *, as_json: JsonOption = False) -> None:
 
 
 @standing_app.command("list")
-def listing(place: Place, *, as_json: JsonOption = False) -> None:
+def listing(place: Place, *, settings: Where = None, as_json: JsonOption = False) -> None:
     """List the standing queries."""
-    with _opened(place) as standing:
+    with _opened(place, settings) as standing:
         listed = standing.listing()
     if as_json:
         show_json(listed)
@@ -101,10 +106,11 @@ def show(
     name: Name,
     *,
     alerts: Annotated[int, typer.Option(min=0, help="How many of its latest alerts.")] = 20,
+    settings: Where = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a standing query with its latest alerts."""
-    with _opened(place) as standing:
+    with _opened(place, settings) as standing:
         told = standing.show(name)
         told["alerts"] = standing.alerts(name=name, limit=1_000_000)[-alerts:] if alerts else []
     if as_json:
@@ -129,18 +135,18 @@ def _told(standing: StandingQueries, name: str, text: str, *, as_json: bool) -> 
 
 
 @standing_app.command("pause")
-def pause(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
+def pause(place: Place, name: Name, *, settings: Where = None, as_json: JsonOption = False) -> None:
     """Evaluate a standing query no more, until it is resumed."""
-    with _opened(place) as standing:
+    with _opened(place, settings) as standing:
         standing.pause(name)
         text = f"{name} is paused; `hypergrid standing resume` goes on, with what has come meanwhile"
         _told(standing, name, text, as_json=as_json)
 
 
 @standing_app.command("resume")
-def resume(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
+def resume(place: Place, name: Name, *, settings: Where = None, as_json: JsonOption = False) -> None:
     """Evaluate a paused standing query again, from what has come meanwhile on."""
-    with _opened(place) as standing:
+    with _opened(place, settings) as standing:
         standing.resume(name)
         _told(standing, name, f"{name} runs again", as_json=as_json)
 
@@ -153,6 +159,7 @@ def mute(
     until: Annotated[str | None, typer.Option(help="Until this instant, such as 2025-10-01T12:00Z.")] = None,
     span: Annotated[str | None, typer.Option("--for", help="For so long from now, such as 2h.")] = None,
     off: Annotated[bool, typer.Option("--off", help="Tell again from now on.")] = False,
+    settings: Where = None,
     as_json: JsonOption = False,
 ) -> None:
     """Keep the alerts of a standing query, but tell nobody, while its stations are maintained."""
@@ -164,16 +171,16 @@ def mute(
         until_ns = parse_instant(until)
     elif span is not None:
         until_ns = time.time_ns() + parse_duration(span)
-    with _opened(place) as standing:
+    with _opened(place, settings) as standing:
         standing.mute(name, until_ns)
         text = f"{name} tells again" if until_ns is None else f"{name} is muted until {format_instant(until_ns)}"
         _told(standing, name, text, as_json=as_json)
 
 
 @standing_app.command("test")
-def send_test(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
+def send_test(place: Place, name: Name, *, settings: Where = None, as_json: JsonOption = False) -> None:
     """Send an alert that says that it is a test, the way that others go; a running server sends it."""
-    with _opened(place) as standing:
+    with _opened(place, settings) as standing:
         alert = standing.test(name)
         to = [str(target) for target in standing.store.entry(name).definition.to]
     if as_json:
@@ -183,9 +190,9 @@ def send_test(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
 
 
 @standing_app.command("remove")
-def remove(place: Place, name: Name, *, as_json: JsonOption = False) -> None:
+def remove(place: Place, name: Name, *, settings: Where = None, as_json: JsonOption = False) -> None:
     """Forget a standing query; its results and alerts stay."""
-    with _opened(place) as standing:
+    with _opened(place, settings) as standing:
         told = standing.show(name)
         standing.remove(name)
     if as_json:

@@ -32,6 +32,11 @@ UNDELIVERED: Final = 20
 _LOG: Final = logging.getLogger(__name__)
 
 
+def standing_folder(archive: Path, settings: Settings) -> Path:
+    """Return where the standing queries of an archive are kept."""
+    return Path(settings.standing_folder) if settings.standing_folder else archive / FOLDER
+
+
 class StandingQueries:
     """Makes, shows and runs the standing queries of an archive.
 
@@ -72,7 +77,7 @@ class StandingQueries:
     ) -> None:
         self._archive, self._settings, self._clock = archive, settings or Settings(), clock
         self._held = ExitStack()
-        self.store = StandingStore((folder or archive.path / FOLDER) / FILE)
+        self.store = StandingStore((folder or standing_folder(archive.path, self._settings)) / FILE)
         self.runner = StandingRunner(archive, self.store, strategy=strategy, clock=clock)
         self.carriers = Carriers(self.store, archive.name, senders(self._settings, self.store.path.parent))
 

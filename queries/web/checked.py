@@ -10,8 +10,8 @@ from hypergrid.query import open_archive
 from hypergrid.settings import Settings
 from hypergrid.store.row_checksums import DamagedState, find_damage
 from queries.catalogue import Catalogue
-from queries.standing.store import FOLDER as STANDING
-from queries.web.commands import access_of, state_folder
+from queries.standing.service import standing_folder
+from queries.web.commands import access_of, state_folder, written_folders
 from queries.web.health import LEAST_FREE_BYTES
 from queries.web.metrics import free_bytes
 from queries.web.server import is_loopback, listen
@@ -50,7 +50,9 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
         return f"{host} port {port}{access.rules.root_path} can be listened on; it answers to {names}"
 
     def disk() -> str:
-        folders = {folder: free_bytes(folder) for folder in (archive, state_folder(archive, settings))}
+        folders = {folder: free_bytes(folder) for folder in written_folders(archive, settings).values()}
+        if not folders:
+            return "nothing is written"
         for folder, free in folders.items():
             if free < LEAST_FREE_BYTES:
                 message = f"{folder} has {free:,} bytes free, and needs {LEAST_FREE_BYTES:,}; make room"
@@ -58,7 +60,7 @@ def check(archive: Path, settings: Settings, saved: Path | None, *, now_ns: int)
         return ", ".join(f"{folder} has {free / 2**30:.1f} GiB free" for folder, free in folders.items())
 
     def state() -> str:
-        folders = (state_folder(archive, settings), archive / STANDING)
+        folders = (state_folder(archive, settings), standing_folder(archive, settings))
         files = [path for folder in folders for path in sorted(folder.glob("*.*")) if path.is_file()]
         damage = [f"{path}: {where or what}" for path in files for where, what in find_damage(path)]
         if damage:

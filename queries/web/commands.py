@@ -1,5 +1,6 @@
 """The commands `hypergrid keys …`, and how settings become the rules of a server."""
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Final, get_args
@@ -7,13 +8,15 @@ from typing import Annotated, Final, get_args
 import typer
 
 from hypergrid.console import say, show_json, show_table
-from hypergrid.errors import ArchiveConflict, InvalidQuery, NotFound
+from hypergrid.errors import ArchiveConflict, HyperGridError, InvalidQuery, NotFound
 from hypergrid.options import ArchivePlace, ArchivePlaceOption, JsonOption, placed
 from hypergrid.query import open_archive
 from hypergrid.settings import Settings, read_settings
 from hypergrid.store.lock import is_free
+from hypergrid.store.state_backup import ACCESS_MARKER
 from hypergrid.times import SECOND_NS, format_instant, parse_duration, parse_instant
 from queries.scheduling.admission import Limits
+from queries.standing.service import standing_folder
 from queries.web.access import Access, Allowed, Rules
 from queries.web.audit import FILE as AUDIT_FILE
 from queries.web.audit import Audit
@@ -28,6 +31,32 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 def state_folder(archive: Path, settings: Settings) -> Path:
     """Return the folder where the server of an archive keeps keys, jobs and the audit log."""
     return Path(settings.state) if settings.state else archive / FOLDER
+
+
+class NotWritable(HyperGridError, OSError):
+    """A folder that a server keeps its state in cannot be written."""
+
+
+def written_folders(archive: Path, settings: Settings) -> dict[str, Path]:
+    """Return the folders that a server of an archive writes to, by what they hold.
+
+    Raises
+    ------
+    NotWritable
+        It could not.
+    """
+    if settings.read_only:
+        return {}
+    found = {"state": state_folder(archive, settings), "standing": standing_folder(archive, settings)}
+    for folder in found.values():
+        if not os.access(next(one for one in (folder, *folder.absolute().parents) if one.exists()), os.W_OK):
+            message = (
+                f"{folder} cannot be written; serve with --read-only, or give the settings 'state' and "
+                "'standing_folder', folders that can be"
+            )
+            raise NotWritable(message)
+    # A read-only copy is served with both elsewhere.
+    return {"archive": archive, **found} if os.access(archive, os.W_OK) else found
 
 
 def rules_of(settings: Settings, host: str) -> Rules:
@@ -50,9 +79,13 @@ def rules_of(settings: Settings, host: str) -> Rules:
 
 
 def access_of(archive: Path, settings: Settings, host: str, *, required: bool) -> Access:
-    """Return who may ask a server of an archive."""
+    """Return who may ask a server of an archive.
+
+    A marker in the archive counts where the server's state is elsewhere, too: to move it opens nothing.
+    """
     store = KeyStore(state_folder(archive, settings) / FILE)
-    return Access(store, time.time_ns, rules_of(settings, host), required=required)
+    is_marked = (archive / FOLDER / ACCESS_MARKER).exists()
+    return Access(store, time.time_ns, rules_of(settings, host), required=required or is_marked)
 
 
 def audit_of(archive: Path, settings: Settings) -> Audit:
@@ -170,19 +203,21 @@ def off(
 ) -> None:
     """Turn access control off: remove all keys, and let everybody on this machine do everything."""
     from queries.standing.service import LOCK  # noqa: PLC0415 - the other commands need no standing queries
-    from queries.standing.store import FOLDER as STANDING  # noqa: PLC0415
 
     store, audit = _store(archive, option, settings)
+    folder = placed(archive, option)
     if not yes:
         message = (
             f"keys off removes all access keys ({store.path}) for good, and lets everybody on this machine do "
             "everything; add --yes to do so"
         )
         raise InvalidQuery(message)
-    if not is_free(placed(archive, option) / STANDING / LOCK):
-        message = f"a server of {placed(archive, option)} is running; stop it before access control is turned off"
+    if not is_free(standing_folder(folder, read_settings(settings)) / LOCK):
+        message = f"a server of {folder} is running; stop it before access control is turned off"
         raise ArchiveConflict(message)
-    if not store.remove():
+    # Those in the archive count where the server's state is elsewhere, too.
+    was_on = [one.remove() for one in (store, KeyStore(folder / FOLDER / FILE))]
+    if not any(was_on):
         say("access control is off already: there are no keys")
         return
     audit.note(now_ns=time.time_ns() // SECOND_NS * SECOND_NS, who="command line", what="keys off")

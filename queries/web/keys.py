@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import logging
+import os
 import re
 import secrets
 import sqlite3
@@ -23,6 +24,7 @@ from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
 from hypergrid.store.row_checksums import (
     CHECKED_VERSION,
     DamagedState,
+    Malformed,
     Schema,
     create_whole,
     damaged_rows,
@@ -329,10 +331,14 @@ def _damaged(path: Path, why: str) -> KeysDamaged:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+    is_ours = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    options: dict[str, Any] = {"timeout": 30.0, "isolation_level": None, "check_same_thread": False}
+    db = sqlite3.connect(path, **options) if is_ours else sqlite3.connect(":memory:", **options)
     try:
+        if not is_ours:
+            db.deserialize(_content(path))
         version = open_checked(db, _SCHEMA)
-        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA synchronous = FULL" if is_ours else "PRAGMA query_only = ON")
     except BaseException:
         db.close()
         raise
@@ -341,6 +347,27 @@ def _connect(path: Path) -> sqlite3.Connection:
         message = f"{path} is a file of access keys of version {version}; this program reads {CHECKED_VERSION}"
         raise KeysDamaged(message)
     return db
+
+
+def _content(path: Path) -> bytes:
+    """Return what a file holds that cannot be written, in the form that can be read into memory.
+
+    Raises
+    ------
+    Malformed
+        Changes lie beside it, such as a key that was revoked; only who can write the file can put them in.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        message = (
+            f"changes lie beside it in {log.name}, and the folder cannot be written; copy archives with "
+            "'hypergrid backup', or let this process write to the folder"
+        )
+        raise Malformed(message)
+    content = bytearray(path.read_bytes())
+    # Versions of format, in the file's header: those without a log.
+    content[18:20] = b"\x01\x01"
+    return bytes(content)
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web.access import Access
 from queries.web.app import create_app
-from queries.web.commands import access_of, audit_of, state_folder
+from queries.web.commands import access_of, audit_of, state_folder, written_folders
 from queries.web.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
@@ -57,7 +57,7 @@ def serve_archive(
     CannotListen
         The host is not loopback and there are no keys, or the port is in use.
     HyperGridError
-        What cannot be read: archive, settings, keys.
+        What cannot be read: archive, settings, keys; where the server's state cannot be written.
     """
     with application(archive, settings, saved=saved) as web:
         web.mount("/", pages)
@@ -71,13 +71,17 @@ def application(archive: Path, settings: Settings, *, saved: Path | None = None)
     """Run the standing queries of an archive, and yield its web API; parameters and errors as of `serve_archive`."""
     opened = open_archive(archive)
     access = access_of(opened.path, settings, settings.host, required=not is_loopback(settings.host))
-    keep_closed(access)
-    folder = state_folder(opened.path, settings)
+    folder, folders = state_folder(opened.path, settings), written_folders(opened.path, settings)
     catalogue = Catalogue(opened, saved=saved)
-    # First: it refuses a second server of the archive, which must not close the queries of the first in the journal.
-    with StandingQueries(opened, settings, clock=time.time_ns) as standing:
-        standing.start()
-        journal, damage = opened_journal(folder / JOURNAL, now_ns=time.time_ns())
+    standing, journal, damage = None, None, dict[str, str]()
+    with ExitStack() as held:
+        if not settings.read_only:
+            keep_closed(access)
+            # First: it refuses a second server of the archive, which must not close the queries of the first in the
+            # journal.
+            standing = held.enter_context(StandingQueries(opened, settings, clock=time.time_ns))
+            standing.start()
+            journal, damage = opened_journal(folder / JOURNAL, now_ns=time.time_ns())
         rows = damaged_rows(access, standing, journal)
         for name, what in rows.items():
             _LOG.error("%s: %s", name, what)
@@ -88,7 +92,8 @@ def application(archive: Path, settings: Settings, *, saved: Path | None = None)
         )  # fmt: skip
         yield create_app(
             runner, catalogue, standing=standing, access=access,
-            audit=audit_of(opened.path, settings), folders={"archive": opened.path, "state": folder}, damage=damage,
+            audit=None if settings.read_only else audit_of(opened.path, settings),
+            folders=folders, damage=damage,
             tell=[RequestLog(settings.requests_log).served] if settings.requests_log else (),
         )  # fmt: skip
 
@@ -124,11 +129,11 @@ def opened_journal(path: Path, *, now_ns: int) -> tuple[Journal | None, dict[str
         return None, {path.name: f"what becomes of queries is not kept: {str(error).replace(str(path), path.name)}"}
 
 
-def damaged_rows(access: Access, standing: StandingQueries, journal: Journal | None) -> dict[str, str]:
+def damaged_rows(access: Access, standing: StandingQueries | None, journal: Journal | None) -> dict[str, str]:
     """Return which rows of the server's state are damaged, by file."""
     files = [
         (store.path.name, rows)
-        for store in (access.store, standing.store, journal)
+        for store in (access.store, None if standing is None else standing.store, journal)
         if store is not None and (rows := store.damaged())
     ]
     return {name: f"damaged, and left out: {', '.join(rows[:10])}; see 'hypergrid check'" for name, rows in files}
