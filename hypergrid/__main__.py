@@ -19,16 +19,17 @@ import xarray as xr
 
 from hypergrid.archive_commands import COMMANDS
 from hypergrid.console import (
-    PEOPLE,
     Footnotes,
     Stage,
     explained,
     notes_in,
     say,
+    say_error,
     show_json,
     show_line,
     show_table,
     stages,
+    visible,
 )
 from hypergrid.errors import (
     CannotBackUp,
@@ -170,6 +171,11 @@ def ingest(
         show_json(report)
     else:
         importlib.import_module("ingest.shown").show_report(report)
+    if report["files"] and not report["stored"] + report["superseded"] + report["duplicates"]:
+        rejects = sum(report["rejects"].values())
+        say_error(f"nothing was brought in: new files {report['files']:,}, rejects {rejects:,}, readings 0")
+        say("describe the files in a deployment file; 'hypergrid ingest --dry-run' shows how they were understood")
+        sys.exit(FAILED)
 
 
 def _dry_run(paths: list[Path], deployment: Path | None, out: Path | None, *, as_json: bool) -> None:
@@ -384,7 +390,7 @@ def _scores(score: Score | None) -> tuple[str, str, str, str]:
 @app.command()
 def explain(file: QueryArgument, archive: ArchiveOption) -> None:
     """Say how a query would be computed: the chain, the rewriting, the plan with its bytes."""
-    print(_read_query(file, open_archive(archive)).explain())
+    print(visible(_read_query(file, open_archive(archive)).explain()))
 
 
 @app.command()
@@ -624,10 +630,10 @@ def main() -> None:
     try:
         app()
     except HyperGridError as error:
-        PEOPLE.print(f"hypergrid: {error}", style="red", markup=False, soft_wrap=True)
+        say_error(str(error))
         sys.exit(USED_WRONGLY if isinstance(error, WRONG_USE) else FAILED)
     except (OSError, StoreError) as error:
-        PEOPLE.print(f"hypergrid: {explained(error)}", style="red", markup=False, soft_wrap=True)
+        say_error(explained(error))
         sys.exit(FAILED)
     except SystemExit as leaving:
         if leaving.code == INTERRUPTED:

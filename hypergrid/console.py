@@ -3,9 +3,10 @@
 import errno
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -45,6 +46,18 @@ _REMEDIES: Mapping[int, str] = {
 }
 
 
+_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""Characters that a terminal obeys and does not show: its own commands, and those that turn the direction of text."""
+
+
+def visible(text: str) -> str:
+    r"""Return a text in which what a terminal would obey stands as Python writes it: `\x1b`, `\u202e`.
+
+    Names of stations and what could not be read come from whoever sends data.
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def explained(error: BaseException) -> str:
     """Return what an error of the system says, with what to do where that is known."""
     if isinstance(error, OSError) and error.errno is not None and error.errno in _REMEDIES and error.filename:
@@ -54,18 +67,24 @@ def explained(error: BaseException) -> str:
 
 def say(text: str) -> None:
     """Show a line to people."""
-    PEOPLE.print(text, markup=False, soft_wrap=True)
+    PEOPLE.print(visible(text), markup=False, soft_wrap=True)
+
+
+def say_error(text: str) -> None:
+    """Show why the command failed."""
+    PEOPLE.print(visible(f"hypergrid: {text}"), style="red", markup=False, soft_wrap=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table on stdout; columns whose first cell is a number are aligned right."""
     listed = [list(row) for row in rows]
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=escape(visible(title)), title_justify="left", title_style="bold")
     for number, name in enumerate(columns):
         right = bool(listed) and isinstance(listed[0][number], int | float)
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in listed:
-        table.add_row(*(escape(_text(cell)) for cell in row))
+        # A line break in a cell would look like another row.
+        table.add_row(*(escape(visible(_text(cell)).replace("\n", "\\n")) for cell in row))
     Console(highlight=False).print(table)
 
 
@@ -87,7 +106,7 @@ class Footnotes:
 
 def show_line(text: str) -> None:
     """Print a line on stdout, such as what belongs under a table."""
-    Console(highlight=False).print(text, markup=False, soft_wrap=True)
+    Console(highlight=False).print(visible(text), markup=False, soft_wrap=True)
 
 
 def notes_in(comment: str) -> list[str]:

@@ -41,7 +41,10 @@ def stream(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Follow files and messages into an archive as they come; Ctrl-C or SIGTERM ends it, and the next start goes on."""
+    """Follow files and messages into an archive as they come; Ctrl-C or SIGTERM ends it, and the next start goes on.
+
+    SIGHUP, of a terminal that is closed, ends it as well, unless it is ignored (nohup).
+    """
     from ingest.stream import Following  # noqa: PLC0415 - Spark is heavy
     from ingest.stream import stream as run  # noqa: PLC0415
 
@@ -49,7 +52,11 @@ def stream(
     trigger_s = parse_duration(trigger) / SECOND_NS
     how = Following(deployment, watch=watch, mqtt=mqtt, trigger_s=trigger_s, until_idle=until_idle)
     stopping = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, lambda *_: stopping.set())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         with ExitStack() as stack:
             tell = [stack.enter_context(_shown(quiet=as_json))]

@@ -345,8 +345,9 @@ def main(words: Sequence[str] | None = None) -> int:
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
     try:
         what = sources(_described(given.deployment), watch=given.watch, mqtt=given.mqtt)
         receiver = _opened(

@@ -19,11 +19,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from hypergrid.errors import NotFound
@@ -125,7 +126,7 @@ def session(
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
     }
     builder = SparkSession.builder.appName(app).master(master or f"local[{cores or '*'},{TRIES}]").config(map=settings)
-    with _changed_environment(environment), _held_interrupts() as interrupted:
+    with _changed_environment(environment), _started_apart(), _held_interrupts() as interrupted:
         try:
             running = builder.getOrCreate()
         except BaseException:
@@ -156,6 +157,20 @@ def _check_answers(master: str) -> None:
     except (OSError, ValueError) as error:
         message = f"no Spark master answers at {master} ({error}); start it, or leave --master out to work here"
         raise NotFound(message) from error
+
+
+@contextlib.contextmanager
+def _started_apart() -> Iterator[None]:
+    """Have the JVM begin a session of its own: a signal to our process group ends it only once we let go of it.
+
+    It ends with us however we end, for then nobody holds the other end of its input.
+    """
+    before = java_gateway.Popen
+    java_gateway.Popen = partial(before, start_new_session=True)  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        java_gateway.Popen = before  # type: ignore[misc]
 
 
 @contextlib.contextmanager

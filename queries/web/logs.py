@@ -10,12 +10,17 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from hypergrid.console import visible
 from hypergrid.times import format_instant
 from queries.web.requests import Served
 
 
 class _Utc(logging.Formatter):
-    """Begins each record with its time, in UTC, and its level."""
+    """Begins each record with its time, in UTC, and its level; what a terminal would obey is shown, not sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record."""
+        return visible(super().format(record))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """Return the time of a record; a format is not taken."""

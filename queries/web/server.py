@@ -197,15 +197,21 @@ class Server(uvicorn.Server):
 
 @contextmanager
 def _terminating_like_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM end as Ctrl-C does: uvicorn raises the signal again once it is down, and the caller may tidy up."""
+    """Have SIGTERM end as Ctrl-C does: uvicorn raises the signal again once it is down, and the caller may tidy up.
+
+    So does SIGHUP, of a terminal that is closed, unless it is ignored (nohup).
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.default_int_handler)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check_keys(host: str, access: Access | None) -> None:

@@ -163,6 +163,19 @@ def test_strict_ingest_fails_and_commits_nothing(root: Path, tmp_path: Path) -> 
     assert not (tmp_path / "strict").exists()
 
 
+def test_an_ingest_that_brought_nothing_in_fails_and_one_without_news_does_not(tmp_path: Path) -> None:
+    folder, archive = tmp_path / "files", tmp_path / "archive"
+    folder.mkdir()
+    (folder / "bad.csv").write_text("station,time,air_temperature\nA,yesterday,2.5\n")
+    for more in ([], ["--json"]):
+        done = hypergrid("ingest", folder, "--archive", tmp_path / f"archive{len(more)}", *more)
+        assert (done.returncode, "nothing was brought in" in done.stderr) == (1, True)
+        assert "--dry-run" in done.stderr
+    (folder / "good.csv").write_text("station,time,air_temperature\nA,2007-10-01T00:00Z,1.5\n")
+    assert hypergrid("ingest", folder, "--archive", archive).returncode == 0
+    assert hypergrid("ingest", folder, "--archive", archive).returncode == 0
+
+
 def test_a_process_of_its_own_ends_with_the_same_status(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hypergrid", "stations", "--archive", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

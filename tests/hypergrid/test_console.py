@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hypergrid.console import Footnotes, explained, notes_in, show_json
+from hypergrid.console import Footnotes, explained, notes_in, say, say_error, show_json, show_line, show_table, visible
 
 
 def test_what_json_does_not_have_becomes_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,3 +46,26 @@ def test_errors_of_the_system_say_what_to_do() -> None:
         "make room, and give the command again"
     )
     assert explained(OSError("no number")) == "no number"
+
+
+UNSEEN = "A\x1b]0;owned\x07\x9b2J\u202egnp.exe\u2066\u200b\r"
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = r"A\x1b]0;owned\x07\x9b2J\u202egnp.exe\u2066\u200b\r"
+    say(UNSEEN)
+    say_error(UNSEEN)
+    show_line(UNSEEN)
+    out, err = capsys.readouterr()
+    assert err == f"{shown}\nhypergrid: {shown}\n"
+    assert out == f"{shown}\n"
+    show_table(f"Stations [bold]of[/bold] {UNSEEN}", ("id",), [(f"{UNSEEN}\nB",)])
+    out = capsys.readouterr().out
+    assert not any(letter in out for letter in "\x1b\x07\x9b\u202e\u2066\u200b\r")
+    assert "[bold]of[/bold]" in out
+    assert r"\u200b\r\nB" in "".join(out.split())
+
+
+def test_letters_of_all_languages_stay_as_they_are() -> None:
+    text = "Zürich, 東京, القاهرة, Ελλάδα, 5 °C, m³\tand\nso on"
+    assert visible(text) == text

@@ -114,7 +114,7 @@ TOP = b"station,time,wind_speed\n"
 def test_it_ends_when_told_and_goes_on_where_it_was(here: Path) -> None:
     (here / "data" / "a.csv").write_bytes(TOP + table(0, 10))
     begun = time.monotonic()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         running = Running(here)
         wait_until(lambda: not is_free_at(here) and lines(here, "a.csv") == table(0, 10))
         before = ticks(here)
@@ -122,9 +122,9 @@ def test_it_ends_when_told_and_goes_on_where_it_was(here: Path) -> None:
         assert running.end(number) == ""
         assert running.process.exitcode == 0
     kinds = Counter(kind for kind, *_ in rows(here))
-    assert (kinds[MESSAGE], kinds[HEADER], kinds[STATE]) == (1, 1, 3)
+    assert (kinds[MESSAGE], kinds[HEADER], kinds[STATE]) == (1, 1, 4)
     # At most one a second, besides the first of each run.
-    assert 2 <= kinds[TICK] <= 2 + (time.monotonic() - begun) / TICK_S
+    assert 3 <= kinds[TICK] <= 3 + (time.monotonic() - begun) / TICK_S
     with (here / "data" / "a.csv").open("ab") as stream:
         stream.write(table(10, 12))
     running = Running(here)
