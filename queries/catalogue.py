@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,13 +47,14 @@ class Catalogue:
         held = self._archive.latest().variables
         return [dataclasses.asdict(held[name]) for name in sorted(held)]
 
-    def stations(self) -> dict[str, Any]:
-        """Return the stations as a GeoJSON FeatureCollection (RFC 7946), longitude before latitude.
+    def stations(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return stations, all or some, as a GeoJSON FeatureCollection (RFC 7946), longitude before latitude.
 
         A station whose position is not known has a null geometry, as the standard wants it.
         """
-        stations = self._archive.latest().stations.values()
-        return {"type": "FeatureCollection", "features": [_feature(station) for station in stations]}
+        known = self._archive.latest().stations
+        some = known if names is None else names
+        return {"type": "FeatureCollection", "features": [_feature(known[name]) for name in some if name in known]}
 
     def layers(self) -> list[dict[str, Any]]:
         """Return the layers (fields that do not change with time) with unit, extent [degree] and source, by name."""

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from queries.catalogue import Catalogue
-from queries.web.parameters import Limit
+from queries.choosing import chosen_stations, chosen_variables
+from queries.web.parameters import Box, Limit, StandardNames, Stations, names_in, region_of
 
 
 def router(catalogue: Catalogue) -> APIRouter:
@@ -20,9 +21,15 @@ def router(catalogue: Catalogue) -> APIRouter:
         return catalogue.variables()
 
     @routes.get("/stations", response_class=Response)
-    def stations() -> JSONResponse:
+    def stations(station: Stations = None, bbox: Box = None, standard_name: StandardNames = None) -> JSONResponse:
         """Return the stations as GeoJSON (RFC 7946): a point each, null where the position is not known."""
-        return JSONResponse(catalogue.stations(), media_type="application/geo+json")
+        archive = catalogue.archive.latest()
+        some = chosen_stations(archive.stations, names_in(station, archive.stations), region_of(bbox))
+        variables = chosen_variables(archive.variables, (), names_in(standard_name, ()))
+        if variables:
+            having = {one.station for name in variables for one in archive.store.series(name)}
+            some = tuple(name for name in (archive.stations if some is None else some) if name in having)
+        return JSONResponse(catalogue.stations(some), media_type="application/geo+json")
 
     @routes.get("/layers")
     def layers() -> list[dict[str, Any]]:

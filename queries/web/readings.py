@@ -21,11 +21,13 @@ from hypergrid.export import harmless
 from hypergrid.query import OpenArchive
 from hypergrid.reading_files import Chosen, Selection
 from hypergrid.times import format_timestamp
+from queries.choosing import chosen_stations, chosen_variables
 from queries.latest import NEVER, LatestValues
 from queries.readings import FORMATS, about, archive_at, pieces_of, window_of
 from queries.web.compression import CODED, SMALLEST_BYTES, compressed, takes_gzip
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.negotiation import form_of
+from queries.web.parameters import Box, StandardNames, Stations, names_in, region_of
 from queries.web.sending import PARTS, part_sent, sent
 
 READERS: Final = 2
@@ -34,6 +36,9 @@ FEW: Final = 50_000
 """Readings, about, up to which an answer does not wait for those that have more."""
 KEPT_BYTES: Final = 32 << 20
 """What the answers with latest values that are kept may take together [bytes]."""
+LEAST_BYTES: Final = 2048
+"""What each takes besides its content, about: a box without stations is asked for as easily as another [bytes]."""
+Variables = Annotated[list[str] | None, Query(description="names, with commas between; all where absent")]
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,19 @@ class Body:
     headers: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Latest values that are asked for, as they stand in the address."""
+
+    stations: tuple[str, ...]
+    variables: tuple[str, ...]
+    standard_names: tuple[str, ...]
+    bbox: str | None
+    form: str
+    is_coded: bool
+    """Whether they are to come as gzip, where they are large enough."""
+
+
 def router(archive: OpenArchive) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["readings"])
@@ -56,8 +74,10 @@ def router(archive: OpenArchive) -> APIRouter:
     @routes.get("/series", response_class=Response, responses=PARTS)
     async def series(
         request: Request,
-        station: Annotated[list[str] | None, Query(description="ids, with commas between; all where absent")] = None,
-        variable: Annotated[list[str] | None, Query(description="names, likewise")] = None,
+        station: Stations = None,
+        variable: Variables = None,
+        bbox: Box = None,
+        standard_name: StandardNames = None,
         start: Annotated[str | None, Query(description="first instant, such as 2007-10-01T00:00Z")] = None,
         stop: Annotated[str | None, Query(description="first instant that is not wanted any more")] = None,
         flags: Annotated[str | None, Query(description="wanted QARTOD flags, such as 1,2; all where absent")] = None,
@@ -70,12 +90,12 @@ def router(archive: OpenArchive) -> APIRouter:
 
         def looked() -> Response | tuple[Chosen, dict[str, str]]:
             read = archive_at(archive, snapshot, as_of)
-            selection = Selection(
-                _names(variable, read.variables),
-                _names(station, read.stations),
-                window_of(start, stop),
-                _numbers(flags),
-            )
+            some = chosen_stations(read.stations, names_in(station, read.stations), region_of(bbox))
+            if some == ():
+                message = f"no such station stands in the box {bbox}"
+                raise NotFound(message)
+            names = chosen_variables(read.variables, names_in(variable, read.variables), names_in(standard_name, ()))
+            selection = Selection(names, some or (), window_of(start, stop), _numbers(flags))
             tag = entity_tag(read.name, read.snapshot, as_of, selection, row.name)
             same = unchanged(request, tag)
             if same is not None:
@@ -102,18 +122,23 @@ def router(archive: OpenArchive) -> APIRouter:
     @routes.get("/latest", response_class=Response)
     async def latest(
         request: Request,
-        variable: Annotated[list[str] | None, Query(description="names, with commas between; all where absent")] = None,
+        station: Stations = None,
+        variable: Variables = None,
+        bbox: Box = None,
+        standard_name: StandardNames = None,
         f: Annotated[str | None, Query(description="geojson or csv; where absent by Accept, or geojson")] = None,
     ) -> Response:
         """Return the newest reading of every series, with its flag; at most a second behind the archive."""
         form = form_of(request, {name: media_type for name, (media_type, _) in _LATEST.items()}, f)
         if form not in _LATEST:
             raise NotFound.among(kind="format of latest values", given=form, existing=_LATEST)
-        asked = ",".join(variable) if variable is not None else None
-        is_coded = takes_gzip(request.headers)
-        body = newest.at_hand(asked, form, is_coded=is_coded)
+        asked = Asked(
+            tuple(station or ()), tuple(variable or ()), tuple(standard_name or ()), bbox, form,
+            takes_gzip(request.headers),
+        )  # fmt: skip
+        body = newest.at_hand(asked)
         if body is None:
-            body = await to_thread.run_sync(partial(newest.made, asked, form, is_coded=is_coded), limiter=looking)
+            body = await to_thread.run_sync(newest.made, asked, limiter=looking)
         return unchanged(request, body.tag) or Response(body.content, media_type=body.media_type, headers=body.headers)
 
     return routes
@@ -124,48 +149,62 @@ class _Served:
 
     def __init__(self, values: LatestValues) -> None:
         self._values = values
-        self._kept: Bounded[tuple[str, str | None, str, bool], Body] = Bounded(KEPT_BYTES)
+        self._kept: Bounded[tuple[str, Asked], Body] = Bounded(KEPT_BYTES)
         self._making = threading.Lock()
 
-    def at_hand(self, asked: str | None, form: str, *, is_coded: bool) -> Body | None:
+    def at_hand(self, asked: Asked) -> Body | None:
         """Return an answer that costs nothing; while one thread looks for a newer snapshot, others take what is."""
         if self._values.is_recent or self._making.locked():
-            return self._kept.peek((self._values.archive.snapshot, asked, form, is_coded))
+            return self._kept.peek((self._values.archive.snapshot, asked))
         return None
 
-    def made(self, asked: str | None, form: str, *, is_coded: bool) -> Body:
+    def made(self, asked: Asked) -> Body:
         """Return an answer at the newest snapshot, compressed where it is coded and large enough."""
         with self._making:
             if not self._values.is_recent:
                 self._values.look()
             archive = self._values.archive
-            key = (archive.snapshot, asked, form, is_coded)
+            key = (archive.snapshot, asked)
             found = self._kept.peek(key)
             if found is None:
-                names = _names(None if asked is None else [asked], archive.variables) or tuple(archive.variables)
-                tag = entity_tag(archive.name, archive.snapshot, names, form)
-                media_type, write = _LATEST[form]
-                content, headers = write(list(_rows(self._values, archive, names)), archive), tagged(tag)
-                if is_coded and len(content) >= SMALLEST_BYTES:
-                    content, headers = compressed(content), headers | CODED
-                found = Body(content, media_type, tag, headers)
-                self._kept.put(key, found, len(content))
+                found = self._written(asked, archive)
+                self._kept.put(key, found, len(found.content) + LEAST_BYTES)
             return found
 
+    def _written(self, asked: Asked, archive: OpenArchive) -> Body:
+        known, stations = archive.variables, archive.stations
+        names = chosen_variables(
+            known, names_in(list(asked.variables), known), names_in(list(asked.standard_names), ())
+        )
+        some = chosen_stations(stations, names_in(list(asked.stations), stations), region_of(asked.bbox))
+        tag = entity_tag(archive.name, archive.snapshot, names, some, asked.form)
+        media_type, write = _LATEST[asked.form]
+        rows = list(_rows(self._values, archive, names or tuple(known), some))
+        content, headers = write(rows, archive), tagged(tag)
+        if asked.is_coded and len(content) >= SMALLEST_BYTES:
+            content, headers = compressed(content), headers | CODED
+        return Body(content, media_type, tag, headers)
 
-def _rows(values: LatestValues, archive: OpenArchive, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each series that has a reading."""
+
+def _rows(
+    values: LatestValues, archive: OpenArchive, names: Sequence[str], stations: Sequence[str] | None
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each series that has a reading, of some stations or of all."""
+    some = None if stations is None else set(stations)
     for name in names:
         newest, unit = values.of(name), archive.variables[name].unit
         for place in np.flatnonzero(newest.time_ns != NEVER).tolist():
             one, stamp = newest.series[place], int(newest.time_ns[place])
+            if some is not None and one.station not in some:
+                continue
             length_ns = 0 if one.stamp == "instant" else round(one.interval_s * 1e9)
             start = stamp - length_ns if one.stamp == "end" else stamp
             value = float(newest.value[place])
+            begins = format_timestamp(start)
             yield {
                 "station": one.station, "variable": name, "value": value if math.isfinite(value) else None,
                 "unit": unit,
-                "start": format_timestamp(start), "end": format_timestamp(start + length_ns),
+                "start": begins, "end": format_timestamp(start + length_ns) if length_ns else begins,
                 "flag": int(newest.flag[place]), "height_m": one.height_m, "statistic": one.statistic,
                 "replicate": one.replicate,
             }  # fmt: skip
@@ -198,12 +237,6 @@ _LATEST: Final[dict[str, tuple[str, Callable[[list[dict[str, Any]], OpenArchive]
     "geojson": ("application/geo+json", _geojson),
     "csv": ("text/csv", _csv),
 }
-
-
-def _names(given: list[str] | None, existing: Any) -> tuple[str, ...]:  # noqa: ANN401 - a mapping, whatever it holds
-    """Return the names in lists with commas; a name that exists may have a comma in it."""
-    found = [name for text in given or [] for name in ([text] if text in existing else text.split(","))]
-    return tuple(dict.fromkeys(found))
 
 
 def _numbers(flags: str | None) -> tuple[int, ...]:
