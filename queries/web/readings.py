@@ -22,13 +22,14 @@ from hypergrid.query import OpenArchive
 from hypergrid.reading_files import Chosen, Selection
 from hypergrid.times import format_timestamp
 from queries.choosing import chosen_stations, chosen_variables
+from queries.file_names import readings_name
 from queries.latest import NEVER, LatestValues
 from queries.readings import FORMATS, about, archive_at, pieces_of, window_of
 from queries.web.compression import CODED, SMALLEST_BYTES, compressed, takes_gzip
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.negotiation import form_of
 from queries.web.parameters import Box, StandardNames, Stations, names_in, region_of
-from queries.web.sending import PARTS, part_sent, sent
+from queries.web.sending import PARTS, attachment, part_sent, sent
 
 READERS: Final = 2
 """Threads that read many readings at a time; as many read few, and as many the latest values."""
@@ -101,8 +102,8 @@ def router(archive: OpenArchive) -> APIRouter:
             if same is not None:
                 return same
             chosen = Chosen(read, selection)
-            told = {"Content-Disposition": f'attachment; filename="readings{row.suffix}"', "X-Snapshot": read.snapshot}
-            return chosen, tagged(tag) | told
+            named = attachment(readings_name(chosen), row.suffix)
+            return chosen, tagged(tag) | named | {"X-Snapshot": read.snapshot}
 
         found = await to_thread.run_sync(looked, limiter=few)
         if isinstance(found, Response):

@@ -13,7 +13,7 @@ from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.negotiation import form_of
 from queries.web.records import cell_body, encode, picture_body, surface_body
-from queries.web.sending import PARTS, RESULT_MEDIA, file_name, surface_sent
+from queries.web.sending import PARTS, RESULT_MEDIA, surface_sent
 
 
 def router(runner: Runner) -> APIRouter:
@@ -69,9 +69,6 @@ def router(runner: Runner) -> APIRouter:
         same = unchanged(request, tag) if job.state == "done" else None
         if same is not None:
             return same
-        return surface_sent(
-            runner.result(job_id), form, name=file_name(job_id), headers=tagged(tag), asked=request,
-            time=time, level=level,
-        )  # fmt: skip
+        return surface_sent(runner.result(job_id), form, headers=tagged(tag), asked=request, time=time, level=level)
 
     return routes

@@ -9,7 +9,7 @@ import re
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,11 +17,13 @@ from typing import Any, Final
 import xarray as xr
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from hypergrid.bounded import Bounded
 from hypergrid.errors import HyperGridError
 from hypergrid.export import FORMATS, to_bytes
 from hypergrid.pictures import picture_bytes
+from queries.file_names import surface_name
 
 AT_ONCE: Final = 2
 """Results that are written as a file format at one time; others wait their turn."""
@@ -60,25 +62,41 @@ class _Waiting:
         self._file.write(content)
         self._file.flush()
 
-    def chunks(self, first: int, stop: int) -> Iterator[bytes]:
+    def chunks(self, first: int, stop: int) -> Generator[bytes]:
         for at in range(first, stop, CHUNK_BYTES):
             yield os.pread(self._file.fileno(), min(CHUNK_BYTES, stop - at), at)
+
+
+class _Streamed(StreamingResponse):
+    """An answer that lets go of its content when it is over, or its client has gone.
+
+    Else what is left of a request that broke off keeps the file until garbage is collected, which may take long.
+    """
+
+    def __init__(self, chunks: Generator[bytes], status: int, headers: dict[str, str], media_type: str) -> None:
+        super().__init__(chunks, status, headers, media_type)
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._chunks.close()
 
 
 _KEPT: Final[Bounded[str, _Waiting]] = Bounded(KEPT_BYTES)
 """By entity tag, which stands for every byte of a file."""
 
 
-def file_name(job_id: str) -> str:
-    """Return what the file with the result of a query is called, without its ending."""
-    return f"hypergrid-{job_id[:8]}"
+def attachment(name: str, suffix: str) -> dict[str, str]:
+    """Return the header of an answer that is a file to keep."""
+    return {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
 
 
 def surface_sent(
     dataset: xr.Dataset,
     form: str,
     *,
-    name: str,
     headers: Mapping[str, str],
     asked: Request | None = None,
     time: int = 0,
@@ -92,8 +110,6 @@ def surface_sent(
         The surface.
     form
         A name of `hypergrid.export.FORMATS`.
-    name
-        Of the file, without its ending.
     headers
         More of the answer.
     asked
@@ -113,8 +129,8 @@ def surface_sent(
     else:
         write = partial(to_bytes, dataset, form)
     row = FORMATS[form]
-    disposition = f'attachment; filename="{name}{row.suffix}"'
-    return sent(write, media_type=row.media_type, headers={"Content-Disposition": disposition, **headers}, asked=asked)
+    named = attachment(surface_name(dataset, time=time if form == "png" else None), row.suffix)
+    return sent(write, media_type=row.media_type, headers={**named, **headers}, asked=asked)
 
 
 def sent(
@@ -183,7 +199,7 @@ def _answer(content: bytes | _Waiting, media_type: str, headers: dict[str, str],
     if isinstance(content, bytes):
         return Response(content[first:stop], status, headers, media_type)
     headers["Content-Length"] = str(stop - first)
-    return StreamingResponse(content.chunks(first, stop), status, headers, media_type)
+    return _Streamed(content.chunks(first, stop), status, headers, media_type)
 
 
 def _part(request: Request, size: int, tag: str) -> tuple[int, int] | None:

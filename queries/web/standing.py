@@ -124,7 +124,7 @@ def router(standing: StandingQueries, clock: Callable[[], int] = time.time_ns) -
         same = unchanged(request, tag)
         if same is not None:
             return same
-        return surface_sent(dataset, form, name=name, headers=tagged(tag), asked=request)
+        return surface_sent(dataset, form, headers=tagged(tag), asked=request)
 
     @routes.delete("/standing/{name}", status_code=204)
     def remove(request: Request, name: str) -> None:

@@ -17,7 +17,7 @@ from hypergrid.times import SECOND_NS, parse_duration
 from queries.scheduling.jobs import Job
 from queries.scheduling.runner import Runner
 from queries.web.etags import entity_tag, tagged
-from queries.web.sending import file_name, surface_sent
+from queries.web.sending import surface_sent
 from queries.web.waking import woken
 
 LONGEST_S: Final = 60.0
@@ -104,7 +104,7 @@ async def answered(runner: Runner, job: Job, request: Request, *, seconds: float
     told = {"X-Query-Id": job.id, "Preference-Applied": f"wait={math.ceil(seconds)}"}
     tag = tagged(entity_tag(job.token, job.snapshot, form, 0, 0))
     result = runner.result(job.id)
-    return await run_in_threadpool(surface_sent, result, form, name=file_name(job.id), headers={**told, **tag})
+    return await run_in_threadpool(surface_sent, result, form, headers={**told, **tag})
 
 
 async def computed(runner: Runner, document: Mapping[str, Any], request: Request) -> xr.Dataset:

@@ -16,11 +16,12 @@ from hypergrid.errors import TooLarge
 from hypergrid.export import FORMATS, to_bytes
 from hypergrid.reading_files import coverages
 from hypergrid.reading_files import parameters as parameters_json
+from queries.file_names import readings_name, surface_name
 from queries.readings import FORMATS as READING_FORMATS
 from queries.web.edr.metadata import parameters_of
 from queries.web.edr.stations import Read, StationsCollection
 from queries.web.edr.surfaces import SurfaceCollection
-from queries.web.sending import sent
+from queries.web.sending import attachment, sent
 
 Json = dict[str, Any]
 _FILES: Final[Mapping[str, str]] = {"NetCDF": "netcdf", "CSV": "csv"}
@@ -50,7 +51,8 @@ def of_readings(
     pieces = [piece for piece in read.pieces if len(piece.readings)]
     if form in _FILES:
         row = READING_FORMATS[_FILES[form]]
-        return sent(partial(row.to_bytes, read.chosen, pieces), media_type=row.media_type)
+        named = attachment(readings_name(read.chosen, pieces), row.suffix)
+        return sent(partial(row.to_bytes, read.chosen, pieces), media_type=row.media_type, headers=named)
     more = told or {}
     made = [one | more.get(one["id"], {}) for one in coverages(read.chosen, pieces)]
     shared = {"parameters": parameters_json(read.chosen.kinds)}
@@ -183,8 +185,9 @@ def _countable(values: int, cells: xr.Dataset) -> int:
 
 
 def _file(dataset: xr.Dataset, form: str) -> Response:
-    name = _FILES[form]
-    return sent(partial(to_bytes, dataset, name), media_type=FORMATS[name].media_type)
+    row = FORMATS[_FILES[form]]
+    named = attachment(surface_name(dataset), row.suffix)
+    return sent(partial(to_bytes, dataset, row.name), media_type=row.media_type, headers=named)
 
 
 def _json(content: Json, media_type: str) -> Response:
