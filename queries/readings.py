@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from hypergrid.covjson import MEDIA_TYPE
 from hypergrid.errors import InvalidQuery, TooLarge
 from hypergrid.query import OpenArchive
@@ -72,8 +74,11 @@ def pieces_of(chosen: Chosen, most: int = MOST_READINGS) -> list[Piece]:
     Raises
     ------
     TooLarge
-        There are more than `most`.
+        There are more than `most`; as far as stations report regularly, none is read then.
     """
+    # Counting takes a tenth of the time that reading takes, and next to no memory.
+    if about(chosen) > most and (least := _least(chosen, most)) > most:
+        raise _too_many(least, most)
     found: list[Piece] = []
     count, names = 0, dict.fromkeys(kind.variable.name for kind in chosen.kinds)
     for window in chosen.spans(chosen.kinds):
@@ -82,13 +87,30 @@ def pieces_of(chosen: Chosen, most: int = MOST_READINGS) -> list[Piece]:
                 found.append(piece)
                 count += len(piece.readings)
             if count > most:
-                who, remedy = (
-                    "the answer",
-                    "ask for one part after the other (start, stop, station, variable), or, where the archive is, use "
-                    "hypergrid export",
-                )
-                raise TooLarge(who, "readings or more", count, most, remedy)
+                raise _too_many(count, most)
     return found
+
+
+def _least(chosen: Chosen, most: int) -> int:
+    """Return how many readings are chosen at least, counted until they are more than `most`."""
+    wanted, count = chosen.selection, 0
+    for kind in chosen.kinds:
+        numbers = np.array(kind.numbers, np.intp)
+        count += chosen.archive.least_readings(
+            kind.variable.name, window=wanted.window, series=numbers, flags=wanted.flags, most=most - count
+        )
+        if count > most:
+            break
+    return count
+
+
+def _too_many(count: int, most: int) -> TooLarge:
+    who, remedy = (
+        "the answer",
+        "ask for one part after the other (start, stop, station, variable), or, where the archive is, use "
+        "hypergrid export",
+    )
+    return TooLarge(who, "readings or more", count, most, remedy)
 
 
 @dataclass(frozen=True)

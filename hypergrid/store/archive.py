@@ -1,5 +1,6 @@
 """An archive, seen at one snapshot, and the commits that follow it."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,7 +38,7 @@ from hypergrid.store.folder import VERSION, Identity, create_folder, read_identi
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
 from hypergrid.store.place import STORE, S3Store, place_of
-from hypergrid.store.reading import bands, count_slices, read
+from hypergrid.store.reading import bands, count_cells, count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
 from hypergrid.store.root import Root
 from hypergrid.store.state_backup import check_state
@@ -466,6 +467,42 @@ class Archive:
         """
         group = self._group(variable)
         return group.readings if self.as_of_ns is None else counts_by(group, self._slices, self.as_of_ns)["readings"]
+
+    def least_readings(
+        self,
+        variable: str,
+        *,
+        window: Window | None = None,
+        series: NDArray[np.intp] | None = None,
+        flags: tuple[int, ...] = (),
+        most: float = math.inf,
+    ) -> int:
+        """Return how many readings there are at least; of their cells only the flags are read for that.
+
+        Parameters
+        ----------
+        variable, window, series
+            As for `read`.
+        flags
+            Only readings with these; empty: with any.
+        most
+            Above this number none are counted any more.
+
+        Returns
+        -------
+        The number of cells that hold a reading: there are more readings where a cell has several, or where the window
+        ends within a slice. 0 where the archive is read as of an instant.
+
+        Raises
+        ------
+        NotFound, NotAnArchive
+            As `read`.
+        """
+        if self.as_of_ns is not None:
+            return 0
+        with self._explained():
+            group = self._group(variable)
+            return count_cells(group, self._slices, window=window, series=series, flags=flags, most=most)
 
     def rejects(self) -> list[Reject]:
         """Return what could not be read, in the order of the commits."""

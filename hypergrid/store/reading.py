@@ -42,6 +42,32 @@ def count_slices(source: VariableGroup) -> int:
     )
 
 
+def count_cells(
+    source: VariableGroup,
+    slices: Slices,
+    *,
+    window: Window | None,
+    series: NDArray[np.intp] | None,
+    flags: tuple[int, ...],
+    most: float,
+) -> int:
+    """Return how many cells hold a reading, in slices that lie within the window, counted until they exceed `most`."""
+    if source.extent is None:
+        return 0
+    start, stop = source.extent[0], source.extent[1] + 1
+    if window is not None:
+        # The first slice that begins in the window, and the one that its end lies in or begins with.
+        start = max(start, slices.position(window.start_ns - 1) + 1)
+        stop = min(stop, slices.position(window.stop_ns))
+    wanted, count = _wanted(source, series), 0
+    for rows, columns in _blocks(source, start, stop, wanted):
+        held = source.cells.read_flags(rows, columns)[:, wanted[columns]]
+        count += int(np.count_nonzero(np.isin(held, flags) if flags else held))
+        if count > most:
+            break
+    return count
+
+
 def _wanted(source: VariableGroup, series: NDArray[np.intp] | None) -> NDArray[np.bool_]:
     count = len(source.series)
     if series is None:
@@ -69,12 +95,18 @@ def _read_cells(
     if window is not None:
         start = max(start, slices.position(window.start_ns))
         stop = min(stop, slices.position(window.stop_ns - 1) + 1)
+    for rows, columns in _blocks(source, start, stop, wanted):
+        found = _read_block(source, slices, rows, columns, wanted, tests=tests)
+        yield found if window is None else found.take(_within(found.time_ns, window))
+
+
+def _blocks(source: VariableGroup, start: int, stop: int, wanted: NDArray[np.bool_]) -> Iterator[tuple[slice, slice]]:
+    """Yield the slices and the series of each block that may hold wanted cells, from a slice to another."""
     for left in range(0, len(wanted), CHUNK_SERIES):
         columns = slice(left, min(left + CHUNK_SERIES, len(wanted)))
         if wanted[columns].any():
             for rows in bands(source, start, stop):
-                found = _read_block(source, slices, rows, columns, wanted, tests=tests)
-                yield found if window is None else found.take(_within(found.time_ns, window))
+                yield rows, columns
 
 
 def bands(source: VariableGroup, start: int, stop: int, most: int = RUN_CHUNKS) -> Iterator[slice]:

@@ -18,6 +18,7 @@ from hypergrid.times import SECOND_NS, format_timestamp, parse_instant
 from queries.scheduling.runner import Runner
 from queries.station_health import Health
 from queries.web.bodies import read_document
+from queries.web.freed_memory import resident_bytes
 from queries.web.schemas import body_of
 
 _BEGUN_S: Final = time.monotonic()
@@ -36,7 +37,7 @@ def router(runner: Runner, archive: OpenArchive) -> APIRouter:
         return {
             "queries": asdict(runner.statistics()),
             "caches": {"kriging weights": asdict(WEIGHTS.statistics()), "results": asdict(KEPT.statistics())},
-            "process": {"up_s": time.monotonic() - _BEGUN_S, "resident_bytes": _resident_bytes(), "cpu_s": _cpu_s()},
+            "process": {"up_s": time.monotonic() - _BEGUN_S, "resident_bytes": resident_bytes(), "cpu_s": _cpu_s()},
         }
 
     @routes.post("/engine/plan", openapi_extra=body_of("Query"))
@@ -108,15 +109,6 @@ def _state(last: stream_log.Record, now_ns: int) -> Literal["running", "ended", 
     if last.get("ended"):
         return "ended"
     return "running" if now_ns - last["at_ns"] < _SILENT_S * SECOND_NS else "lost"
-
-
-def _resident_bytes() -> int | None:
-    """Return the memory of this process [bytes]; None where the system does not say."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 def _cpu_s() -> float:

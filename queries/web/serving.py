@@ -23,6 +23,7 @@ from queries.standing.service import StandingQueries
 from queries.web.access import Access
 from queries.web.app import create_app
 from queries.web.commands import access_of, audit_of, state_folder, written_folders
+from queries.web.freed_memory import freed_memory_given_back
 from queries.web.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
@@ -59,7 +60,7 @@ def serve_archive(
     HyperGridError
         What cannot be read: archive, settings, keys; where the server's state cannot be written.
     """
-    with application(archive, settings, saved=saved) as web:
+    with application(archive, settings, saved=saved) as web, freed_memory_given_back():
         web.mount("/", pages)
         # The first who asks need not wait until compiled code is loaded.
         threading.Thread(target=warm, name="warm", daemon=True).start()

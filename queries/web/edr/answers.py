@@ -63,6 +63,19 @@ def of_readings(
     return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
 
 
+def check_features(form: str, values: int) -> None:
+    """Refuse more values than an answer in GeoJSON holds; to be asked before they are computed.
+
+    Raises
+    ------
+    TooLarge
+        With both numbers.
+    """
+    if form == "GeoJSON" and values > MOST_FEATURES:
+        who, remedy = "the answer in GeoJSON", "ask for f=CoverageJSON, f=CSV or f=NetCDF"
+        raise TooLarge(who, "values", values, MOST_FEATURES, remedy)
+
+
 def of_map(
     dataset: xr.Dataset, form: str, keys: Sequence[str], collection_of: SurfaceCollection, base: str
 ) -> Response:
@@ -73,9 +86,7 @@ def of_map(
     if form == "CoverageJSON":
         return _json(result_json(held, keys), MEDIA_TYPE)
     cells = held.stack(cell=[name for name in held["value"].dims if name != held["time"].dims[0]])
-    points = [
-        cells.isel(cell=place) for place in range(_countable(cells.sizes["cell"] * cells["value"].shape[0], cells))
-    ]
+    points = [cells.isel(cell=place) for place in range(cells.sizes["cell"])]
     made = [_series(point, keys, collection_of, (float(point["lon"]), float(point["lat"]))) for point in points]
     return _surface_features(made, keys, collection_of, base)
 
@@ -175,13 +186,6 @@ def _feature(coverage: Json, here: str, parameters: Json, label: str | None = No
             **more,
         },
     }
-
-
-def _countable(values: int, cells: xr.Dataset) -> int:
-    if values > MOST_FEATURES:
-        who, remedy = "the answer in GeoJSON", "ask for f=CoverageJSON, f=CSV or f=NetCDF"
-        raise TooLarge(who, "values", values, MOST_FEATURES, remedy)
-    return int(cells.sizes["cell"])
 
 
 def _file(dataset: xr.Dataset, form: str) -> Response:

@@ -185,6 +185,7 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
             return answers.nothing()
         rows, columns, inside = cells
         there.check(len(times), 1 if levels is None else len(levels), inside.size)
+        answers.check_features(asked.form, len(times) * (1 if levels is None else len(levels)) * inside.size)
         dataset = await computed(runner, await off(lambda: there.document(times, rows, columns)), request)
 
         def made() -> Response:

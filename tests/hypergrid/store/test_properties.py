@@ -104,3 +104,13 @@ def test_the_archive_holds_what_a_dictionary_holds(
         wanted = [r for r in oracle.current.values() if window.start_ns <= int(str(r[1])) < window.stop_ns]
         wanted = [row for row in wanted if order[str(row[0])] % 2 == 0]
         assert rows(newest.read("v", window=window, series=chosen)) == ordered(wanted)
+
+        # How many there are at least is known without reading them.
+        assert newest.least_readings("v") == total.stored
+        assert newest.least_readings("v", most=2) >= min(total.stored, 3)
+        assert newest.least_readings("v", window=window, series=chosen) <= len(wanted)
+        good = [row for row in wanted if row[3] in (1, 2)]
+        assert newest.least_readings("v", window=window, series=chosen, flags=(1, 2)) <= len(good)
+        whole = Window(CLUSTERS[0] - SLICE_NS, CLUSTERS[-1] + 100 * SLICE_NS)
+        inside = [row for row in oracle.current.values() if whole.start_ns <= int(str(row[1])) < whole.stop_ns]
+        assert newest.least_readings("v", window=whole) >= len(inside) - total.side

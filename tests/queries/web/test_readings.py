@@ -18,6 +18,7 @@ from covjson_pydantic.coverage import CoverageCollection
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
+from hypergrid.errors import TooLarge
 from hypergrid.reading_files import Chosen, Piece, Selection
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
@@ -289,6 +290,24 @@ def test_about_how_many_are_chosen_is_known_before(network: hg.OpenArchive, vari
     chosen = Chosen(network.store, Selection((variable,), (), window))
     count = sum(len(piece.readings) for piece in pieces_of(chosen))
     assert 0.5 * count <= about(chosen) <= 2 * count + 10
+
+
+def test_too_many_readings_are_refused_before_any_is_read(
+    network: hg.OpenArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything, good = (Chosen(network.store, Selection((AIR,), (), None, flags)) for flags in ((), (1,)))
+    count = sum(len(piece.readings) for piece in pieces_of(good))
+    # As many as are chosen may be read, however many there are about.
+    assert about(good) > count
+    assert sum(len(piece.readings) for piece in pieces_of(good, count)) == count
+
+    def fail(*_args: object, **_options: object) -> Readings:
+        raise AssertionError
+
+    monkeypatch.setattr(Archive, "read", fail)
+    for chosen in (everything, good):
+        with pytest.raises(TooLarge, match="ask for one part after the other"):
+            pieces_of(chosen, count - 1)
 
 
 def test_functions_say_what_their_parameters_may_be(web: httpx.Client) -> None:
