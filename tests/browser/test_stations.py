@@ -1,6 +1,7 @@
 """Stations: how each is, in a table and on a map, and its readings with their flags; by mouse and by keyboard."""
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,15 @@ from playwright.sync_api import Page, Route, expect
 
 import hypergrid as hg
 from hypergrid.flags import FAIL, GOOD, SUSPECT
+from hypergrid.times import parse_instant
+from ingest.job import ingest
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
 from queries.station_health import station_health
+from queries.web.app import create_app
 from tests.browser.pages import data, press_until, show
+from tests.serving import serving
+from viz.site import site
 
 pytestmark = pytest.mark.browser
 
@@ -25,6 +33,44 @@ def test_the_table_and_the_map_show_every_station(opened: Page, archive: hg.Open
     opened.wait_for_selector("#stations-map canvas")
     assert sorted(data(opened, "stations", "station", "stations-map")) == sorted(archive.stations)
     assert set(data(opened, "stations", "marker", "stations-map")) <= {"circle", "triangle", "diamond", "square"}
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the address of a server of 450 stations."""
+    folder = tmp_path_factory.mktemp("many")
+    rows = "".join(f"S{number:03},2007-10-01T00:{minute:02}Z,1.5\n" for number in range(450) for minute in (0, 10))
+    (folder / "many.csv").write_text(f"station,time,air_temperature\n{rows}")
+    ingest([folder / "many.csv"], folder / "archive", engine="inprocess", now_ns=parse_instant("2007-10-02"))
+    made = hg.open(folder / "archive")
+    app = create_app(Runner(made), Catalogue(made))
+    app.mount("/", site())
+    with serving(app) as address:
+        yield f"{address}/"
+
+
+def test_of_many_stations_some_are_drawn_and_others_are_found(page: Page, many: str, complaints: list[str]) -> None:
+    page.goto(f"{many}#stations")
+    rows, shown = page.locator("#stations-list tbody tr"), page.locator("#stations-list p[role=status]")
+    expect(rows).to_have_count(200)
+    expect(page.locator("#quality-list tbody tr")).to_have_count(200)
+    expect(shown).to_have_text("200 of 450 are shown.")
+    assert page.evaluate("document.querySelectorAll('*').length") < 8000
+    more = page.locator("#stations-list").get_by_role("button", name="Show 200 more")
+    more.click()
+    expect(rows).to_have_count(400)
+    more.click()
+    expect(rows).to_have_count(450)
+    expect(more).to_be_hidden()
+    find = page.locator("#stations-list").get_by_label("Find a station")
+    find.fill("s44")
+    expect(rows).to_have_count(10)
+    expect(shown).to_have_text("10 of 10 are shown.")
+    page.get_by_role("button", name="Show the readings of station S447").first.click()
+    expect(page.locator("#station-title")).to_contain_text("S447")
+    find.fill("nowhere")
+    expect(rows).to_have_count(0)
+    assert complaints == []
 
 
 def worst(archive: hg.OpenArchive) -> tuple[str, str]:

@@ -73,6 +73,44 @@ export function table(caption, columns, rows) {
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell))))));
 }
 
+/** Rows of a long table that are drawn at first, and with each press of its button. */
+const ROWS = 200;
+
+/** A table of items that may be thousands: the first rows are drawn, more when they are asked for or looked for. */
+export class LongTable {
+  /** `cells` returns the cells of an item, `words` the text by which it is found. */
+  constructor(caption, columns, cells, words) {
+    Object.assign(this, { caption, columns, cells, words, items: [], rows: ROWS });
+    this.find = h("input", { type: "search", on: { input: () => this.fill() } });
+    this.finding = h("div", { class: "inline looks", hidden: true }, field(T.table.find, this.find));
+    this.more = button(T.table.more(ROWS), () => this.showMore(), { class: "small" });
+    this.told = h("p", { class: "quiet", role: "status" });
+    this.body = h("div");
+    this.element = h("div", {}, this.finding, this.body, this.told, this.more);
+  }
+
+  /** Draw items, in their order; what was looked for, and how many rows were shown, stay. */
+  draw(items) {
+    this.items = items;
+    this.finding.hidden = items.length <= ROWS;
+    this.fill();
+  }
+
+  fill() {
+    const wanted = this.find.value.trim().toLowerCase();
+    const found = wanted ? this.items.filter((item) => this.words(item).toLowerCase().includes(wanted)) : this.items;
+    const shown = found.slice(0, this.rows);
+    this.body.replaceChildren(table(this.caption, this.columns(), shown.map((item) => this.cells(item))));
+    this.more.hidden = shown.length === found.length;
+    this.told.textContent = this.more.hidden && !wanted ? "" : T.table.shown(number(shown.length), number(found.length));
+  }
+
+  showMore() {
+    this.rows += ROWS;
+    this.fill();
+  }
+}
+
 /** Words where there is nothing to show: what is missing, and what to do. */
 export const empty = (title, advice, ...more) => h("div", { class: "empty" }, h("p", {}, h("strong", {}, title)), h("p", {}, advice), ...more);
 

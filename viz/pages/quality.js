@@ -1,7 +1,7 @@
 // What the tests said of the readings by station, and what could not be read.
 
 import * as api from "./api.js";
-import { button, choice, csv, empty, field, h, number, save, table } from "./dom.js";
+import { LongTable, button, choice, csv, empty, field, h, number, save, table } from "./dom.js";
 import { T } from "./text.js";
 
 const FLAGS = ["good", "not_evaluated", "suspect", "fail", "missing"];
@@ -25,6 +25,7 @@ export class Quality {
     this.period = choice("quality-period", PERIODS.map((days) => [days, T.stations.period(Number(days))]), () => frame.attempt(() => this.look()), "7");
     this.summary = h("p", { id: "quality-summary", role: "status" });
     this.list = h("div", { id: "quality-list" });
+    this.table = new LongTable(T.quality.caption, () => [], () => [], (row) => row.station);
     this.rejectList = h("div", { id: "rejects" });
     const section = (id, title, ...inner) => h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...inner);
     this.element = h("div", { class: "below" },
@@ -72,10 +73,12 @@ export class Quality {
     const sum = (what, name) => rows.reduce((found, row) => found + (row[what][name] ?? 0), 0);
     this.summary.textContent = T.quality.summary(number(all), FLAGS.map((flag) => [share(sum("flags", flag), all), T.quality.flags[flag]]), tests.length ? tests.map((test) => `${T.quality.test(test)} ${number(sum("tests", test))}`) : null);
     const columns = [T.stations.columns[0], [T.quality.readings, "number"], ...FLAGS.map((flag) => [T.quality.flags[flag], "number"]), ...tests.map((test) => [T.quality.test(test), "number"])];
-    const cells = ({ readings, flags, tests: by }) => [number(readings), ...FLAGS.map((flag) => told(flags[flag] ?? 0, readings)), ...tests.map((test) => told(by[test] ?? 0, readings))];
     const look = (station) => button(station, () => this.choose(station, this.variable.value), { class: "link", "aria-label": T.stations.look(station), data: { quality: station } });
+    const cells = ({ station, readings, flags, tests: by }) => [look(station), number(readings), ...FLAGS.map((flag) => told(flags[flag] ?? 0, readings)), ...tests.map((test) => told(by[test] ?? 0, readings))];
     const held = document.activeElement?.dataset?.quality;
-    this.list.replaceChildren(table(T.quality.caption, columns, [...rows.map((row) => [look(row.station), ...cells(row)])]),
+    Object.assign(this.table, { columns: () => columns, cells });
+    this.table.draw(rows);
+    this.list.replaceChildren(this.table.element,
       h("div", { class: "buttons small" }, button(T.pane.csv, () => save("hypergrid-quality.csv", csv(["station", "readings", ...FLAGS, ...tests], rows.map((row) => [row.station, row.readings, ...FLAGS.map((flag) => row.flags[flag] ?? 0), ...tests.map((test) => row.tests[test] ?? 0)])), "text/csv"))));
     if (held) this.list.querySelector(`button[data-quality="${CSS.escape(held)}"]`)?.focus();
   }

@@ -1,7 +1,7 @@
 // Stations: how each is, on a map and in a table; and its readings as they came, with their flags.
 
 import * as api from "./api.js";
-import { button, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
+import { LongTable, button, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
 import { Pane } from "./pane.js";
 import { openRegion, stationColumns } from "./pictures.js";
 import { Quality } from "./quality.js";
@@ -27,6 +27,7 @@ class Stations {
     this.summary = h("p", { id: "stations-summary", role: "status" });
     this.map = h("div", { id: "stations-map", class: "region", role: "img", "aria-label": T.stations.mapAlt });
     this.list = h("div", { id: "stations-list" });
+    this.table = new LongTable(T.stations.caption, () => T.stations.columns.map((name, place) => (place === 3 ? [name, "time"] : place > 3 ? [name, "number"] : name)), (one) => this.cells(one), (one) => `${one.station} ${this.names[one.station]?.name ?? ""}`);
     this.pane = new Pane("station");
     this.detailTitle = h("h2", { id: "station-title", tabindex: -1 }, T.stations.pick);
     this.variable = choice("station-variable", variables.map((one) => [one.name, `${one.name} [${one.unit}]`]), () => this.choose(this.station), variables[0].name);
@@ -71,28 +72,32 @@ class Stations {
     if (this.told && this.countedAt + COUNTED_MS < performance.now()) this.count().catch(() => {});
     this.told = text;
     const { features } = this.frame.known.stations;
-    const named = Object.fromEntries(features.map((feature) => [feature.id, feature.properties]));
+    this.names = Object.fromEntries(features.map((feature) => [feature.id, feature.properties]));
     this.health = Object.fromEntries(told.map((one) => [one.station, one]));
-    const newest = Math.max(...told.map((one) => (one.heard ? Date.parse(one.heard) : 0)));
+    this.newest = told.reduce((newest, one) => Math.max(newest, one.heard ? Date.parse(one.heard) : 0), 0);
     const count = (state) => told.filter((one) => one.state === state).length;
-    this.summary.textContent = T.stations.summary(BAD_FIRST.map((state) => [number(count(state)), T.stations.states[state]]), instant(new Date(newest).toISOString()));
+    this.summary.textContent = T.stations.summary(BAD_FIRST.map((state) => [number(count(state)), T.stations.states[state]]), instant(new Date(this.newest).toISOString()));
     if (!told.length) {
       this.list.replaceChildren(empty(T.stations.none, T.stations.noneAdvice));
       return;
     }
     const ordered = [...told].sort((one, other) => BAD_FIRST.indexOf(one.state) - BAD_FIRST.indexOf(other.state) || one.station.localeCompare(other.station, "en", { numeric: true }));
-    const rows = ordered.map((one) => [
-      button(one.station, () => this.choose(one.station, true), { class: "link", "aria-label": T.stations.look(one.station), data: { station: one.station } }),
-      named[one.station]?.name ?? "",
-      h("span", { class: `state ${one.state}` }, `${SIGNS[one.state]} ${T.stations.states[one.state]}`),
-      instant(one.last),
-      one.last ? duration((newest - Date.parse(one.last)) / 1000) : "",
-      duration(one.interval_s), number(one.readings), number(one.missing), number(one.flagged),
-    ]);
     const held = document.activeElement?.dataset?.station;
-    this.list.replaceChildren(table(T.stations.caption, T.stations.columns.map((name, place) => (place === 3 ? [name, "time"] : place > 3 ? [name, "number"] : name)), rows));
+    this.table.draw(ordered);
+    if (this.list.firstChild !== this.table.element) this.list.replaceChildren(this.table.element);
     if (held) this.list.querySelector(`button[data-station="${CSS.escape(held)}"]`)?.focus();
     await this.drawMap();
+  }
+
+  cells(one) {
+    return [
+      button(one.station, () => this.choose(one.station, true), { class: "link", "aria-label": T.stations.look(one.station), data: { station: one.station } }),
+      this.names[one.station]?.name ?? "",
+      h("span", { class: `state ${one.state}` }, `${SIGNS[one.state]} ${T.stations.states[one.state]}`),
+      instant(one.last),
+      one.last ? duration((this.newest - Date.parse(one.last)) / 1000) : "",
+      duration(one.interval_s), number(one.readings), number(one.missing), number(one.flagged),
+    ];
   }
 
   count() {

@@ -33,6 +33,12 @@ export const T = {
     notShownAdvice: (scope) => `Log in with a key of scope ${scope} or above.`,
   },
 
+  table: {
+    find: "Find a station",
+    more: (rows) => `Show ${rows} more`,
+    shown: (shown, all) => `${shown} of ${all} are shown.`,
+  },
+
   login: {
     needed: "Login needed",
     advice: "This server answers to those who have an access key. Whoever runs it makes one with: hypergrid keys create",
