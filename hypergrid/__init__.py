@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from hypergrid.recomputed import again
     from hypergrid.refinement import Refinement
     from hypergrid.study import compare_methods, cross_validate, fit_variogram, fit_variogram_by_group, simulate
-    from hypergrid.topology import Grid, Zones, grid, zones
+    from hypergrid.topology import Grid, Points, Zones, grid, points, zones
 
 __all__ = [
-    "Grid", "Growing", "OpenArchive", "Parameter", "Query", "Refinement", "Update", "Variogram", "Zones", "__version__",
-    "again", "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate", "fit_variogram",
-    "fit_variogram_by_group", "forget_function", "grid", "merge_function", "open", "plot", "simulate", "variogram",
-    "zones",
+    "Grid", "Growing", "OpenArchive", "Parameter", "Points", "Query", "Refinement", "Update", "Variogram", "Zones",
+    "__version__", "again", "aggregate_function", "base", "compare_methods", "convert_function", "cross_validate",
+    "fit_variogram", "fit_variogram_by_group", "forget_function", "grid", "merge_function", "open", "plot", "points",
+    "simulate", "variogram", "zones",
 ]  # fmt: skip
 
 _MODULES: Final = {
@@ -49,7 +49,7 @@ _MODULES: Final = {
     "recomputed": ("again",),
     "refinement": ("Refinement",),
     "study": ("compare_methods", "cross_validate", "fit_variogram", "fit_variogram_by_group", "simulate"),
-    "topology": ("Grid", "Zones", "grid", "zones"),
+    "topology": ("Grid", "Points", "Zones", "grid", "points", "zones"),
 }
 """What each module has of the names above.
 

@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 
 def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Json:
-    """Return a result as a Coverage (a map, bands of elevation) or a CoverageCollection (stations, zones).
+    """Return a result as a Coverage (a map, bands of elevation) or a CoverageCollection (stations, zones, points).
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def result_json(dataset: xr.Dataset, wanted: Iterable[str] | None = None) -> Jso
     JSON values. What made the numbers (query, snapshot, token) stands under `hypergrid:provenance`.
     """
     keys = {name: key for name, key in parameter_names(dataset).items() if wanted is None or key in set(wanted)}
-    joint = next((name for name in ("series", "zone") if name in dataset.dims), None)
+    joint = next((name for name in ("series", "zone", "point") if name in dataset.dims), None)
     shared = {
         "parameters": {key: parameter(key, dataset[name].attrs) for name, key in keys.items()},
         **parameter_groups(keys, dataset),
@@ -194,7 +194,7 @@ def _in_time(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
-    """Return a map, bands of elevation, or one station or zone over time."""
+    """Return a map, bands of elevation, or one station, zone or point over time."""
     along = str(dataset["time"].dims[0])
     times = _times(dataset, along)
     here = {name: name for name in ("lon", "lat", "x", "y", "z") if name in dataset.dims}
@@ -207,16 +207,19 @@ def _coverage(dataset: xr.Dataset, keys: Mapping[str, str]) -> Json:
     if not here:
         horizontal = ("lon", "lat") if geographic else ("x", "y")
         x, y = (float(dataset[name]) if name in dataset.coords else math.nan for name in horizontal)
-        name = next(str(dataset[label].item()) for label in ("station", "zone") if label in dataset.coords)
+        name = next(str(dataset[label].item()) for label in ("station", "zone", "point") if label in dataset.coords)
         elevation_m = float(dataset["elevation"]) if "elevation" in dataset.coords else None
         made = point_series((x, y, elevation_m), times, {}, id=name)
         if not geographic and made["domain"]["axes"].keys() > {"t"}:
             made["domain"]["referencing"][0] = _horizontal_system(("x", "y"), geographic=False)
         return made | {"ranges": ranges}
-    axes = {_AXES[name]: _cells(dataset, name) for name in here}
+    axes: Json = {_AXES[name]: _cells(dataset, name) for name in here}
+    if "point" in dataset.coords:
+        horizontal = ("lon", "lat") if geographic else ("x", "y")
+        axes = {_AXES[name]: {"values": [float(dataset[name])]} for name in horizontal} | axes
     systems = [_horizontal_system(("x", "y"), geographic=geographic)] if "x" in axes else []
     systems += [_VERTICAL] if "z" in axes else []
-    domain: Json = {"type": "Domain", **({"domainType": "Grid"} if "x" in axes else {})}
+    domain: Json = {"type": "Domain", **({"domainType": "Grid"} if {"lon", "x"} & here.keys() else {})}
     domain |= {"axes": {**axes, "t": times}, "referencing": [*systems, _TEMPORAL]}
     return {"type": "Coverage", "domain": domain, "ranges": ranges}
 

@@ -28,7 +28,10 @@ def geotiff_bytes(dataset: xr.Dataset) -> bytes:
     from rasterio.transform import Affine  # noqa: PLC0415
 
     if not {"lat", "y"} & set(dataset.dims):
-        message = "a GeoTIFF is a map, and this result has none; interpolate, or choose netcdf, csv, parquet or covjson"
+        message = (
+            "a GeoTIFF is a map, and this result has none; interpolate onto a grid, or choose netcdf, csv, parquet or "
+            "covjson"
+        )
         raise InvalidQuery(message)
     row, column = (str(name) for name in dataset["value"].dims[-2:])
     names = [name for name in ("value", "variance") if name in dataset.data_vars]

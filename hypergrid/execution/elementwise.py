@@ -11,7 +11,7 @@ from hypergrid.perspective import Base, Convert, Merge, Perspective
 from hypergrid.perspective.calls import Fault
 from hypergrid.perspective.functions import Where
 from hypergrid.perspective.matching import columns_of
-from hypergrid.topology import Bins, Grid, Regular, SeriesAxis
+from hypergrid.topology import Bins, Grid, Points, Regular, SeriesAxis
 from hypergrid.units import convert
 
 Floats = NDArray[np.float64]
@@ -84,7 +84,7 @@ def where_of(here: Perspective, places: NDArray[np.intp]) -> tuple[Where, str]:
         message = "a base holds series"
         raise TypeError(message)
     space = here.topology.space
-    if isinstance(space, Grid):
+    if isinstance(space, Grid | Points):
         heights_m = space.heights_m(places)
         points, known = space.centres(places), np.full(len(places), np.nan) if heights_m is None else heights_m
     elif isinstance(space, SeriesAxis):

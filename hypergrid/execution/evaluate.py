@@ -59,7 +59,7 @@ from hypergrid.perspective.placing import place
 from hypergrid.perspective.uncertain import averaged
 from hypergrid.streams.elements import Readings
 from hypergrid.tokens import token
-from hypergrid.topology import Grid, Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells, changes_cells
+from hypergrid.topology import Instants, Metres, Regular, SeriesAxis, TimeAxis, TimeCells, changes_cells
 
 
 class Evaluator:
@@ -657,7 +657,7 @@ class Evaluator:
 
         Exact where the method is one linear map of the values of all stations in every slice; None elsewhere.
         """
-        if not isinstance(source.operator, Interpolate) or not isinstance(source.topology.space, Grid):
+        if not isinstance(source.operator, Interpolate):
             return None
         if source.token in self._held:
             return None

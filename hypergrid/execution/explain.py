@@ -9,7 +9,7 @@ from hypergrid.perspective import Perspective, Surface
 from hypergrid.perspective.fitting import coverage_unknown
 from hypergrid.perspective.standing import are_instants
 from hypergrid.times import format_duration, format_instant
-from hypergrid.topology import PER_UNIT, Bands, Bins, Grid, Instants, Periodic, ZoneCells
+from hypergrid.topology import PER_UNIT, Bands, Bins, Grid, Instants, Periodic, Points, ZoneCells
 
 
 def explain(plan: Plan, *, measured: bool = False) -> str:
@@ -66,6 +66,8 @@ def _cells(item: Perspective) -> str:
     where = f"{space.count} {kind}{'' if kind == 'series' or space.count == 1 else 's'}"
     if isinstance(space, Grid):
         where = f"{' x '.join(map(str, space.shape))} cells"
+    if isinstance(space, Points):
+        where = f"{' x '.join(map(str, space.shape))} point{'' if space.count == 1 else 's'}"
     if item.holds_readings:
         return f"readings of {where} from {format_instant(time.origin)} to {format_instant(time.stop)}"
     if isinstance(time, Instants):

@@ -11,7 +11,7 @@ from hypergrid.perspective import Perspective
 from hypergrid.perspective.calls import Fault
 from hypergrid.streams.elements import Readings
 from hypergrid.times import format_instant
-from hypergrid.topology import SeriesAxis, ZoneCells
+from hypergrid.topology import Points, SeriesAxis, ZoneCells
 from hypergrid.topology.axes import PER_UNIT
 
 
@@ -70,6 +70,8 @@ def _place(here: Perspective, place: int) -> str:
         return f"at station {space.series[place].station!r}"
     if isinstance(space, ZoneCells):
         return f"in zone {space.zones.names[place]!r}"
+    if isinstance(space, Points):
+        return f"at point {place % len(space.at)}"
     numbers = np.unravel_index(place, space.shape)
     corners = zip(space.axes[::-1], numbers[::-1], strict=True)
     return "at " + ", ".join(

@@ -282,6 +282,12 @@ def cell_hashes(time_corners: NDArray[np.int64], space_keys: NDArray[np.uint64])
         return _splitmix(_splitmix(time_corners.view(np.uint64))[:, None] + _MIX * space_keys[None, :])
 
 
+def point_hashes(corners: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return what `cell_hashes` does of each corner with the key beside it, shape (points,)."""
+    with np.errstate(over="ignore"):
+        return _splitmix(_splitmix(corners.view(np.uint64)) + _MIX * keys)
+
+
 def _splitmix(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Mix 64 bits (Steele, Lea and Flood, Fast splittable pseudorandom number generators, 2014)."""
     with np.errstate(over="ignore"):

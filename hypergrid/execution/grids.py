@@ -17,6 +17,7 @@ from hypergrid.execution.fold import (
     fold_single,
     fold_values,
     members_present,
+    point_hashes,
     whole_of,
 )
 from hypergrid.execution.standing import of_cells, prepared_cells
@@ -33,6 +34,7 @@ from hypergrid.topology import (
     Cover,
     Grid,
     Instants,
+    Points,
     Regular,
     SeriesAxis,
     Space,
@@ -418,7 +420,11 @@ def space_keys(space: Space, cells: NDArray[np.intp]) -> NDArray[np.uint64]:
         return series_keys(space)[cells]
     if isinstance(space, ZoneCells):
         return np.array([int(token(space.zones.names[cell])[:16], 16) for cell in cells], dtype=np.uint64)
-    keys = space.axes[-1].corners.view(np.uint64)
-    for axis in space.axes[-2::-1]:
+    if isinstance(space, Points):
+        x, y = (space.at - space.grid.x.length // 2).T.copy()
+        keys, slower = point_hashes(y, x.view(np.uint64)), space.axes
+    else:
+        keys, slower = space.axes[-1].corners.view(np.uint64), space.axes[-2::-1]
+    for axis in slower:
         keys = cell_hashes(axis.corners, keys).ravel()
     return keys[cells]

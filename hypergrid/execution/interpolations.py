@@ -7,7 +7,7 @@ from hypergrid.execution.places import Covariate
 from hypergrid.kriging import Field, Targets, Variogram
 from hypergrid.perspective import Base, Convert, Interpolate, Merge, Perspective
 from hypergrid.perspective.placing import in_reach
-from hypergrid.topology import Grid, SeriesAxis
+from hypergrid.topology import Grid, Points, SeriesAxis
 
 
 def is_by_slice(operator: Interpolate) -> bool:
@@ -29,10 +29,10 @@ def of_what(here: Perspective) -> str:
     return f"{here.operator.calls[-1].name}: " if isinstance(here.operator, Convert) else ""
 
 
-def grid_of(here: Perspective) -> Grid:
-    """Return the grid that an interpolation is on."""
-    if not isinstance(here.topology.space, Grid):
-        message = "an interpolation has a grid"
+def grid_of(here: Perspective) -> Grid | Points:
+    """Return the grid, or the points, that an interpolation is on."""
+    if not isinstance(here.topology.space, Grid | Points):
+        message = "an interpolation has a grid, or points"
         raise TypeError(message)
     return here.topology.space
 

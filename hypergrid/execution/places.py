@@ -14,7 +14,7 @@ from hypergrid.kriging.trend import ELEVATION, NETWORK_M, trend_of
 from hypergrid.kriging.validity import check_validity
 from hypergrid.kriging.weights import WEIGHTS, key_of
 from hypergrid.perspective import Interpolate
-from hypergrid.topology import Grid, Metres, SeriesAxis
+from hypergrid.topology import Grid, Metres, Points, SeriesAxis
 
 Floats = NDArray[np.float64]
 Covariate = Callable[[str, Floats], Floats]
@@ -110,7 +110,12 @@ def _noise_notes(models: tuple[Variogram, ...]) -> tuple[str, ...]:
 
 
 def targets_of(
-    grid: Grid, cells: NDArray[np.intp], metres: Metres, names: tuple[str, ...], at: Covariate, given: Mapping[str, Any]
+    space: Grid | Points,
+    cells: NDArray[np.intp],
+    metres: Metres,
+    names: tuple[str, ...],
+    at: Covariate,
+    given: Mapping[str, Any],
 ) -> tuple[Targets, NDArray[np.bool_]]:
     """Return cells as the targets of an interpolation, and which of the cells they are.
 
@@ -118,8 +123,8 @@ def targets_of(
 
     Parameters
     ----------
-    grid, cells
-        The grid and flat cells of it, shape (cells,).
+    space, cells
+        The grid, or points, and flat cells of it, shape (cells,).
     metres, at
         Positions to metres, and layers.
     names
@@ -128,16 +133,15 @@ def targets_of(
         The method's parameters: a block is a mean over `quadrature` by `quadrature` points (Gauss-Legendre), on levels
         all at the height of the cell's centre.
     """
-    points = grid.centres(cells)
+    points = space.centres(cells)
     weights = np.ones(1)
     if given.get("support") == "block":
         nodes, shares = np.polynomial.legendre.leggauss(given.get("quadrature", 4))
         along = nodes / 2.0
         offsets = np.stack(np.meshgrid(along, along), axis=-1).reshape(-1, 2)
         weights = np.outer(shares, shares).ravel() / 4.0
-        size = np.array([np.diff(axis.bounds[0])[0] for axis in (grid.x, grid.y)])
-        points = (points[:, None, :] + offsets * size).reshape(-1, 2)
-    parts, heights_m = len(weights), grid.heights_m(cells)
+        points = (points[:, None, :] + offsets * np.array(space.size)).reshape(-1, 2)
+    parts, heights_m = len(weights), space.heights_m(cells)
     values = {name: at(name, points) for name in names if name != ELEVATION or heights_m is None}
     if ELEVATION in names and heights_m is not None:
         values[ELEVATION] = np.repeat(heights_m, parts)

@@ -9,7 +9,7 @@ from hypergrid.kriging import Field, Targets
 from hypergrid.kriging.conditioning import least_stations
 from hypergrid.kriging.detrended import Detrended
 from hypergrid.kriging.trend import ELEVATION
-from hypergrid.topology import Grid, Space
+from hypergrid.topology import Grid, Points, Space
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,9 @@ class Remarks:
         """Return whether something was said about it."""
         return about in self._said
 
-    def without_covariates(self, field: str, grid: Grid, cells: NDArray[np.intp], names: tuple[str, ...]) -> None:
+    def without_covariates(
+        self, field: str, grid: Grid | Points, cells: NDArray[np.intp], names: tuple[str, ...]
+    ) -> None:
         """Say that some cells are missing since their covariates are."""
         self._unknown.setdefault(field + grid.token(), np.zeros(grid.count, dtype=bool))[cells] = True
         unknown = sum(int(np.count_nonzero(found)) for found in self._unknown.values())
@@ -52,7 +54,9 @@ class Remarks:
         if len(heights_m):
             self._heights_m[field] = float(heights_m.min()), float(heights_m.max())
 
-    def mark(self, key: str, field: Field | None, grid: Grid, cells: NDArray[np.intp], targets: Targets) -> None:
+    def mark(
+        self, key: str, field: Field | None, grid: Grid | Points, cells: NDArray[np.intp], targets: Targets
+    ) -> None:
         """Keep which cells of a grid lie outside the elevations of the stations that they are estimated from."""
         if isinstance(field, Detrended):
             outside = field.outside(targets)
@@ -64,7 +68,7 @@ class Remarks:
             return
         self.extrapolated.setdefault(grid.token(), np.zeros(grid.count, dtype=bool))[cells] |= outside
 
-    def beyond(self, key: str, who: str, grid: Grid, cells: NDArray[np.intp], leverage: Floats | None) -> None:
+    def beyond(self, key: str, who: str, grid: Grid | Points, cells: NDArray[np.intp], leverage: Floats | None) -> None:
         """Say how many cells lie beyond what the stations tell of a drift.
 
         Parameters
@@ -101,7 +105,13 @@ class Remarks:
         return told is not None and bool((told[cells] >= 0).all())
 
     def unreached(
-        self, key: str, grid: Grid, cells: NDArray[np.intp], field: Field, counts: NDArray[np.int64], radius_m: float
+        self,
+        key: str,
+        grid: Grid | Points,
+        cells: NDArray[np.intp],
+        field: Field,
+        counts: NDArray[np.int64],
+        radius_m: float,
     ) -> None:
         """Say how many estimates are missing because too few of the stations that report are within the radius.
 

@@ -4,12 +4,14 @@ from hypergrid.execution.pieces import in_pieces
 from hypergrid.execution.stations import FIRST
 from hypergrid.execution.systems import system_bytes
 from hypergrid.perspective import Aggregate, Interpolate, Perspective
-from hypergrid.topology import Grid
+from hypergrid.topology import Grid, Points
 
 
 def of_result(final: Perspective, held: int) -> str:
     """Return what to do about a result, and what is put together for it, that take so many bytes."""
-    coarser = "a coarser or smaller grid" if isinstance(final.topology.space, Grid) else "longer time cells"
+    coarser = {Grid: "a coarser or smaller grid", Points: "fewer points"}.get(
+        type(final.topology.space), "longer time cells"
+    )
     return (
         f"the result itself takes {held:,} of them: write it block by block (.to_zarr, -o out.zarr), or ask for "
         f"{coarser} or a shorter time"

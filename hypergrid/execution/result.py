@@ -23,7 +23,7 @@ from hypergrid.perspective.overlapping_values import overlap_note
 from hypergrid.perspective.placing import place
 from hypergrid.sphere import RADIUS_M
 from hypergrid.times import format_instant
-from hypergrid.topology import Bands, Bins, Grid, SeriesAxis, Space, ZoneCells, changes_cells
+from hypergrid.topology import Bands, Bins, Grid, Points, SeriesAxis, Space, ZoneCells, changes_cells
 from hypergrid.units import as_cf
 from hypergrid.version import VERSION
 
@@ -45,10 +45,9 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, to
     Returns
     -------
     Variables `value`, `count`, `count_possible` where it is known, and `variance` where it was asked for; dimensions
-    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x), after z where there are
-    levels, or z alone (bands), zone or series; and `extrapolated` (lat, lon) where a trend in elevation was
-    interpolated. Coordinates of a grid are cell centres with
-    bounds, times the starts of their cells with bounds.
+    time (or hour_of_day, …, which have times beside their numbers), then lat, lon (or y, x) or point, after z where
+    there are levels, or z alone (bands), zone or series; and `extrapolated` without time where a trend in elevation was
+    interpolated. Coordinates of a grid are cell centres with bounds, times the starts of their cells with bounds.
     """
     shape, dims = surface.topology.shape, dims_of(surface)
     flat = outcome.value.shape
@@ -66,7 +65,10 @@ def to_dataset(question: Question, surface: Perspective, outcome: Outcome, *, to
     if outcome.extrapolated is not None:
         marks = outcome.extrapolated.astype(np.int8).reshape(shape[1:])
         data["extrapolated"] = (dims[1:], marks, told["extrapolated"])
-    return xr.Dataset(data, coords_of(surface), provenance(question, surface, outcome, token=token))
+    about = provenance(question, surface, outcome, token=token)
+    if isinstance(surface.topology.space, Points) and surface.topology.space.z is None:
+        about["featureType"] = "timeSeries"
+    return xr.Dataset(data, coords_of(surface), about)
 
 
 def dims_of(surface: Perspective) -> tuple[str, ...]:
@@ -126,6 +128,8 @@ _SERIES_ATTRIBUTES = {
 def _space_dims(space: Space) -> tuple[str, ...]:
     if isinstance(space, Grid | Bands):
         return tuple(axis.name for axis in space.axes)
+    if isinstance(space, Points):
+        return (*(axis.name for axis in space.axes), "point")
     return ("zone",) if isinstance(space, ZoneCells) else ("series",)
 
 
@@ -143,6 +147,14 @@ def _zone_coords(space: ZoneCells) -> dict[str, Any]:
     return {**coords, "area": ("zone", space.area_m2, area), "area_held": ("zone", space.held, held)}
 
 
+def _point_coords(space: Points) -> dict[str, Any]:
+    number = {"long_name": "number of the point, from 0, as they were given", "cf_role": "timeseries_id"}
+    coords: dict[str, Any] = {"point": ("point", np.arange(len(space.at)), number)}
+    for name, values in zip(space.names, (space.x, space.y), strict=True):
+        coords[name] = ("point", values, _away_from_axes(name))
+    return coords
+
+
 def _horizontal(space: SeriesAxis | ZoneCells) -> tuple[str, str]:
     return ("lon", "lat") if space.system == "lonlat" else ("x", "y")
 
@@ -155,12 +167,12 @@ def _space_coords(space: Space) -> dict[str, Any]:
     coords: dict[str, Any] = {}
     if isinstance(space, ZoneCells):
         return _zone_coords(space)
-    if isinstance(space, Grid | Bands):
+    if isinstance(space, Grid | Points | Bands):
         for axis in space.axes:
             bounds = f"{axis.name}_bounds"
             coords[axis.name] = (axis.name, axis.centres, {**_SPACE_ATTRIBUTES[axis.name], "bounds": bounds})
             coords[bounds] = ((axis.name, "bounds"), axis.bounds)
-        return coords
+        return {**coords, **_point_coords(space)} if isinstance(space, Points) else coords
     for name, values in zip(_horizontal(space), (space.x, space.y), strict=True):
         coords[name] = ("series", values, _away_from_axes(name))
     coords["elevation"] = ("series", space.elevation_m, dict(_SERIES_ATTRIBUTES["elevation"]))
@@ -272,7 +284,7 @@ def _differing(item: Perspective, operator: Aggregate) -> str:
 def _support(operator: Interpolate, space: Space) -> str:
     """Return what an estimate is of in space, as CF writes it."""
     given = operator.given
-    height = "z: " if isinstance(space, Grid) and space.z is not None else ""
+    height = "z: " if isinstance(space, Grid | Points) and space.z is not None else ""
     if given.get("support") != "block":
         return f"{height}area: point (comment: estimate at the cell's centre)"
     side, point = given.get("quadrature", 4), height and "z: point "

@@ -21,10 +21,10 @@ from hypergrid.execution.missing import Tally
 from hypergrid.execution.orders import ORDERS, Order, raster
 from hypergrid.execution.plan import Plan
 from hypergrid.execution.strategy import pulled
-from hypergrid.topology import Bands, Grid, SeriesAxis, ZoneCells
+from hypergrid.topology import Bands, Grid, Points, SeriesAxis, ZoneCells
 
 Places = NDArray[np.intp] | slice
-"""Some places of a surface: flat cells of a grid, or series."""
+"""Some places of a surface: flat cells of a grid or of points, or series."""
 
 Part = Literal["value", "variance"]
 """Which of the arrays of a surface is looked at."""
@@ -196,10 +196,12 @@ class Progress:
         """
         space = self.plan.surface.topology.space
         if not isinstance(space, Grid):
-            kind = {ZoneCells: "zones", Bands: "bands of elevation"}.get(type(space), "series")
+            kind = {ZoneCells: "zones", Bands: "bands of elevation", Points: "points"}.get(type(space), "series")
             message = f"this query gives {kind}, not a map; "
             if isinstance(space, SeriesAxis):
                 message += "interpolate to get a map, or take its result"
+            elif isinstance(space, Points):
+                message += "interpolate onto a grid to get a map, or take its result"
             else:
                 message += f"take its result, .dataset(), or what the {kind} are made of for a map"
             raise InvalidQuery(message)

@@ -8,7 +8,7 @@ from typing import Final
 from hypergrid.errors import TooLarge
 from hypergrid.execution.plan import Plan, free_bytes, make_plan
 from hypergrid.perspective import Perspective, Surface
-from hypergrid.topology import Grid, ZoneCells
+from hypergrid.topology import Grid, Points, ZoneCells
 
 CHUNK_BYTES: Final = 4 * 2**20
 """What a chunk of a store takes at most [bytes]: few files, and little to read for one map or one series."""
@@ -94,11 +94,11 @@ def _chunks(final: Perspective, cells: int, allowed: int) -> Chunks:
     """Return the blocks of at most so many cells of the space, and the chunks that they are made of."""
     most = max(SMALLEST_CHUNK, min(CHUNK_BYTES, allowed // (16 * WRITERS)))
     times, space = final.topology.time.count, final.topology.space
-    if isinstance(space, ZoneCells):
+    if isinstance(space, ZoneCells | Points) and len(space.shape) == 1:
         columns = max(1, min(cells, space.count, most // 8))
         # Blocks begin where chunks do.
         return Chunks(min(cells, space.count) // columns * columns, (_times(most, columns, times), columns))
-    if not isinstance(space, Grid):
+    if not isinstance(space, Grid | Points):
         # What lies at stations is computed as a whole.
         columns = max(1, min(space.count, most // 8))
         return Chunks(space.count, (_times(most, columns, times), columns))

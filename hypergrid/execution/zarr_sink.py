@@ -25,7 +25,6 @@ from hypergrid.execution.result import attributes_of, coords_of, dims_of, proven
 from hypergrid.execution.run import Outcome, Places
 from hypergrid.execution.streamed import WRITERS, Chunks
 from hypergrid.perspective import Question
-from hypergrid.topology import Grid
 
 INCOMPLETE: Final = "hypergrid_incomplete"
 """Attribute of a store whose run has not ended."""
@@ -133,7 +132,7 @@ class ZarrOutcome(Outcome):
         whole = np.broadcast_to(values.astype(_KINDS[name][0], copy=False), (when.stop - when.start, stop - first))
         space = self.plan.surface.topology.space
         with zarr.config.set({"async.concurrency": WRITERS}):
-            if not isinstance(space, Grid):
+            if len(space.shape) == 1:
                 array[when, first:stop] = whole
                 return
             for rectangle, part in _rectangles(first, stop, space.shape):
@@ -212,7 +211,7 @@ def _rectangles(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[tuple
     first, stop
         The range.
     shape
-        Of the grid: levels, if there are any, rows and columns.
+        Of the grid: levels, if there are any, rows and columns; or levels and points.
     """
     *levels, height, width = shape
     at = first

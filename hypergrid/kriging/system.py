@@ -145,7 +145,7 @@ class System:
         """Return the variance of each target by itself, as `c0 - gamma`: `c0` for points, less for means of cells."""
         if targets.parts == 1:
             return self.origin
-        shape = (targets.count, targets.parts, -1)
+        shape = (targets.count, targets.parts, targets.positions_m.shape[1])
         isotropic_m = self.model.isotropic(targets.positions_m).reshape(shape)
         # All cells of a grid have one size but for the projection; still each gets its own, there are only few parts.
         gamma = self.model.semivariance(separations(isotropic_m, isotropic_m))

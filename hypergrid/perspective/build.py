@@ -48,6 +48,7 @@ from hypergrid.topology import (
     Instants,
     Layer,
     Periodic,
+    Points,
     Regular,
     SeriesAxis,
     Space,
@@ -55,7 +56,7 @@ from hypergrid.topology import (
     Topology,
     ZoneCells,
     axes_of,
-    grid,
+    cells_from_json,
     levels_words,
     quanta,
     shortest_ns,
@@ -372,6 +373,12 @@ def _parameters_of(step: Step, row: AggregateRow, here: Perspective) -> tuple[ob
 
 
 def _coarser(along: Mapping[str, Any], space: Space, *, variable: Perspective) -> Grid | ZoneCells | Bands:
+    if isinstance(space, Points):
+        message = (
+            f"an aggregate over {', '.join(along)} needs the cells of a grid, and its source is at points; interpolate "
+            "onto a grid before it, or aggregate over time alone"
+        )
+        raise InvalidQuery(message)
     if "z" in along and (isinstance(space, SeriesAxis) or (isinstance(space, Grid) and space.z is None)):
         return bands_of(along, variable)
     if isinstance(space, Bands):
@@ -449,11 +456,13 @@ def _refuse_short(time: TimeAxis, here: Perspective, whole: Window) -> None:
         raise InvalidQuery(message)
 
 
-def _interpolation(step: Step, here: Perspective, *, variance: bool, memory: Memory) -> tuple[Interpolate, Grid]:
+def _interpolation(
+    step: Step, here: Perspective, *, variance: bool, memory: Memory
+) -> tuple[Interpolate, Grid | Points]:
     """Return how a step interpolates, and onto which cells, checked."""
     stations = here.topology.space
     if not isinstance(stations, SeriesAxis):
-        kind = "made of bands" if isinstance(stations, Bands) else "a grid"
+        kind = {Bands: "made of bands", Points: "at points"}.get(type(stations), "a grid")
         message = f"its source is {kind} already; interpolate once, from the stations"
         raise InvalidQuery(message)
     refuse_alike(stations)
@@ -471,7 +480,8 @@ def _interpolation(step: Step, here: Perspective, *, variance: bool, memory: Mem
     if "step" not in given_grid:
         message = f"a grid needs a step, such as '1arcsec'; got {given_grid}"
         raise InvalidQuery(message)
-    cells = grid(**given_grid)
+    cells = cells_from_json(given_grid)
+    grid = cells.grid if isinstance(cells, Points) else cells
     if cells.system != stations.system:
         need = "lon and lat" if stations.system == "lonlat" else "x and y in metres"
         message = f"its stations have {need}; the grid does not: give it {need}"
@@ -487,7 +497,7 @@ def _interpolation(step: Step, here: Perspective, *, variance: bool, memory: Mem
     if variance:
         refuse_variance(trend_of(parameters))
     _refuse_unplaced(stations)
-    reach = reach_of(stations, cells, parameters)
+    reach = reach_of(stations, grid, parameters)
     source = here.bases()[0].operator.source  # type: ignore[union-attr]
     names = row.covariates(parameters)
     if cells.z is not None:
@@ -501,12 +511,12 @@ def _interpolation(step: Step, here: Perspective, *, variance: bool, memory: Mem
         raise NotFound(message) from error
     layers = tuple((name, layer.token) for name, layer in covariates.items())
     operator = Interpolate(step.name, tuple(sorted(parameters.items())), variance, layers, far=reach.far, memory=memory)
-    _refuse_far(cells, stations, operator, reach)
+    _refuse_far(grid, stations, operator, reach)
     if cells.z is not None:
         refuse_far_levels(cells.z, stations, covariates.get(ELEVATION))
     for name, layer in covariates.items():
         if cells.z is None or name != ELEVATION:
-            _refuse_elsewhere(name, layer, cells)
+            _refuse_elsewhere(name, layer, grid)
     return operator, cells
 
 
@@ -560,6 +570,9 @@ def _clip(question: Question, perspective: Perspective, window: Window | None) -
     for name, (start, stop) in question.clip:
         if name == "time":
             continue
+        if name not in axes and isinstance(perspective.topology.space, Points):
+            message = f"a clip of {name!r} needs the cells of a grid, and this surface is at points; leave points out"
+            raise InvalidQuery(message)
         if name not in axes:
             raise NotFound.among(kind="dimension of this surface to clip", given=name, existing=[*axes, "time"])
         axis = axes[name]

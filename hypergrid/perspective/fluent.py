@@ -11,7 +11,8 @@ import numpy as np
 from hypergrid.errors import InvalidQuery
 from hypergrid.perspective.steps import Question, Step, items, where_to_interpolate
 from hypergrid.times import parsed_timedelta
-from hypergrid.topology.space import Grid, grid_json
+from hypergrid.topology.points import Points, cells_json
+from hypergrid.topology.space import Grid
 from hypergrid.topology.zones import zones as read_zones
 
 
@@ -83,7 +84,7 @@ class Fluent(ABC):
         self,
         method: str,
         *others: Self,
-        grid: Grid | Mapping[str, Any] | None = None,
+        grid: Grid | Points | Mapping[str, Any] | None = None,
         time: object = None,
         **params: object,
     ) -> Self:
@@ -97,7 +98,7 @@ class Fluent(ABC):
         others
             For a recipe of two variables the query of the other one, aligned alike; the archive's where absent.
         grid
-            Cells of a grid, `hg.grid(…)`.
+            Cells of a grid, `hg.grid(…)`, or points, `hg.points(…)`.
         time
             Step between instants, such as "10min"; they are whole multiples of it since midnight UTC.
         params
@@ -193,7 +194,7 @@ def _given(values: Mapping[str, object]) -> dict[str, object]:
 def _grid_json(grid: object) -> dict[str, Any]:
     if isinstance(grid, Mapping):
         return dict(grid)
-    if not isinstance(grid, Grid):
-        message = f"interpolate needs grid=hg.grid(…); got {grid!r}"
+    if not isinstance(grid, Grid | Points):
+        message = f"interpolate needs grid=hg.grid(…), or grid=hg.points(…); got {grid!r}"
         raise InvalidQuery(message)
-    return grid_json(grid)
+    return cells_json(grid)

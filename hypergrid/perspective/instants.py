@@ -11,7 +11,7 @@ from hypergrid.perspective.restrict import restrict
 from hypergrid.perspective.standing import INSTANT_NS, of_no_instant
 from hypergrid.perspective.steps import Step
 from hypergrid.times import Window, format_duration, format_instant, parse_duration
-from hypergrid.topology import Bands, Bins, Periodic, Regular, SeriesAxis, Topology, aligned
+from hypergrid.topology import Bands, Bins, Periodic, Points, Regular, SeriesAxis, Topology, aligned
 
 
 def interpolate_in_time(step: Step, here: Perspective, window: Window | None) -> Perspective:
@@ -39,7 +39,7 @@ def interpolate_in_time(step: Step, here: Perspective, window: Window | None) ->
     space, time = here.topology.space, here.topology.time
     row = method_in_time(step.name)
     if not isinstance(space, SeriesAxis):
-        kind = "made of bands" if isinstance(space, Bands) else "a grid"
+        kind = {Bands: "made of bands", Points: "at points"}.get(type(space), "a grid")
         message = f"its source is {kind}; interpolate in time first, station by station, and then in space"
         raise InvalidQuery(message)
     if isinstance(time, Periodic):

@@ -19,6 +19,7 @@ from hypergrid.topology import (
     Bins,
     Grid,
     Periodic,
+    Points,
     Regular,
     SeriesAxis,
     Space,
@@ -193,6 +194,11 @@ def space_words(here: Perspective) -> str:
         sides = " x ".join(f"{axis.step / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         corner = ", ".join(f"{axis.name} {axis.origin / PER_UNIT[axis.quantum]:.6g}" for axis in (space.y, space.x))
         return f"{space.y.count} x {space.x.count} cells of {sides} from {corner}{levels}"
+    if isinstance(space, Points):
+        levels = f" on {levels_words(space.z)}" if space.z else ""
+        first = ", ".join(f"{float(one[0]):.6g}" for one in (space.x, space.y))
+        plural = "s" if len(space.at) > 1 else ""
+        return f"{len(space.at)} point{plural} from {first}{levels}"
     if isinstance(space, Bands):
         return f"bands, {levels_words(space.z)}"
     if isinstance(space, ZoneCells):

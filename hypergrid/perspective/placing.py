@@ -17,7 +17,7 @@ from hypergrid.kriging.distance import separations
 from hypergrid.kriging.selection import far_limit_m, some
 from hypergrid.perspective.operators import Interpolate
 from hypergrid.sphere import places_m
-from hypergrid.topology import Grid, Metres, SeriesAxis
+from hypergrid.topology import Grid, Metres, Points, SeriesAxis
 
 Floats = NDArray[np.float64]
 
@@ -106,7 +106,7 @@ def place(axis: SeriesAxis, operator: Interpolate) -> Placing:
     return Placing(Metres(kept, operator.given.get("distance") or "auto"), placed, near, notes)
 
 
-def in_reach(axis: SeriesAxis, grid: Grid, operator: Interpolate) -> NDArray[np.bool_]:
+def in_reach(axis: SeriesAxis, cells: Grid | Points, operator: Interpolate) -> NDArray[np.bool_]:
     """Return the stations that may have a say in an estimate at some cell, whichever of them report; shape (series,).
 
     Those that have a position, are not too far outside the step's whole grid and, where the step takes only stations
@@ -117,8 +117,8 @@ def in_reach(axis: SeriesAxis, grid: Grid, operator: Interpolate) -> NDArray[np.
     ----------
     axis, operator
         What is interpolated, and how.
-    grid
-        The cells that are wanted.
+    cells
+        Those that are wanted.
     """
     far = dict(operator.far)
     near = np.isfinite(axis.x) & np.isfinite(axis.y)
@@ -129,15 +129,15 @@ def in_reach(axis: SeriesAxis, grid: Grid, operator: Interpolate) -> NDArray[np.
     learns = not fixed or given.get("trend") is not None or "degree" in given or operator.covariates
     if radius_m is None or merges or learns or not near.any():
         return near
-    distance, diagonal = _from_grid(np.stack([axis.x[near], axis.y[near]], axis=1), grid)
+    distance, diagonal = _from_grid(np.stack([axis.x[near], axis.y[near]], axis=1), cells)
     # Distances on a plane are off from those on the sphere, and an outline has points at intervals: better one more.
     near[near] = distance <= MARGIN * radius_m + diagonal / SIDE_POINTS
     return near
 
 
-def _from_grid(points: Floats, grid: Grid) -> tuple[Floats, float]:
-    """Return the distance of points from a grid [m], 0 inside, shape (points,), and the grid's diagonal [m]."""
-    (left, right), (low, high) = (grid.x.bounds[[0, -1], [0, 1]], grid.y.bounds[[0, -1], [0, 1]])
+def _from_grid(points: Floats, grid: Grid | Points) -> tuple[Floats, float]:
+    """Return the distance of points from the box of a grid [m], 0 inside, shape (points,), and its diagonal [m]."""
+    left, low, right, high = grid.box
     y = np.clip(points[:, 1], low, high)
     if grid.system == "metres":
         inside = np.stack([np.clip(points[:, 0], left, right), y], axis=1)

@@ -22,7 +22,7 @@ DIMENSIONS = ("time", "lon", "lat", "x", "y", "z")
 CELL_KEYS = (*DIMENSIONS, "zones")
 """What new cells of an aggregate are given by."""
 
-GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape", "z")
+GRID_KEYS = ("lon", "lat", "x", "y", "step", "shape", "z", "points")
 """Keys of the grid of an interpolation."""
 
 RECIPE = "recipe"

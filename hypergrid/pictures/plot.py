@@ -148,7 +148,12 @@ def _level(dataset: xr.Dataset, level: int) -> str:
 
 
 def place_names(dataset: xr.Dataset) -> list[str]:
-    """Return the names of the places of a result that is no map: stations, zones, or bands of elevation."""
+    """Return the names of the places of a result that is no map: stations, zones, points, or bands of elevation."""
+    if "point" in dataset.dims:
+        x, y = ("lon", "lat") if "lon" in dataset.coords else ("x", "y")
+        at = [f"{one:.7g}, {other:.7g}" for one, other in zip(dataset[x].values, dataset[y].values, strict=True)]
+        levels = [f" at {height:.7g} m" for height in dataset["z"].values] if "z" in dataset.dims else [""]
+        return [one + level for level in levels for one in at]
     if "z" in dataset.dims:
         return _bands(dataset)
     return [str(name) for name in dataset["zone" if "zone" in dataset.dims else "station"].to_numpy()]
@@ -158,7 +163,10 @@ def _places(dataset: xr.Dataset) -> str:
     """Return what the places of a result are."""
     if _is_map(dataset):
         return "cells"
-    return next((kind for name, kind in (("zone", "zones"), ("z", "bands")) if name in dataset.dims), "series")
+    return next(
+        (kind for name, kind in (("zone", "zones"), ("point", "points"), ("z", "bands")) if name in dataset.dims),
+        "series",
+    )
 
 
 def _kind(dataset: xr.Dataset) -> str:
@@ -291,7 +299,7 @@ def _lines(figure: Figure, axes: Axes, dataset: xr.Dataset, __: Sequence[Station
     others = [name for name in dataset["value"].dims if name != along]
     values = dataset["value"].stack(place=others).transpose(along, "place").to_numpy()
     names = None if _is_map(dataset) else place_names(dataset)
-    kind = {"zones": "zone", "bands": "band"}.get(_places(dataset), "station")
+    kind = {"zones": "zone", "bands": "band", "points": "point"}.get(_places(dataset), "station")
     is_named = names is not None and values.shape[1] <= NAMED
     for column in range(values.shape[1]):
         label = f"{kind} {names[column]}" if names is not None and is_named else None

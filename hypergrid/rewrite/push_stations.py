@@ -17,7 +17,7 @@ from hypergrid.perspective.operators import Base, Interpolate, Merge
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.perspective.placing import in_reach
 from hypergrid.perspective.surface import Surface
-from hypergrid.topology import Grid, SeriesAxis
+from hypergrid.topology import Grid, Points, SeriesAxis
 
 Mask = NDArray[np.bool_]
 
@@ -73,7 +73,7 @@ def _at_stations(here: Perspective) -> bool:
 def _of_source(here: Perspective, own: Mask | None, axis: SeriesAxis) -> Mask:
     """Return which series of a source a step uses, given which of its own are."""
     operator, space = here.operator, here.topology.space
-    if isinstance(operator, Interpolate) and isinstance(space, Grid):
+    if isinstance(operator, Interpolate) and isinstance(space, Grid | Points):
         return in_reach(axis, space, operator)
     if own is None or not isinstance(space, SeriesAxis):
         return np.ones(axis.count, dtype=bool)

@@ -10,6 +10,7 @@ from hypergrid.topology.layer import Layer, make_layer
 from hypergrid.topology.levels import Levels, levels, levels_json, levels_words
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
 from hypergrid.topology.periodic import CYCLES, HOUR_OF_DAY, Cycle, Periodic, periodic
+from hypergrid.topology.points import Points, cells_from_json, cells_json, points
 from hypergrid.topology.recurring import recurring
 from hypergrid.topology.space import Grid, SeriesAxis, grid, grid_json
 from hypergrid.topology.spacing import usual_spacing_ns
@@ -20,9 +21,9 @@ from hypergrid.topology.zones import Zones, zones
 
 __all__ = [
     "CYCLES", "DISTANCES", "HOUR_OF_DAY", "PER_UNIT", "Bands", "Bins", "Calendar", "Clock", "Cover", "Cycle",
-    "Distance", "Grid", "Instants", "Layer", "Levels", "Metres", "Periodic", "Regular", "SeriesAxis", "Space",
+    "Distance", "Grid", "Instants", "Layer", "Levels", "Metres", "Periodic", "Points", "Regular", "SeriesAxis", "Space",
     "TimeAxis", "TimeCells", "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over",
-    "blocks_of", "cells_inside", "changes_cells", "check_zone", "cover", "fitting", "grid", "grid_json",
-    "is_location_consistent", "levels", "levels_json", "levels_words", "make_layer", "per_cell", "periodic", "quanta",
-    "recurring", "shortest_ns", "usual_spacing_ns", "zones",
+    "blocks_of", "cells_from_json", "cells_inside", "cells_json", "changes_cells", "check_zone", "cover", "fitting",
+    "grid", "grid_json", "is_location_consistent", "levels", "levels_json", "levels_words", "make_layer", "per_cell",
+    "periodic", "points", "quanta", "recurring", "shortest_ns", "usual_spacing_ns", "zones",
 ]  # fmt: skip

@@ -97,6 +97,17 @@ class Grid:
         """Levels, if there are any, rows and columns."""
         return tuple(axis.count for axis in self.axes)
 
+    @property
+    def size(self) -> tuple[float, float]:
+        """Sides of a cell along x and y [degree or m]."""
+        return self.x.length / PER_UNIT[self.x.quantum], self.y.length / PER_UNIT[self.y.quantum]
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """West, south, east and north of the cells [degree or m]."""
+        unit = PER_UNIT[self.x.quantum]
+        return self.x.origin / unit, self.y.origin / unit, self.x.stop / unit, self.y.stop / unit
+
     def centres(self, cells: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return x and y of the centres of flat cells [degree or m], shape (cells, 2)."""
         rows, columns = np.divmod(cells, self.x.count)
@@ -164,10 +175,7 @@ def grid(
         message = "a grid needs a step, the side of a cell, such as step='1arcsec' or step=100; it is missing"
         raise InvalidQuery(message)
     quantum: Quantum = "uas" if geographic else "mm"
-    step_quanta = quanta(step, quantum, "step")
-    if step_quanta <= 0:
-        message = f"a grid needs a step above zero; got {step!r}"
-        raise InvalidQuery(message)
+    step_quanta = side_of(step, quantum)
     if shape is not None and not (
         isinstance(shape, list | tuple) and len(shape) == 2 and all(is_count(item) for item in shape)
     ):
@@ -183,6 +191,21 @@ def grid(
     if geographic:
         _check_globe(made)
     return made
+
+
+def side_of(step: object, quantum: Quantum) -> int:
+    """Return the side of a cell [quantum].
+
+    Raises
+    ------
+    InvalidQuery
+        It cannot be read, or is not above zero.
+    """
+    side = quanta(step, quantum, "step")
+    if side <= 0:
+        message = f"a grid needs a step above zero; got {step!r}"
+        raise InvalidQuery(message)
+    return side
 
 
 def grid_json(cells: Grid) -> dict[str, Any]:

@@ -8,21 +8,22 @@ from hypergrid.tokens import token
 from hypergrid.topology.axes import Instants
 from hypergrid.topology.bands import Bands
 from hypergrid.topology.levels import Levels
+from hypergrid.topology.points import Points
 from hypergrid.topology.space import Grid, SeriesAxis
 from hypergrid.topology.time_axes import TimeAxis
 from hypergrid.topology.zone_cells import ZoneCells
 
-Space = SeriesAxis | Grid | ZoneCells | Bands
+Space = SeriesAxis | Grid | Points | ZoneCells | Bands
 
 
 def axes_of(space: Space) -> tuple[Levels, ...]:
-    """Return the axes that the cells of a space are a product of, slowest first; none of stations and zones."""
-    return space.axes if isinstance(space, Grid | Bands) else ()
+    """Return the axes of a space whose cells are their product, slowest first; of points the levels, else none."""
+    return space.axes if isinstance(space, Grid | Points | Bands) else ()
 
 
 def along(space: Space, axes: Sequence[Levels]) -> Space:
     """Return a space with other cells along its axes."""
-    return space.along(axes) if isinstance(space, Grid | Bands) else space
+    return space.along(axes) if isinstance(space, Grid | Points | Bands) else space
 
 
 def changes_cells(source: Space, target: Space) -> bool:

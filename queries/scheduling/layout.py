@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.execution import Part
-from hypergrid.topology import Bands, Grid, Topology
+from hypergrid.topology import Bands, Grid, Points, Topology
 
 Kind = Literal["map", "series"]
 
@@ -62,8 +62,11 @@ def layout_of(topology: Topology, *, variable: str, units: str) -> Layout:
         names = (space.y.name, space.x.name)
         levels_m = None if space.z is None else space.z.centres
         return Layout("map", names, space.x.centres, space.y.centres, levels_m, topology.time.corners, variable, units)
-    # A band has no one place.
-    x, y = (np.full(space.count, np.nan),) * 2 if isinstance(space, Bands) else (space.x, space.y)
+    if isinstance(space, Points):
+        x, y = space.centres(np.arange(space.count)).T
+    else:
+        # A band has no one place.
+        x, y = (np.full(space.count, np.nan),) * 2 if isinstance(space, Bands) else (space.x, space.y)
     return Layout("series", None, x, y, None, topology.time.corners, variable, units)
 
 

@@ -22,7 +22,7 @@ from hypergrid.query import OpenArchive, Query
 from hypergrid.store import Archive, Change
 from hypergrid.times import DAY_NS, SECOND_NS, Window, format_duration, format_instant
 from hypergrid.tokens import token
-from hypergrid.topology import Bands, Grid, Instants, Periodic, Regular, SeriesAxis, Space, ZoneCells, blocks_of
+from hypergrid.topology import Bands, Grid, Instants, Periodic, Points, Regular, SeriesAxis, Space, ZoneCells, blocks_of
 from queries.standing.conditions import Listening, OnRows, Rate, Rows, Silent
 from queries.standing.definition import Definition
 
@@ -364,6 +364,10 @@ def places_of(space: Space) -> tuple[str, ...]:
     """Return what each place of a surface is called; those of a grid are judged together, as one."""
     if isinstance(space, Grid):
         return ("map",)
+    if isinstance(space, Points):
+        at = [f"point {number} ({x:.6f}, {y:.6f}" for number, (x, y) in enumerate(zip(space.x, space.y, strict=True))]
+        levels = [""] if space.z is None else [f", {centre:g} m" for centre in space.z.centres]
+        return tuple(f"{one}{level})" for level in levels for one in at)
     if isinstance(space, ZoneCells):
         return tuple(space.zones.names)
     if isinstance(space, Bands):

@@ -38,7 +38,7 @@ def router(runner: Runner) -> APIRouter:
         if layout.kind != "series":
             message = "this query answers with a map, not with series; ask for its frames instead"
             raise InvalidQuery(message)
-        values = dataset["value"].to_numpy()
+        values = dataset["value"].to_numpy().reshape(len(layout.times_ns), -1)
         return surface_body(layout) | {
             "shape": list(values.shape),
             "stations": place_names(dataset),

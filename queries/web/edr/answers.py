@@ -92,34 +92,25 @@ def of_map(
 
 
 def of_points(
-    points: Sequence[tuple[float, float, xr.Dataset]],
-    form: str,
-    keys: Sequence[str],
-    collection_of: SurfaceCollection,
-    base: str,
+    dataset: xr.Dataset, form: str, keys: Sequence[str], collection_of: SurfaceCollection, base: str
 ) -> Response:
-    """Return a surface at positions; each dataset has one row and one column."""
-    held = [(lon, lat, _wanted(one, keys, collection_of).isel(lat=0, lon=0)) for lon, lat, one in points]
+    """Return a surface at positions: a dataset whose last dimension is that of points."""
+    held = _wanted(dataset, keys, collection_of)
     if form in _FILES:
-        flat = [one.drop_vars(["lon", "lat", "lon_bounds", "lat_bounds"], errors="ignore") for *_, one in held]
-        joined = xr.concat(
-            flat, dim="point", combine_attrs="drop_conflicts", coords="minimal", compat="override", join="override"
-        )
-        about = {"lon": ("longitude", "degrees_east"), "lat": ("latitude", "degrees_north")}
-        joined = joined.assign_coords(
-            {
-                name: ("point", values, {"standard_name": about[name][0], "units": about[name][1]})
-                for name, values in (("lon", [one[0] for one in held]), ("lat", [one[1] for one in held]))
-            }
-        ).assign_attrs(featureType="timeSeries")
-        return _file(joined, form)
-    made = []
-    for lon, lat, one in held:
-        levels = [one] if "z" not in one.dims else [one.isel(z=place) for place in range(one.sizes["z"])]
-        made += [_series(level, keys, collection_of, (lon, lat)) for level in levels]
+        return _file(held, form)
+    times = _time_axis(held)
+    heights: list[float | None] = [None] if "z" not in held.dims else held["z"].to_numpy().tolist()
+    # By xarray each point and level would take a millisecond.
+    arrays = {key: held[collection_of.parameters[key][0]].to_numpy() for key in keys}
+    columns = {key: array.reshape(len(array), len(heights), -1) for key, array in arrays.items()}
+    made = [
+        point_series((lon, lat, height_m), times, {key: array[:, level, place] for key, array in columns.items()})
+        for place, (lon, lat) in enumerate(np.stack([held["lon"], held["lat"]], axis=1).tolist())
+        for level, height_m in enumerate(heights)
+    ]
     if form == "GeoJSON":
         return _surface_features(made, keys, collection_of, base)
-    told = result_json(points[0][2], keys)
+    told = result_json(held.isel(point=[0]), keys)
     shared: Json = {name: told[name] for name in ("parameters", "parameterGroups") if name in told}
     return _json(made[0] | shared if len(made) == 1 else collection(made, shared), MEDIA_TYPE)
 
@@ -154,14 +145,17 @@ def _wanted(dataset: xr.Dataset, keys: Sequence[str], collection_of: SurfaceColl
 def _series(
     point: xr.Dataset, keys: Sequence[str], collection_of: SurfaceCollection, place: tuple[float, float]
 ) -> Json:
-    starts = point["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
-    edges = (
-        point["time_bounds"].to_numpy().astype("datetime64[ns]").astype(np.int64) if "time_bounds" in point else None
-    )
-    times = time_axis(starts) if edges is None else time_axis(edges[:, 0], edges[:, 1])
     ranges = {key: point[collection_of.parameters[key][0]].to_numpy() for key in keys}
     height_m = float(point["z"]) if "z" in point.coords else None
-    return point_series((*place, height_m), times, ranges)
+    return point_series((*place, height_m), _time_axis(point), ranges)
+
+
+def _time_axis(dataset: xr.Dataset) -> Json:
+    starts = dataset["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
+    if "time_bounds" not in dataset:
+        return time_axis(starts)
+    edges = dataset["time_bounds"].to_numpy().astype("datetime64[ns]").astype(np.int64)
+    return time_axis(edges[:, 0], edges[:, 1])
 
 
 def _feature(coverage: Json, here: str, parameters: Json, label: str | None = None) -> Json:

@@ -3,7 +3,6 @@
 import re
 import threading
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -166,15 +165,17 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         times, levels = there.times_of(asked.times), there.levels_of(heights)
         if not len(times) or (levels is not None and not len(levels)):
             return answers.nothing()
-        there.check(len(times), 1 if levels is None else len(levels), len(points))
-        found: list[tuple[float, float, xr.Dataset]] = []
-        for lon, lat, _ in points:
-            document = await off(partial(there.document_at, lon, lat, times))
-            if document is not None:
-                found.append((lon, lat, chosen(await computed(runner, document, request), there, times, levels)))
-        if not found:
+        places = [(lon, lat) for lon, lat, _ in points if there.cell_of(lon, lat) is not None]
+        if not places:
             return answers.nothing()
-        return await off(lambda: answers.of_points(found, asked.form, _keys(there, asked), there, _base(request)))
+        there.check(len(times), 1 if levels is None else len(levels), there.places_at(places))
+        dataset = await computed(runner, await off(lambda: there.document_at(places, times)), request)
+
+        def made() -> Response:
+            kept = there.at(chosen(dataset, there, times, levels), places)
+            return answers.of_points(kept, asked.form, _keys(there, asked), there, _base(request))
+
+        return await off(made)
 
     async def block(
         request: Request, there: SurfaceCollection, asked: Asked, region: Region, heights: Ranges | None

@@ -1,14 +1,14 @@
 """A saved surface as a collection: which cells a request means, and the queries that compute them, live.
 
-A position is no cell of the surface's grid: the grid is moved by less than a cell, so that the position is the centre
-of one, and this one is computed. So the estimate and its variance are those of kriging there, from the stations of the
+A position is no cell of the surface's grid: the surface is interpolated at points of the grid instead, however many
+are asked for in one query. So the estimate and its variance are those of kriging there, from the stations of the
 surface and with its parameters. Where the surface's cells are not those of an interpolation (means over larger cells),
 a position gets the cell that it lies in.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,15 +16,15 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from hypergrid.errors import HyperGridError, InvalidQuery, TooLarge
+from hypergrid.errors import HyperGridError, TooLarge
 from hypergrid.execution import make_plan
 from hypergrid.execution.result import attributes_of
 from hypergrid.execution.touched import learns
-from hypergrid.perspective import Interpolate, Perspective, question_from_json
+from hypergrid.perspective import Aggregate, Interpolate, Perspective, question_from_json
 from hypergrid.query import OpenArchive, Query
 from hypergrid.times import format_instant
 from hypergrid.tokens import token
-from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, Regular, TimeAxis, blocks_of, grid, grid_json
+from hypergrid.topology import PER_UNIT, Grid, Instants, Periodic, Regular, TimeAxis, blocks_of
 from hypergrid.topology.wkt import Region
 from queries.web.edr.ranges import Ranges
 
@@ -73,12 +73,6 @@ class SurfaceCollection:
             raise TypeError(message)
         return space
 
-    @cached_property
-    def _whole(self) -> Grid:
-        """The cells in space before the query's own clip."""
-        space = self.query.surface().perspective.topology.space
-        return space if isinstance(space, Grid) else self.grid
-
     @property
     def time(self) -> TimeAxis:
         """The cells in time."""
@@ -87,8 +81,7 @@ class SurfaceCollection:
     @property
     def box(self) -> tuple[float, float, float, float]:
         """West, south, east and north [degree]."""
-        x, y = self.grid.x.bounds, self.grid.y.bounds
-        return float(x[0, 0]), float(y[0, 0]), float(x[-1, 1]), float(y[-1, 1])
+        return self.grid.box
 
     # Which cells a request means
 
@@ -111,14 +104,19 @@ class SurfaceCollection:
     def cell_of(self, lon: float, lat: float) -> tuple[int, int] | None:
         """Return row and column of the cell that a position lies in, None where it lies outside."""
         west, south, east, north = self.box
-        turned = next((lon + turn for turn in (0.0, 360.0, -360.0) if west <= lon + turn <= east), None)
-        if turned is None or not south <= lat <= north:
+        turned = self._turned(lon)
+        if not (west <= turned <= east and south <= lat <= north):
             return None
         row, column = (
             min((round(at * _PER_DEGREE) - axis.origin) // axis.step, axis.count - 1)
             for at, axis in ((lat, self.grid.y), (turned, self.grid.x))
         )
         return int(max(row, 0)), int(max(column, 0))
+
+    def _turned(self, lon: float) -> float:
+        """Return a longitude as the surface counts it, where it reaches there."""
+        west, _, east, _ = self.box
+        return next((lon + turn for turn in (0.0, 360.0, -360.0) if west <= lon + turn <= east), lon)
 
     def block_of(self, region: Region) -> tuple[slice, slice, NDArray[np.bool_]] | None:
         """Return the rows and columns that a region needs, and which cells of these it means; None: none.
@@ -167,52 +165,64 @@ class SurfaceCollection:
 
     def document(self, times: NDArray[np.intp], rows: slice, columns: slice) -> dict[str, Any]:
         """Return the query of a block of cells, over the time from the first to the last of some cells at least."""
-        return self._clipped(self.query.to_json(), self._whole, times, rows, columns)
-
-    def document_at(self, lon: float, lat: float, times: NDArray[np.intp]) -> dict[str, Any] | None:
-        """Return the query of the one cell whose centre is a position; None where that lies outside."""
-        cell = self.cell_of(lon, lat)
-        if cell is None:
-            return None
-        row, column = cell
-        rows, columns = slice(row, row + 1), slice(column, column + 1)
-        moved = self._moved(lon, lat, row, column)
-        if moved is None:
-            return self.document(times, rows, columns)
-        return self._clipped(_with_grid(self.query.to_json(), moved), moved, times, rows, columns)
-
-    def _moved(self, lon: float, lat: float, row: int, column: int) -> Grid | None:
-        """Return the grid of the interpolation so that a position is a cell's centre; None where cells are no such."""
-        whole, grids = self._whole, _grids(self.query.to_json())
-        if not grids or any(one.axes != whole.axes for one in grids):
-            return None
-        turned = lon + 360.0 * round((float(self.grid.x.centres[column]) - lon) / 360.0)
-        shifts = [
-            round(at * _PER_DEGREE) - (axis.origin + axis.step * place + axis.length // 2)
-            for at, axis, place in ((lat, self.grid.y, row), (turned, self.grid.x, column))
-        ]
-        y, x = (
-            replace(axis, origin=axis.origin + shift) for axis, shift in zip((whole.y, whole.x), shifts, strict=True)
-        )
-        try:
-            return grid(**grid_json(Grid(y, x, whole.z)))
-        except InvalidQuery:
-            # A cell at a pole would reach beyond it.
-            return None
-
-    def _clipped(
-        self, document: dict[str, Any], cells: Grid, times: NDArray[np.intp], rows: slice, columns: slice
-    ) -> dict[str, Any]:
-        """Return a query of some rows and columns, counted from the surface's first, where it may be of less time."""
+        document = self.query.to_json()
         clip = dict(document.get("clip", {}))
-        sides = ((self.grid.y, self._whole.y, cells.y, rows), (self.grid.x, self._whole.x, cells.x, columns))
-        for own, whole, axis, part in sides:
-            first = axis.origin + own.origin - whole.origin
-            clip[own.name] = [f"{(first + place * axis.step) / 1e6:.6f}arcsec" for place in (part.start, part.stop)]
-        if len(times) < self.time.count and self._may_be_shorter:
-            starts = blocks(self.time)[0][times]
-            clip["time"] = [format_instant(int(starts.min())), format_instant(int(starts.max()) + 1)]
-        return {**document, "clip": clip}
+        for axis, part in ((self.grid.y, rows), (self.grid.x, columns)):
+            edges = (axis.origin + place * axis.step for place in (part.start, part.stop))
+            clip[axis.name] = [f"{edge / 1e6:.6f}arcsec" for edge in edges]
+        return {**document, "clip": clip | self._clip_in_time(times)}
+
+    def _clip_in_time(self, times: NDArray[np.intp]) -> dict[str, list[str]]:
+        """Return the clip of some time cells, where a query may be of these alone; else none."""
+        if len(times) == self.time.count or not self._may_be_shorter:
+            return {}
+        starts = blocks(self.time)[0][times]
+        return {"time": [format_instant(int(starts.min())), format_instant(int(starts.max()) + 1)]}
+
+    def document_at(self, places: Sequence[tuple[float, float]], times: NDArray[np.intp]) -> dict[str, Any]:
+        """Return the one query of positions that lie in the surface (lon, lat): of points, or of the cells around."""
+        if not self._is_interpolated:
+            return self.document(times, *self._block_at(places))
+        document = _at_points(self.query.to_json(), [(self._turned(lon), lat) for lon, lat in places])
+        clip = {name: bounds for name, bounds in document.get("clip", {}).items() if name not in ("lon", "lat")}
+        return {**document, "clip": clip | self._clip_in_time(times)}
+
+    def places_at(self, places: Sequence[tuple[float, float]]) -> int:
+        """Return how many places the query of positions computes."""
+        if self._is_interpolated:
+            return len(places)
+        rows, columns = self._block_at(places)
+        return (rows.stop - rows.start) * (columns.stop - columns.start)
+
+    def at(self, dataset: xr.Dataset, places: Sequence[tuple[float, float]]) -> xr.Dataset:
+        """Return the answer of the query of positions with one dimension, point, for longitude and latitude."""
+        about = {name: dataset[name].attrs for name in ("lon", "lat")}
+        if not self._is_interpolated:
+            rows, columns = self._block_at(places)
+            cells = np.array([self.cell_of(*place) for place in places]) - (rows.start, columns.start)
+            taken = {name: xr.DataArray(cells[:, along], dims="point") for along, name in enumerate(("lat", "lon"))}
+            dataset = dataset.drop_vars(["lon_bounds", "lat_bounds"]).isel(taken)
+            numbers = (
+                "point",
+                np.arange(len(places)),
+                {"long_name": "number of the point", "cf_role": "timeseries_id"},
+            )
+            dataset = dataset.assign_coords(point=numbers)
+        lon, lat = zip(*places, strict=True)
+        asked = {"lon": ("point", list(lon), about["lon"]), "lat": ("point", list(lat), about["lat"])}
+        return dataset.assign_coords(asked).assign_attrs(featureType="timeSeries")
+
+    @cached_property
+    def _is_interpolated(self) -> bool:
+        """Whether the cells in space are those of an interpolation, and not means over larger ones."""
+        aggregates = [item.operator for item in self.surface.chain() if isinstance(item.operator, Aggregate)]
+        return all(operator.dimensions == ("time",) for operator in aggregates)
+
+    def _block_at(self, places: Sequence[tuple[float, float]]) -> tuple[slice, slice]:
+        """Return the rows and columns from the first to the last cell that positions lie in."""
+        cells = [cell for place in places if (cell := self.cell_of(*place)) is not None]
+        rows, columns = (slice(min(numbers), max(numbers) + 1) for numbers in zip(*cells, strict=True))
+        return rows, columns
 
     @cached_property
     def _may_be_shorter(self) -> bool:
@@ -271,21 +281,15 @@ def period(axis: TimeAxis) -> str | None:
     return f"PT{int(seconds)}S" if math.isclose(seconds, int(seconds)) else f"PT{seconds:.9g}S"
 
 
-def _grids(document: Mapping[str, Any]) -> list[Grid]:
-    """Return the grids of all interpolations over space in a query, those of merged queries included."""
-    found = []
-    for step in document.get("steps", []):
-        found += [grid(**step["grid"])] if "grid" in step else []
-        found += [one for other in step.get("with", []) for one in _grids(other)]
-    return found
-
-
-def _with_grid(document: Mapping[str, Any], moved: Grid) -> dict[str, Any]:
-    """Return a query with another grid in all its interpolations over space."""
+def _at_points(document: Mapping[str, Any], places: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return a query whose interpolations over space are at positions (lon, lat) in their grids."""
+    lon, lat = (list(column) for column in zip(*places, strict=True))
     steps = []
     for step in document.get("steps", []):
-        changed = {**step, "grid": grid_json(moved)} if "grid" in step else dict(step)
+        changed = dict(step)
+        if "grid" in step:
+            changed["grid"] = {**step["grid"], "points": {"lon": lon, "lat": lat}}
         if "with" in step:
-            changed["with"] = [_with_grid(other, moved) for other in step["with"]]
+            changed["with"] = [_at_points(other, places) for other in step["with"]]
         steps.append(changed)
     return {**document, "steps": steps}
