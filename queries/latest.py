@@ -88,6 +88,12 @@ class LatestValues:
             self._lock.release()
         return True
 
+    def prepare(self) -> None:
+        """Read the newest readings of all variables before somebody asks for them."""
+        self.look()
+        for name in self._archive.variables:
+            self.of(name)
+
     def of(self, variable: str) -> Newest:
         """Return the newest readings of a variable at `archive`.
 

@@ -1,16 +1,21 @@
 """The web application: routes, access, limits, headers and problem documents put together."""
 
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
+import anyio
+from anyio import to_thread
 from fastapi import Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
 
 from queries.catalogue import Catalogue
+from queries.latest import LatestValues
 from queries.scheduling.runner import Runner
 from queries.standing.service import StandingQueries
 from queries.web import (
@@ -43,6 +48,11 @@ from queries.web.requests import Requests, Served
 from queries.web.schemas import describe
 from queries.web.scopes import Undeclared, undeclared
 from queries.web.ties import Ties
+
+PREPARED_S: Final = 10.0
+"""How long a server waits for the newest readings before it begins to answer [s]."""
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def create_app(
@@ -82,9 +92,12 @@ def create_app(
     Undeclared
         A route is not in the table of scopes.
     """
+    newest = LatestValues(catalogue.archive)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        with anyio.move_on_after(PREPARED_S):
+            await to_thread.run_sync(_prepare, newest, abandon_on_cancel=True)
         yield
         runner.stop()
 
@@ -121,7 +134,8 @@ def create_app(
         zarr_files.router(runner),
     )
     native = [
-        login.router(known), about.router(catalogue), readings.router(catalogue.archive), *answers,
+        login.router(known), about.router(catalogue), readings.router(catalogue.archive, newest),
+        *answers,
         engine.router(runner, catalogue.archive), quality.router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
     ]  # fmt: skip
@@ -139,3 +153,11 @@ def create_app(
         message = f"routes without a scope: {', '.join(forgotten)}; give each a row in queries/web/scopes.py"
         raise Undeclared(message)
     return app
+
+
+def _prepare(newest: LatestValues) -> None:
+    """Have latest values at hand; where they cannot be read, readiness says so, and all else is answered."""
+    try:
+        newest.prepare()
+    except Exception as error:  # noqa: BLE001 - whatever a damaged file makes the libraries raise
+        _LOG.warning("the newest readings could not be read before the first request: %s", " ".join(str(error).split()))

@@ -65,10 +65,10 @@ class Asked:
     """Whether they are to come as gzip, where they are large enough."""
 
 
-def router(archive: OpenArchive) -> APIRouter:
+def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["readings"])
-    newest = _Served(LatestValues(archive))
+    newest = _Served(values)
     # Lanes of their own: long series of one caller would keep everybody's short ones, and latest values, waiting.
     many, few, looking = (anyio.CapacityLimiter(READERS) for _ in range(3))
 

@@ -23,6 +23,8 @@ _DRAIN_S: Final = 5
 """How long open requests may take to end [s]."""
 UNTAKEN_MS: Final = 60_000
 """How long the other end of a connection may leave lying what was sent [ms]."""
+BACKLOG: Final = 2048
+"""Connections that wait until the server takes them, such as those that come while it starts."""
 HEAD_S: Final = 10.0
 """How long the head of a request may take to come, and a connection may be silent before its first [s]."""
 MOST_CONNECTIONS: Final = 1000
@@ -97,7 +99,7 @@ def listen(host: str, port: int, access: Access | None = None) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS)
     try:
         listening.bind((str(address), port))
-        listening.listen(128)
+        listening.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         listening.close()
         message = f"cannot listen on {host} port {port}: {_reason(error)}; choose another with --port"

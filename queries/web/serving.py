@@ -27,6 +27,9 @@ from queries.web.freed_memory import freed_memory_given_back
 from queries.web.logs import RequestLog
 from queries.web.server import is_loopback, serve
 
+WARMED_S: Final = 5.0
+"""How long a server waits for compiled code before it begins to answer [s]: kept on disk, it is there within a second,
+and compiled anew within a minute."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -60,11 +63,14 @@ def serve_archive(
     HyperGridError
         What cannot be read: archive, settings, keys; where the server's state cannot be written.
     """
-    with application(archive, settings, saved=saved) as web, freed_memory_given_back():
+    with application(archive, settings, saved=saved) as web:
         web.mount("/", pages)
-        # The first who asks need not wait until compiled code is loaded.
-        threading.Thread(target=warm, name="warm", daemon=True).start()
-        serve(web, settings.host, settings.port, on_ready=on_ready)
+        # The first who asks need not wait until compiled code is loaded, nor share a processor with that.
+        warming = threading.Thread(target=warm, name="warm", daemon=True)
+        warming.start()
+        warming.join(WARMED_S)
+        with freed_memory_given_back():
+            serve(web, settings.host, settings.port, on_ready=on_ready)
 
 
 @contextmanager

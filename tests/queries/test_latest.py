@@ -95,3 +95,16 @@ def test_random_commits(archive: Archive) -> None:
         write(archive, number, [(*key, float(rng.normal()), int(rng.choice([1, 2, 3, 4, 9]))) for key in rows])
         values.look()
         np.testing.assert_equal(held(values), newest(hg.open(archive.path)))
+
+
+def test_what_was_prepared_is_not_read_again(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(archive, 1, [("a", 0, 1.0, 2), ("b", 60, 2.0, 2)])
+    values = LatestValues(hg.open(archive.path))
+    values.prepare()
+
+    def fail(*_args: object, **_options: object) -> Readings:
+        raise AssertionError
+
+    expected = newest(hg.open(archive.path))
+    monkeypatch.setattr(Archive, "read", fail)
+    assert held(values) == expected

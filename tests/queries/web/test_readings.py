@@ -3,7 +3,7 @@
 import csv
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from covjson_pydantic.coverage import CoverageCollection
 from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.errors import TooLarge
+from hypergrid.errors import DamagedArchive, TooLarge
 from hypergrid.reading_files import Chosen, Piece, Selection
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
@@ -235,6 +235,62 @@ def test_latest_values(web: httpx.Client, network: hg.OpenArchive) -> None:
     assert {row["station"] for row in rows} == {"a", "lost"}
     assert web.get("/api/v1/latest", params={"variable": "nothing"}).status_code == 404
     assert web.get("/api/v1/latest", params={"f": "xls"}).status_code == 404
+
+
+def test_a_server_that_starts_has_latest_values_at_hand(
+    network: hg.OpenArchive, make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_app(make_runner(network), Catalogue(network))
+
+    def fail(*_args: object, **_options: object) -> Readings:
+        raise AssertionError
+
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        monkeypatch.setattr(Archive, "read", fail)
+        assert client.get("/api/v1/latest").status_code == 200
+
+
+def test_a_server_starts_where_latest_values_cannot_be_read(
+    network: hg.OpenArchive,
+    make_runner: Callable[..., Runner],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_args: object, **_options: object) -> Readings:
+        message = "a chunk is cut"
+        raise DamagedArchive(message)
+
+    app = create_app(make_runner(network), Catalogue(network))
+    with monkeypatch.context() as patched:
+        patched.setattr(Archive, "read", fail)
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            assert client.get("/health/live").status_code == 200
+            assert client.get("/health/ready").status_code == 503
+            assert client.get("/api/v1/variables").status_code == 200
+    assert "could not be read before the first request: a chunk is cut" in caplog.text
+
+
+def test_newest_readings_that_take_long_to_read_do_not_hold_up_a_server(
+    network: hg.OpenArchive, make_runner: Callable[..., Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queries.web.app.PREPARED_S", 0.1)
+    begun, go_on = threading.Event(), threading.Event()
+    read = Archive.read
+
+    def slow(*args: Any, **options: Any) -> Readings:  # noqa: ANN401 - as of the method
+        begun.set()
+        assert go_on.wait(20)
+        return read(*args, **options)
+
+    monkeypatch.setattr(Archive, "read", slow)
+    # What takes long to read holds up nobody who asks for something else.
+    with TestClient(create_app(make_runner(network), Catalogue(network)), base_url="http://127.0.0.1") as client:
+        try:
+            assert begun.wait(20)
+            assert client.get("/api/v1/variables").status_code == 200
+        finally:
+            go_on.set()
+        assert client.get("/api/v1/latest").status_code == 200
 
 
 def test_latest_values_do_not_wait_for_series(web: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:

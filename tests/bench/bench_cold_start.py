@@ -1,0 +1,80 @@
+"""The first seconds of a server: latest values at 200 requests a second from the moment at which it is ready."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tests.bench.kriging_figures import Tell, machine
+from tests.bench.standing_network import Network
+from tests.bench.web_load import SLICES, get, open_loop, serving
+
+RATE: Final = 200.0
+"""Requests a second that must be served."""
+SECONDS: Final = 5.0
+P99_S: Final = 0.15
+LATEST: Final = "/api/v1/latest?variable=air_temperature"
+CASES = ("all",)
+"""What can be asked for."""
+
+
+def measure(
+    case: str = "all",
+    *,
+    pairs: int = 5,
+    tell: Tell = lambda _stage, _done: None,
+    quick: bool = False,
+    slices: int = SLICES,
+) -> dict[str, Any]:
+    """Return a row of figures for each of several servers.
+
+    Parameters
+    ----------
+    case
+        One of `CASES`.
+    pairs
+        How many servers are started, one after the other.
+    tell
+        Told how far it is.
+    quick
+        One server, for a second.
+    slices
+        Slices of the archive.
+    """
+    count = 1 if quick else pairs
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        Network(folder / "archive").create(slices)
+        rows = []
+        for number in range(count):
+            tell("cold start", number / count)
+            rows.append(_row(folder / "archive", folder / f"state-{number}", 1.0 if quick else SECONDS))
+    tell("cold start", 1.0)
+    return {"machine": machine(), "pairs": pairs, "case": case, "rows": rows}
+
+
+def _row(archive: Path, state: Path, seconds: float) -> dict[str, Any]:
+    """Start a server, and ask it from the moment at which it says where it can be asked."""
+    begun = time.monotonic()
+    with serving(archive, state) as here:
+        ready_s = time.monotonic() - begun
+        answers = asyncio.run(open_loop(here.host, here.port, [get(LATEST)] * round(RATE * seconds), per_s=RATE))
+    first = answers.seconds[: round(RATE)]
+    return {
+        "s until ready": ready_s, "requests": len(answers.seconds), "without an answer": answers.statuses[0],
+        "not 200": len(answers.seconds) - answers.statuses[200], "median s": answers.quantile(0.5),
+        "p99 s of the first 200": float(np.quantile(first, 0.99)), "p99 s": answers.quantile(0.99),
+        "longest s": answers.quantile(1.0), "kept": answers.quantile(0.99) <= P99_S and not answers.errors,
+    }  # fmt: skip
+
+
+def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
+    """Return what `measure` returned as a table: title, columns, rows; each figure is a row."""
+    rows = measured["rows"]
+    title = "Latest values from the moment of readiness, 200 requests a second in an open loop"
+    shown = [(figure, *(f"{row[figure]:.3g}" for row in rows)) for figure in rows[0]]
+    return [(title, ("figure", *(f"server {number + 1}" for number in range(len(rows)))), shown)]
