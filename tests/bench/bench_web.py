@@ -21,6 +21,9 @@ RATES: Final = (250, 300, 400, 500, 600, 800, 1000, 1250, 1500, 1750, 2000, 2500
 QUERIES: Final = 200
 WITHIN_S: Final = 10.0
 LATEST: Final = "/api/v1/latest?variable=air_temperature"
+POSITIONS: Final = 100
+"""Positions of one request, beside a request of one."""
+_MEAN_MAP: Final = "/edr/collections/mean_map/position"
 ASKERS: Final = 10
 """Those who each have a large query running."""
 LARGE_CELLS: Final = 4000
@@ -33,6 +36,7 @@ SMALL_PER_S: Final = 4.0
 TITLES = {
     "latest": "Latest values, 200 requests a second in an open loop, and the highest rate with p99 of 150 ms at most",
     "queries": "200 different queries like Q1 within 10 s",
+    "positions": "100 positions in one request of EDR, beside one: at most three times the time",
     "fair": "200 positions at 4 a second by one key, while ten other keys have a large query each",
 }
 
@@ -120,6 +124,29 @@ def _queries(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # 
     return [row]
 
 
+def _positions(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the others
+    pairs, shares, one_s, all_s = 5 if quick else 25, [], [], []
+    lon, lat = np.random.default_rng(1).random((2, POSITIONS))
+    for pair in range(pairs + 1):
+        tell("positions", pair / (pairs + 1))
+        # Each is of positions that nobody asked for before: nothing of it is kept.
+        lots = [(7.177 + 0.004 * lon[:count] + pair * 1e-6, 45.867 + 0.004 * lat[:count]) for count in (1, POSITIONS)]
+        points = [", ".join(f"({x:.7f} {y:.7f})" for x, y in zip(*lot, strict=True)) for lot in lots]
+        seconds = [_answered_s(here, f"{_MEAN_MAP}?f=CoverageJSON&coords=MULTIPOINT({text})", "") for text in points]
+        if pair:
+            one_s.append(seconds[0])
+            all_s.append(seconds[1])
+            shares.append(seconds[1] / seconds[0])
+    tell("positions", 1.0)
+    return [
+        {
+            "positions": POSITIONS, "pairs": pairs, "one, median s": float(np.median(one_s)),
+            "all, median s": float(np.median(all_s)), "all / one, median": float(np.median(shares)),
+            "least": min(shares), "most": max(shares),
+        }
+    ]  # fmt: skip
+
+
 def _fair(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the others
     tell("fair", 0.0)
     *large, small = here.keys
@@ -169,12 +196,12 @@ def _fair(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noq
 
 def _position(number: int) -> str:
     """Return the address of an estimate at a place of its own."""
-    return f"/edr/collections/mean_map/position?coords=POINT({7.177 + number * 1e-6:.6f}%2045.868)&f=CoverageJSON"
+    return f"{_MEAN_MAP}?coords=POINT({7.177 + number * 1e-6:.6f}%2045.868)&f=CoverageJSON"
 
 
 def _answered_s(here: Served, path: str, key: str) -> float:
     begun = time.monotonic()
-    here.client.get(path, headers={"X-API-Key": key}).raise_for_status()
+    here.client.get(path, headers={"X-API-Key": key} if key else {}).raise_for_status()
     return time.monotonic() - begun
 
 
@@ -198,7 +225,11 @@ def _standing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, 
     }
 
 
-PARTS: Mapping[str, Callable[[Served, Tell, bool], list[dict[str, Any]]]] = {"latest": _latest, "queries": _queries}
+PARTS: Mapping[str, Callable[[Served, Tell, bool], list[dict[str, Any]]]] = {
+    "latest": _latest,
+    "queries": _queries,
+    "positions": _positions,
+}
 CASES = (*PARTS, "fair", "all")
 """What can be asked for."""
 

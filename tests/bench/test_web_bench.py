@@ -17,6 +17,9 @@ def test_it_measures_what_it_says() -> None:
     (queries,) = measured["parts"]["queries"]["rows"]
     assert queries["answered"] + queries["refused with 429"] == queries["queries"] == 50
     assert queries["errors"] == 0
+    (positions,) = measured["parts"]["positions"]["rows"]
+    assert (positions["positions"], positions["pairs"]) == (100, 5)
+    assert 0 < positions["least"] <= positions["all / one, median"] <= positions["most"]
     (fair,) = measured["parts"]["fair"]["rows"]
     assert (fair["small requests"], fair["errors"], fair["not 200"]) == (40, 0, 0)
     assert (fair["large queries"], fair["of them ended"]) == (10, 0)

@@ -5,8 +5,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any, Final
 
 import httpx
@@ -234,24 +232,3 @@ def test_the_limits_of_those_without_a_key_are_of_all_positions_together(
     assert refused.status_code == 413
     assert refused.json()["projected"] > refused.json()["allowed"] == 20
     store.close()
-
-
-def test_a_hundred_positions_take_at_most_three_times_one(counted: tuple[httpx.Client, CountingRunner]) -> None:
-    client, _ = counted
-    rng = np.random.default_rng(1)
-    x, y = rng.random((2, 100))
-    places = [(float(lon), float(lat)) for lon, lat in zip(7.1775 + 0.002 * x, 45.8675 + 0.002 * y, strict=True)]
-
-    def seconds(asked: list[tuple[float, float]]) -> float:
-        begun = perf_counter()
-        assert ask(client, "whole", asked).status_code == 200
-        return perf_counter() - begun
-
-    seconds(places)
-    # Each pair is of positions that nobody asked for before: nothing of it is kept.
-    shares = []
-    for pair in range(15):
-        shifted = [(lon + pair * 1e-7, lat) for lon, lat in places]
-        one = seconds([(lon, lat + 1e-7) for lon, lat in shifted[:1]])
-        shares.append(seconds(shifted) / one)
-    assert median(shares) <= 3.0, shares
