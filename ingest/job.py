@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hypergrid.errors import HyperGridError, NotFound, Rejected
+from hypergrid.perspective.selecting import SELECTED_BY_DEFAULT
 from hypergrid.store import Archive, Reject
 from hypergrid.streams.elements import Station
 from hypergrid.times import format_instant
@@ -43,6 +44,10 @@ SPARK_FROM_BYTES: Final = 32 << 20
 """Input from which "auto" takes Spark [bytes]; below, starting it takes longer than parsing."""
 RAW: Final = "raw"
 """Folder of an archive that holds the files as they came."""
+TELLING_APART: Final = ("height_m", "statistic", "replicate", "interval_s", "source")
+"""What two series of a station and a variable may differ in."""
+MOST_TOLD: Final = 5
+"""Second series that a warning names."""
 WAITING: Final = "another ingest of this archive is running; waiting"
 
 
@@ -219,6 +224,11 @@ def _ingest_new(
         totals, snapshot = _commit(run, stock, archive, batch, rejects, beside)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    if snapshot is not None and (beside_others := _second_series(archive, archive.at(snapshot))):
+        run.warn(
+            f"stations got a second series of a variable: {beside_others}; queries and saved surfaces that interpolate "
+            "it are refused until they choose one of each station with 'select'"
+        )
     for suspicion in totals.suspicions:
         run.warn(suspicion.describe())
     if totals.ahead:
@@ -283,6 +293,19 @@ def _commit(
         writer.files(stock.files(run.now_ns))
         writer.described_by(beside)
     return totals, writer.snapshot
+
+
+def _second_series(before: Archive, after: Archive) -> str:
+    """Return which series were added to stations that had one of the variable; empty: none."""
+    found = []
+    for name in before.variables:
+        known = {one.station: one for one in before.series(name) if one.statistic in SELECTED_BY_DEFAULT["statistic"]}
+        for one in after.series(name)[len(before.series(name)) :]:
+            if one.statistic in SELECTED_BY_DEFAULT["statistic"] and (other := known.get(one.station)) is not None:
+                keys = [key for key in TELLING_APART if getattr(one, key) != getattr(other, key)]
+                was, now = (", ".join(f"{key}={getattr(each, key)!r}" for key in keys) for each in (other, one))
+                found.append(f"{name} of {one.station} ({was} beside {now})")
+    return "; ".join(found[:MOST_TOLD]) + (f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else "")
 
 
 def _refuse(rejects: Sequence[Reject]) -> None:

@@ -1,4 +1,4 @@
-"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`: what there is to ask about."""
+"""`variables`, `stations`, `layers`, `snapshots`, `functions`, `saved`, `surfaces`: what there is to ask about."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,11 @@ from fastapi.responses import JSONResponse
 
 from queries.catalogue import Catalogue
 from queries.choosing import chosen_stations, chosen_variables
+from queries.web.edr import Collections
 from queries.web.parameters import Box, Limit, StandardNames, Stations, names_in, region_of
 
 
-def router(catalogue: Catalogue) -> APIRouter:
+def router(catalogue: Catalogue, collections: Collections) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(tags=["catalogue"])
 
@@ -50,5 +51,10 @@ def router(catalogue: Catalogue) -> APIRouter:
     def saved() -> dict[str, Mapping[str, Any]]:
         """Return the saved queries by name."""
         return catalogue.saved()
+
+    @routes.get("/surfaces")
+    def surfaces() -> list[dict[str, Any]]:
+        """List the saved queries that are maps, with their collections of EDR, or why they cannot be computed now."""
+        return collections.surfaces()
 
     return routes

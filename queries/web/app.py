@@ -37,6 +37,7 @@ from queries.web.access import Access
 from queries.web.audit import Audit
 from queries.web.compression import Compression
 from queries.web.door import Door
+from queries.web.edr import Collections
 from queries.web.edr import router as edr_router
 from queries.web.etags import Tags
 from queries.web.guard import Guard
@@ -133,17 +134,20 @@ def create_app(
         results.router(runner),
         zarr_files.router(runner),
     )
+    collections = Collections(catalogue)
     native = [
-        login.router(known), about.router(catalogue), readings.router(catalogue.archive, newest),
+        login.router(known), about.router(catalogue, collections), readings.router(catalogue.archive, newest),
         *answers,
         engine.router(runner, catalogue.archive), quality.router(catalogue.archive),
         *([] if standing is None else [standing_routes.router(standing)]),
     ]  # fmt: skip
     for routes in native:
         app.include_router(routes, prefix=PREFIX, dependencies=[Depends(known_alone)])
-    app.include_router(edr_router(runner, catalogue))
+    app.include_router(edr_router(runner, catalogue, collections))
 
-    looked = Health(runner, catalogue.archive, standing, tuple(folders.values()), known.store, damage)
+    looked = Health(
+        runner, catalogue.archive, standing, tuple(folders.values()), known.store, damage, collections.trouble
+    )
     app.include_router(health.router(looked, metrics))
     describe(app, lambda: catalogue.archive.latest().variables)
     forgotten = undeclared(

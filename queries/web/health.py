@@ -44,6 +44,8 @@ class Health:
         Access keys, without which nobody is let in.
     damage
         State that was damaged at the start and that the server does without, by file.
+    surfaces
+        Returns which saved surfaces cannot be computed, and why; empty: none.
     """
 
     runner: Runner
@@ -52,6 +54,7 @@ class Health:
     folders: Sequence[Path] = ()
     keys: KeyStore | None = None
     damage: Mapping[str, str] = field(default_factory=dict)
+    surfaces: Callable[[], str] = str
     _known: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,7 +69,7 @@ class Health:
     def _examine(self) -> Troubles:
         parts: dict[str, Callable[[], str]] = {
             "archive": self._newest.trouble, "disk": self._disk, "queries": self._queries, "standing": self._standing,
-            "keys": self._keys,
+            "keys": self._keys, "saved surfaces": self._surfaces,
         }  # fmt: skip
         for name, examine in parts.items():
             known, trouble = self._known.get(name, ""), examine()
@@ -74,6 +77,10 @@ class Health:
                 _LOG.log(logging.ERROR if trouble else logging.WARNING, "%s: %s", name, trouble or "well again")
             self._known[name] = trouble
         return {name: trouble for name, trouble in self._known.items() if trouble}
+
+    def _surfaces(self) -> str:
+        # Where the archive cannot be read none of them can be computed.
+        return "" if self._known.get("archive") else self.surfaces()
 
     def _disk(self) -> str:
         try:

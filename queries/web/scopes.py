@@ -36,6 +36,7 @@ ROWS: Final[tuple[tuple[str, str, Need], ...]] = (
     ("GET", f"{API}/snapshots", "read"),
     ("GET", f"{API}/functions", "read"),
     ("GET", f"{API}/saved", "read"),
+    ("GET", f"{API}/surfaces", "read"),
     ("GET", f"{API}/latest", "read"),
     ("GET", f"{API}/series", "read"),
     ("GET", f"{API}/stations/health", "read"),

@@ -1,7 +1,5 @@
 """Routes of EDR below `/edr`; each query of a collection also at its instances, the snapshots of the archive."""
 
-import re
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -13,14 +11,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from hypergrid.bounded import Bounded
 from hypergrid.errors import HyperGridError, InvalidQuery, NotFound
-from hypergrid.query import OpenArchive, open_archive
 from hypergrid.times import format_timestamp
-from hypergrid.tokens import token
 from hypergrid.topology.wkt import Region
 from queries.catalogue import Catalogue
-from queries.extents import SeriesExtents
 from queries.scheduling.runner import Runner
 from queries.web.edr import answers, description, metadata
 from queries.web.edr.asked import (
@@ -35,22 +29,18 @@ from queries.web.edr.asked import (
     read_position,
     refuse_unknown,
 )
+from queries.web.edr.collections import PREFIX, Collections
 from queries.web.edr.metadata import Collection
 from queries.web.edr.ranges import Ranges
-from queries.web.edr.stations import ID, StationsCollection
-from queries.web.edr.surfaces import SurfaceCollection, chosen, collection_of
+from queries.web.edr.stations import StationsCollection
+from queries.web.edr.surfaces import SurfaceCollection, chosen
 from queries.web.etags import entity_tag, tagged, unchanged
 from queries.web.problems import problem_of, response_of
 from queries.web.waiting import computed
 
-PREFIX: Final = "/edr"
 READERS: Final = 2
 """Threads that read readings at a time."""
-_KEPT: Final = 64
-"""Collections, of all snapshots that were asked for last, that are kept as they were understood."""
 _COLLECTION: Final = "/collections/{collection_id}"
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-"""Names of saved queries that can stand in an address."""
 _OF_COLLECTIONS: Final = {"parameters": list(description.COLLECTIONS)}
 _OF_METADATA: Final = {"parameters": list(description.METADATA)}
 _OF_INSTANCES: Final = {"parameters": list(description.INSTANCES)}
@@ -78,10 +68,9 @@ class EdrRoute(APIRoute):
         return told
 
 
-def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
+def router(runner: Runner, catalogue: Catalogue, held: Collections) -> APIRouter:
     """Return the routes of this file."""
     routes = APIRouter(prefix=PREFIX, tags=["EDR"], route_class=EdrRoute)
-    held = _Held(catalogue)
     reading = anyio.CapacityLimiter(READERS)
 
     async def off(work: Callable[[], Made]) -> Made:
@@ -128,7 +117,7 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
 
         def listed() -> Response:
             base = _base(request)
-            held.one(collection_id)
+            held.known(collection_id)
             limit, first = read_page(request)
             found = catalogue.archive.latest().snapshots
             most = description.MOST_INSTANCES
@@ -282,71 +271,6 @@ def router(runner: Runner, catalogue: Catalogue) -> APIRouter:
         raise NotFound(message)
 
     return routes
-
-
-class _Held:
-    """The collections at each snapshot, as they were understood; saved queries are looked for anew at each request."""
-
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
-        self._kept: Bounded[str, tuple[Collection | None]] = Bounded(_KEPT)
-        self._lock = threading.Lock()
-        self._extents = SeriesExtents()
-
-    def all(self) -> list[Collection]:
-        """Return the collections at the newest snapshot."""
-        archive = self._catalogue.archive.latest()
-        names = [ID, *(name for name in self._catalogue.saved() if name != ID and _NAME.fullmatch(name))]
-        return [found for name in names if (found := self._found(name, archive)) is not None]
-
-    def of(self, name: str, snapshot: str | None) -> Collection | None:
-        """Return a collection, None where there is none of the name, or none at the snapshot."""
-        archive = self._catalogue.archive.latest()
-        if snapshot not in (None, archive.snapshot):
-            archive = open_archive(archive.path, snapshot=snapshot)
-        return self._found(name, archive)
-
-    def one(self, name: str, snapshot: str | None = None) -> Collection:
-        """Return a collection.
-
-        Raises
-        ------
-        NotFound
-            There is no such collection or snapshot.
-        """
-        found = self.of(name, snapshot)
-        if found is None:
-            existing = [one.id for one in self.all()]
-            if name in existing:
-                message = (
-                    f"collection {name!r} holds nothing at snapshot {snapshot}; "
-                    f"{PREFIX}/collections/{name}/instances lists where it does"
-                )
-                raise NotFound(message)
-            raise NotFound.among(kind="collection", given=name[:100], existing=existing)
-        return found
-
-    def asked_by(self, request: Request) -> Collection:
-        """Return the collection that a path names, at the instance where it names one."""
-        return self.one(request.path_params["collection_id"], request.path_params.get("instance_id"))
-
-    def _found(self, name: str, archive: OpenArchive) -> Collection | None:
-        document = None if name == ID else self._catalogue.saved().get(name)
-        if (document is None and name != ID) or not _NAME.fullmatch(name):
-            return None
-        key = token(archive.snapshot, name, document)
-        known = self._kept.peek(key)
-        if known is None:
-            # One thread at a time works out what everybody asks for at once.
-            with self._lock:
-                made: Collection | None = (
-                    StationsCollection(archive.store, self._extents)
-                    if document is None
-                    else collection_of(name, document, archive)
-                )
-                known = (made if made is not None and made.parameters else None,)
-            self._kept.put(key, known, 1)
-        return known[0]
 
 
 def _keys(there: SurfaceCollection, asked: Asked) -> list[str]:

@@ -253,23 +253,25 @@ def chosen(
 
 
 def collection_of(name: str, document: Mapping[str, Any], archive: OpenArchive) -> SurfaceCollection | None:
-    """Return a saved query as a collection; None where its answer is no map on the earth, or cannot be had here."""
-    try:
-        query = archive.query({**document, "snapshot": archive.snapshot})
-        surface = make_plan(query.surface()).surface
-        space, time = surface.topology.space, surface.topology.time
-        if not isinstance(space, Grid) or space.system != "lonlat" or isinstance(time, Periodic):
-            return None
-        refusal = ""
-        try:
-            uncertain = query if query.question.variance else query.with_variance()
-            surface = make_plan(uncertain.surface()).surface
-        except HyperGridError as error:
-            # What to do about it, after the first semicolon, is for who writes the query.
-            uncertain, refusal = query, str(error).partition(";")[0]
-    except HyperGridError:
-        # It is of a variable or a layer that this archive does not have.
+    """Return a saved query as a collection; None where its answer is no map on the earth.
+
+    Raises
+    ------
+    HyperGridError
+        It cannot be computed of this archive: `NotFound` where it is of a variable or a layer that is not there.
+    """
+    query = archive.query({**document, "snapshot": archive.snapshot})
+    surface = make_plan(query.surface()).surface
+    space, time = surface.topology.space, surface.topology.time
+    if not isinstance(space, Grid) or space.system != "lonlat" or isinstance(time, Periodic):
         return None
+    refusal = ""
+    try:
+        uncertain = query if query.question.variance else query.with_variance()
+        surface = make_plan(uncertain.surface()).surface
+    except HyperGridError as error:
+        # What to do about it, after the first semicolon, is for who writes the query.
+        uncertain, refusal = query, str(error).partition(";")[0]
     return SurfaceCollection(name, uncertain, surface, refusal)
 
 

@@ -107,7 +107,7 @@ def test_a_route_that_is_not_in_the_table_is_reported(
 ) -> None:
     routes = APIRouter()
     routes.add_api_route("/secrets", lambda: 1)
-    monkeypatch.setattr("queries.web.about.router", lambda _catalogue: routes)
+    monkeypatch.setattr("queries.web.about.router", lambda *_: routes)
     with pytest.raises(Undeclared, match="GET /api/v1/secrets"):
         create_app(make_runner(archive), Catalogue(archive))
 

@@ -1,0 +1,147 @@
+"""The collections at each snapshot: the stations, and saved surfaces, with why where one cannot be computed."""
+
+import re
+import threading
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import Request
+
+from hypergrid.bounded import Bounded
+from hypergrid.errors import HyperGridError, NotFound
+from hypergrid.query import OpenArchive, open_archive
+from hypergrid.tokens import token
+from queries.catalogue import Catalogue
+from queries.extents import SeriesExtents
+from queries.web.edr.metadata import Collection
+from queries.web.edr.stations import ID, StationsCollection
+from queries.web.edr.surfaces import collection_of
+
+PREFIX: Final = "/edr"
+_KEPT: Final = 64
+"""Collections, of all snapshots that were asked for last, that are kept as they were understood."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+"""Names of saved queries that can stand in an address."""
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A saved query that cannot be computed at a snapshot."""
+
+    id: str
+    why: str
+    is_foreign: bool
+    """Whether it is of a variable, or of a layer, that the archive does not have: it was written for another one."""
+
+
+class Collections:
+    """The collections at each snapshot, as they were understood; saved queries are looked for anew each time.
+
+    Parameters
+    ----------
+    catalogue
+        Knows the archive and the saved queries.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._kept: Bounded[str, tuple[Collection | Unavailable | None]] = Bounded(_KEPT)
+        self._lock = threading.Lock()
+        self._extents = SeriesExtents()
+
+    def all(self) -> list[Collection]:
+        """Return the collections at the newest snapshot."""
+        return [one for one in self._every() if not isinstance(one, Unavailable)]
+
+    def surfaces(self) -> list[dict[str, Any]]:
+        """Return the saved surfaces by name, each with its collection, or with why it cannot be computed now."""
+        return [
+            {"id": one.id, "collection": None, "why": one.why}
+            if isinstance(one, Unavailable)
+            else {"id": one.id, "collection": f"{PREFIX}/collections/{one.id}", "why": ""}
+            for one in self._every()
+            if one.id != ID
+        ]
+
+    def trouble(self) -> str:
+        """Return which saved surfaces cannot be computed, and why; empty: all can, but those of other archives."""
+        every = self._every()
+        lost = [one for one in every if isinstance(one, Unavailable) and not one.is_foreign]
+        if not lost:
+            return ""
+        count = len(lost) + sum(one.id != ID for one in every if not isinstance(one, Unavailable))
+        names = ", ".join(one.id for one in lost)
+        return f"{len(lost)} of {count} cannot be computed: {names}; {lost[0].id}: {lost[0].why}"
+
+    def of(self, name: str, snapshot: str | None) -> Collection | None:
+        """Return a collection, None where there is none of the name, or none at the snapshot."""
+        found = self._found(name, self._at(snapshot))
+        return None if isinstance(found, Unavailable) else found
+
+    def one(self, name: str, snapshot: str | None = None) -> Collection:
+        """Return a collection.
+
+        Raises
+        ------
+        NotFound
+            There is no such collection or snapshot, or it cannot be computed there; the message says why.
+        """
+        archive = self._at(snapshot)
+        found = self._found(name, archive)
+        if isinstance(found, Unavailable):
+            message = (
+                f"collection {name!r} cannot be computed at snapshot {archive.snapshot}: {found.why}; "
+                f"{PREFIX}/collections/{name}/instances lists where it can"
+            )
+            raise NotFound(message)
+        if found is None:
+            existing = [one.id for one in self.all()]
+            if name in existing:
+                message = (
+                    f"collection {name!r} holds nothing at snapshot {snapshot}; "
+                    f"{PREFIX}/collections/{name}/instances lists where it does"
+                )
+                raise NotFound(message)
+            raise NotFound.among(kind="collection", given=name[:100], existing=existing)
+        return found
+
+    def asked_by(self, request: Request) -> Collection:
+        """Return the collection that a path names, at the instance where it names one; raises as `one` does."""
+        return self.one(request.path_params["collection_id"], request.path_params.get("instance_id"))
+
+    def known(self, name: str) -> None:
+        """Refuse a name that no collection has, whether it can be computed now or not; raises `NotFound`."""
+        if not isinstance(self._found(name, self._at(None)), Unavailable):
+            self.one(name)
+
+    def _at(self, snapshot: str | None) -> OpenArchive:
+        archive = self._catalogue.archive.latest()
+        return archive if snapshot in (None, archive.snapshot) else open_archive(archive.path, snapshot=snapshot)
+
+    def _every(self) -> list[Collection | Unavailable]:
+        archive = self._at(None)
+        names = [ID, *(name for name in self._catalogue.saved() if name != ID and _NAME.fullmatch(name))]
+        return [found for name in names if (found := self._found(name, archive)) is not None]
+
+    def _found(self, name: str, archive: OpenArchive) -> Collection | Unavailable | None:
+        document = None if name == ID else self._catalogue.saved().get(name)
+        if (document is None and name != ID) or not _NAME.fullmatch(name):
+            return None
+        key = token(archive.snapshot, name, document)
+        known = self._kept.peek(key)
+        if known is None:
+            # One thread at a time works out what everybody asks for at once.
+            with self._lock:
+                made: Collection | Unavailable | None
+                try:
+                    made = (
+                        StationsCollection(archive.store, self._extents)
+                        if document is None
+                        else collection_of(name, document, archive)
+                    )
+                except HyperGridError as error:
+                    made = Unavailable(name, str(error), isinstance(error, NotFound))
+                is_empty = not isinstance(made, Unavailable) and (made is None or not made.parameters)
+                known = (None if is_empty else made,)
+            self._kept.put(key, known, 1)
+        return known[0]
