@@ -211,3 +211,17 @@ def episodes(entry: Any) -> list[tuple[str, str, str | None]]:  # noqa: ANN401
         (one.place, format_instant(one.onset_ns), one.cleared_ns and format_instant(one.cleared_ns))
         for one in entry.progress.episodes
     )
+
+
+def test_each_point_of_a_surface_has_alerts_of_its_own(
+    standing: StandingQueries, live: Live, evaluate: Evaluate
+) -> None:
+    """Of a map the extreme cell is judged; points are places, told apart also where two are equal."""
+    at = {"step": "1arcsec", "points": {"lon": [7.1772, 7.1805, 7.1805], "lat": [45.8672, 45.8701, 45.8701]}}
+    step = {"op": "interpolate", "method": "inverse_distance", "grid": at}
+    standing.add(query("huts", MEAN, step, condition=HOT))
+    for slice_ in range(10, 16):
+        live.add(slice_, dict.fromkeys(STATIONS, 30.0 if slice_ > 12 else 5.0))
+        evaluate()
+    places = [place for happening, place, _ in told(standing, "huts") if happening == "raised"]
+    assert places == ["point 0 (7.177200, 45.867200)", *(f"point {number} (7.180500, 45.870100)" for number in (1, 2))]

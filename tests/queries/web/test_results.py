@@ -1,5 +1,6 @@
 """Finished results: every format, tags, and a Zarr store that is read file by file."""
 
+import base64
 import io
 import json
 import subprocess
@@ -189,3 +190,37 @@ def test_who_waits_is_told_of_failure_and_of_bad_words(client: httpx.Client, gat
     assert (answer.status_code, answer.json()["detail"]) == (422, "two stations in one place")
     for params in ({"wait": "long"}, {"wait": "-1s"}, {"wait": "1s", "f": "xls"}):
         assert client.post("/api/v1/queries", json=map_query, params=params).status_code == 422
+
+
+@pytest.mark.parametrize("z", [None, [2350, 2450]])
+def test_a_query_of_points_is_answered_by_its_series(
+    client: httpx.Client,
+    gate: Any,  # noqa: ANN401
+    archive: hg.OpenArchive,
+    map_query: Document,
+    z: object,  # noqa: ANN401
+) -> None:
+    gate.open()
+    places = {"lon": [7.178, 7.179, 7.178], "lat": [45.8675, 45.868, 45.8675]}
+    levels = {} if z is None else {"z": z}
+    steps = [
+        step if "grid" not in step else {
+            **step, "grid": {"step": "1arcsec", "points": places, **levels},
+            "params": {**step["params"], **({"trend": {"lapse_rate": -6.5}} if levels else {})},
+        }
+        for step in map_query["steps"]
+    ]  # fmt: skip
+    document = {**map_query, "steps": steps}
+    answer = client.post("/api/v1/queries", json=document, params={"wait": "20s", "f": "csv"})
+    assert answer.status_code == 200, answer.text
+    expected = archive.query(document).compute()["value"].to_numpy()
+    body = client.get(f"{answer.headers['location']}/series").json()
+    assert body["shape"] == [len(expected), 6 if levels else 3]
+    assert body["stations"][:3] == [
+        f"{lon}, {lat}{' at 2350 m' if levels else ''}" for lon, lat in zip(*places.values(), strict=True)
+    ]
+    np.testing.assert_allclose(np.frombuffer(base64.b64decode(body["values"])), expected.ravel())
+    assert client.get(f"{answer.headers['location']}/result", params={"f": "png"}).status_code == 200
+    refused = client.get(f"{answer.headers['location']}/result", params={"f": "geotiff"})
+    assert (refused.status_code, "interpolate onto a grid" in refused.json()["detail"]) == (400, True)
+    assert client.get(f"{answer.headers['location']}/frame").status_code == 400
