@@ -69,7 +69,7 @@ class Health:
     def _examine(self) -> Troubles:
         parts: dict[str, Callable[[], str]] = {
             "archive": self._newest.trouble, "disk": self._disk, "queries": self._queries, "standing": self._standing,
-            "keys": self._keys, "saved surfaces": self._surfaces,
+            "keys": self._keys,
         }  # fmt: skip
         for name, examine in parts.items():
             known, trouble = self._known.get(name, ""), examine()
@@ -77,10 +77,6 @@ class Health:
                 _LOG.log(logging.ERROR if trouble else logging.WARNING, "%s: %s", name, trouble or "well again")
             self._known[name] = trouble
         return {name: trouble for name, trouble in self._known.items() if trouble}
-
-    def _surfaces(self) -> str:
-        # Where the archive cannot be read none of them can be computed.
-        return "" if self._known.get("archive") else self.surfaces()
 
     def _disk(self) -> str:
         try:
@@ -114,6 +110,9 @@ def router(health: Health, metrics: Metrics) -> APIRouter:
     async def state() -> dict[str, Any]:
         """Say that the server answers, what it holds, and what is wrong: "ok", "degraded" or "failing"."""
         troubles = {**health.damage, **await to_thread.run_sync(health.troubles, limiter=examining)}
+        # Planning them all may take longer than readiness waits.
+        if "archive" not in troubles and (lost := await to_thread.run_sync(health.surfaces, limiter=examining)):
+            troubles["saved surfaces"] = lost
         status = "failing" if NEEDED.intersection(troubles) else "degraded" if troubles else "ok"
         shown = {name: without_paths(trouble) for name, trouble in troubles.items()}
         return {"status": status, "troubles": shown, "queries": asdict(health.runner.statistics())}
