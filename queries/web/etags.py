@@ -1,6 +1,7 @@
 """Entity tags: what has the same tag is the same, byte for byte, and need not be sent again (RFC 9110, section 13)."""
 
 import hashlib
+from typing import Final
 
 from fastapi import Request, Response
 from starlette.datastructures import MutableHeaders
@@ -8,6 +9,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hypergrid.tokens import token
 from hypergrid.version import VERSION
+
+_KEPT: Final = ("etag", "cache-control", "vary")
+"""What 304 tells of the answer that it stands for (RFC 9110, 15.4.5)."""
 
 
 class Tags:
@@ -38,12 +42,13 @@ class Tags:
                 start, begun = begun, None
                 if not message.get("more_body", False):
                     tag = f'"{hashlib.sha256(message["body"]).hexdigest()[:32]}"'
-                    # It has one form: what the client accepts changes nothing.
-                    told = {name: text for name, text in tagged(tag).items() if name != "Vary"}
+                    headers = MutableHeaders(scope=start)
+                    # Whether it varies with what the client accepts, its route has said.
+                    headers.update({name: text for name, text in tagged(tag).items() if name != "Vary"})
                     if unchanged(Request(scope), tag) is not None:
-                        await Response(status_code=304, headers=told)(scope, receive, send)
+                        kept = {name: headers[name] for name in _KEPT if name in headers}
+                        await Response(status_code=304, headers=kept)(scope, receive, send)
                         return
-                    MutableHeaders(scope=start).update(told)
                 await send(start)
             await send(message)
 

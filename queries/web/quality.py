@@ -29,6 +29,7 @@ def router(archive: OpenArchive) -> APIRouter:
     @routes.get("/rejects", response_model=None, responses={200: {"content": {"text/csv": {}}}})
     def rejects(
         request: Request,
+        response: Response,
         f: Annotated[
             Literal["json", "csv"] | None,
             Query(description="kinds with examples, or a row each; where absent by Accept, or json"),
@@ -48,6 +49,7 @@ def router(archive: OpenArchive) -> APIRouter:
             }
             for one in reject_kinds(found)
         ]
+        response.headers["Vary"] = "Accept"
         return {"count": len(found), "kinds": kinds}
 
     return routes

@@ -23,6 +23,9 @@ LISTS = [
     "/edr", "/edr/conformance", "/edr/collections", "/edr/collections/stations", "/edr/collections/stations/locations",
     "/edr/collections/stations/items", "/edr/collections/stations/instances",
 ]  # fmt: skip
+SEVERAL_FORMS = [
+    "/api/v1/latest", "/api/v1/rejects", "/edr/collections/stations/locations", "/edr/collections/stations/items",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -45,6 +48,8 @@ def test_what_has_not_changed_is_not_sent_again(client: httpx.Client, path: str)
         # What protects a page protects the one that is not sent again.
         assert again.headers["x-content-type-options"] == "nosniff"
         assert "content-type" not in again.headers
+        assert ("Accept," in f"{again.headers['vary']},") == (path in SEVERAL_FORMS)
+        assert ("Accept," in f"{answer.headers.get('vary', '')},") == (path in SEVERAL_FORMS)
     assert client.get(path, headers={"If-None-Match": '"other"'}).content == answer.content
     head = client.head(path)
     assert (head.headers["etag"], head.headers["content-length"]) == (tag, answer.headers["content-length"])
