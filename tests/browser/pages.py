@@ -129,6 +129,16 @@ def press_until(page: Page, wanted: str, key: str = "Tab") -> None:
     pytest.fail(f"{key} never reached {wanted}")
 
 
+def choose_by_arrows(page: Page, wanted: str, value: str) -> None:
+    """Choose from the list that has the focus by arrows, as it forgets letters after a second and machines are slow."""
+    page.keyboard.press("Home")
+    for _ in range(150):
+        if page.locator(f"#{wanted}").input_value() == value:
+            return
+        page.keyboard.press("ArrowDown")
+    pytest.fail(f"no arrow made {wanted} {value}")
+
+
 def show(page: Page, name: str) -> None:
     """Go to a page by its link, and wait until it is there."""
     page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import hypergrid as hg
-from tests.browser.pages import SMALL, box_of, press_until, run, saved, wait_for, write, written
+from tests.browser.pages import SMALL, box_of, choose_by_arrows, press_until, run, saved, wait_for, write, written
 
 pytestmark = pytest.mark.browser
 
@@ -82,7 +82,7 @@ def test_a_question_is_built_by_keyboard_alone(opened: Page) -> None:
     press_until(opened, "add-step")
     opened.keyboard.press("Enter")
     assert opened.evaluate("() => document.activeElement.id") == "step-0-function"
-    opened.keyboard.type("max")
+    choose_by_arrows(opened, "step-0-function", "max")
     press_until(opened, "add-step")
     opened.keyboard.press("Enter")
     expect(opened.locator("#steps > li.step")).to_have_count(2)

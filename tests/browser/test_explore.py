@@ -10,7 +10,20 @@ import pytest
 import xarray as xr
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.pages import SMALL, data, digest, eventually, finer, image, press_until, run, saved, wait_for, write
+from tests.browser.pages import (
+    SMALL,
+    choose_by_arrows,
+    data,
+    digest,
+    eventually,
+    finer,
+    image,
+    press_until,
+    run,
+    saved,
+    wait_for,
+    write,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -143,7 +156,7 @@ def test_levels_have_a_slider_of_their_own(opened: Page) -> None:
 
 def test_with_the_keyboard_alone(opened: Page) -> None:
     press_until(opened, "saved")
-    opened.keyboard.type("q2")
+    choose_by_arrows(opened, "saved", "q2")
     expect(opened.get_by_label("Query (JSON)")).to_have_value(re.compile('"watermark"'))
     press_until(opened, "document")
     opened.keyboard.press("Control+Enter")
