@@ -18,7 +18,7 @@ from hypergrid.execution.materialise import materialise
 from hypergrid.execution.measured import Meter
 from hypergrid.execution.memory import empty
 from hypergrid.execution.missing import Tally
-from hypergrid.execution.orders import ORDERS, Order, raster
+from hypergrid.execution.orders import ORDERS, Known, Order, raster
 from hypergrid.execution.plan import Plan
 from hypergrid.execution.strategy import pulled
 from hypergrid.topology import Bands, Grid, Points, SeriesAxis, ZoneCells
@@ -281,9 +281,8 @@ def _blocks(
 ) -> Iterator[Progress]:
     begun, surface = clock(), plan.surface
     total = surface.topology.space.count
-    # Of a map that does not fit in memory neither do the numbers of its cells.
-    permutation = None if order is raster else order(surface.topology.space.shape)
-    in_order = permutation is None or bool((permutation[1:] > permutation[:-1]).all())
+    # In parts: of a map that does not fit in memory neither do the numbers of its cells.
+    cells_in_order = Known(order(surface.topology.space.shape))
     outcome = outcome or _in_memory(plan, watched=watched)
     boxes = time_boxes(surface.topology.time.count, plan.block_times)
     buffers = buffers_of(surface, plan.strategy, boxes, blocks=-(-total // plan.block_cells))
@@ -295,9 +294,9 @@ def _blocks(
     done, waited_s = 0, 0.0
     for start in range(0, total, plan.block_cells):
         stop = min(start + plan.block_cells, total)
-        places = np.arange(start, stop, dtype=np.intp) if permutation is None else permutation[start:stop]
+        places = cells_in_order.next(plan.block_cells)
         # Neighbouring places are written as one range: rows are copied as a whole instead of number by number.
-        range_ = slice(start, stop) if in_order else places
+        range_ = slice(start, stop) if order is raster else places
         for number, times in enumerate(boxes):
             last = number == len(boxes) - 1
             if len(boxes) == 1:

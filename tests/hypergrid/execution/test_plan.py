@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.errors import InvalidQuery, NotFound, TooLarge
 from hypergrid.execution import ORDERS, make_plan
 from hypergrid.execution.evaluate import Evaluator
 from hypergrid.execution.measured import TABLE
+from hypergrid.execution.orders import PART_CELLS, Known
 from hypergrid.query import Query
 from hypergrid.testing.networks import random_archive
 from hypergrid.times import SECOND_NS
@@ -170,21 +172,47 @@ def test_an_unknown_order_is_refused_before_anything_runs() -> None:
         on_grid(network(5, 10), 30).refine(order="spiral")
 
 
+def cells_in(order: str, shape: tuple[int, ...]) -> NDArray[np.intp]:
+    """Return all cells in an order."""
+    return np.concatenate([*ORDERS[order](shape)])
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("shape", [(1, 1), (1, 7), (23, 23), (8, 64), (5,)])
 def test_orders_are_permutations(order: str, shape: tuple[int, ...]) -> None:
-    found = ORDERS[order](shape)
-    assert sorted(found.tolist()) == list(range(int(np.prod(shape))))
+    assert sorted(cells_in(order, shape).tolist()) == list(range(int(np.prod(shape))))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (1, 7), (7, 1), (23, 23), (8, 64), (5,), (700, 1025), (3, 4, 5)])
+def test_coarse_to_fine_is_by_how_often_rows_and_columns_can_be_halved(shape: tuple[int, ...]) -> None:
+    coarsest = int(np.log2(max(max(shape) - 1, 1)))
+    powers = np.array([coarsest, *(int(np.log2(index & -index)) for index in range(1, max(shape)))])
+    each = np.stack([powers[index] for index in np.indices(shape)])
+    least, most = each.min(axis=0), each.max(axis=0)
+    expected = np.argsort(-(2 * least + (least == most)).ravel(), kind="stable")
+    np.testing.assert_array_equal(cells_in("coarse_to_fine", shape), expected)
+
+
+@pytest.mark.parametrize("count", [1, 7, 1000, PART_CELLS, 10**7])
+def test_cells_are_served_in_lots_of_any_size(count: int) -> None:
+    shape = (600, 901)
+    known, lots = Known(ORDERS["coarse_to_fine"](shape)), []
+    while len(lot := known.next(count)) and len(lots) < 50:
+        lots.append(lot)
+    served = np.concatenate(lots)
+    assert {len(lot) for lot in lots[:-1]} <= {count}
+    np.testing.assert_array_equal(served, cells_in("coarse_to_fine", shape)[: len(served)])
+    assert len(lots) == 50 or len(served) == 600 * 901
 
 
 def test_a_coarse_lattice_comes_first() -> None:
-    rows, columns = np.divmod(ORDERS["coarse_to_fine"]((16, 16)), 16)
+    rows, columns = np.divmod(cells_in("coarse_to_fine", (16, 16)), 16)
     assert set(rows[:16].tolist()) == set(columns[:16].tolist()) == {0, 4, 8, 12}
     assert sorted(zip(rows[:4].tolist(), columns[:4].tolist(), strict=True)) == [(0, 0), (0, 8), (8, 0), (8, 8)]
 
 
 def test_the_middle_of_four_cells_comes_before_the_middle_of_two() -> None:
-    order = ORDERS["coarse_to_fine"]((9, 9))
+    order = cells_in("coarse_to_fine", (9, 9))
     known = {(0, 0), (0, 8), (8, 0), (8, 8)}
     places = list(zip(*(one.tolist() for one in np.divmod(order, 9)), strict=True))
     assert set(places[:4]) == known
