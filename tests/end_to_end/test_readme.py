@@ -80,15 +80,17 @@ def test_first_screen_says_what_it_is_and_gives_the_two_commands(root: Path) -> 
         assert needed in text
 
 
-def test_python_example_of_heights_runs_exactly_as_printed(
+def test_python_examples_of_points_and_of_heights_run_exactly_as_printed(
     root: Path, five_days: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (example,) = blocks(root / "hypergrid/README.md", "python")
+    points, heights = blocks(root / "hypergrid/README.md", "python")
     monkeypatch.chdir(five_days)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(example, "README.md", "exec"), {})
-    levels, column, counts = printed.getvalue().splitlines()
+        for example in (points, heights):
+            exec(compile(example, "README.md", "exec"), {})
+    huts, levels, column, counts = printed.getvalue().splitlines()
+    assert "'time': 24, 'point': 2" in huts
     assert "'time': 24, 'z': 3, 'lat': 23, 'lon': 23" in levels
     assert "'z': 1, 'lat': 1, 'lon': 1" in column
     assert sum(map(int, counts.strip("[]").split())) > 10
