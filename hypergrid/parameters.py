@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from hypergrid.errors import InvalidQuery, NotFound
 from hypergrid.units import check_unit, parse_number
@@ -13,6 +13,8 @@ Kind = Literal["number", "count", "unit", "text", "names", "variogram", "trend"]
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a function or a method."""
+
+    token_name: ClassVar[str] = "Parameter"
 
     name: str
     kind: Kind

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,6 +165,8 @@ class Window:
     InvalidTime
         The stop is not after the start.
     """
+
+    token_name: ClassVar[str] = "Window"
 
     start_ns: int
     """First instant inside [ns since 1970 UTC]."""

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,9 @@ Jsonable = None | bool | int | float | str | list["Jsonable"] | dict[str, "Jsona
 
 def token(*content: object) -> str:
     """Return 32 hexadecimal digits that depend on the content alone.
+
+    A record is known by its `token_name`, and a field that was renamed by the `token_name` of its metadata, so that no
+    token depends on how the code calls things; a record of a user's own is known by the name of its class.
 
     Parameters
     ----------
@@ -50,20 +54,37 @@ def _plain(value: object) -> Jsonable:  # noqa: PLR0911 - one line a kind reads 
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        always, later = _fields(type(value))
-        fields = {name: _plain(getattr(value, name)) for name in always}
-        fields |= {name: _plain(getattr(value, name)) for name, unused in later if getattr(value, name) != unused}
-        return {"record": type(value).__name__, "fields": fields}
+        fields = {
+            field.token_name: _plain(getattr(value, field.name))
+            for field in _fields(type(value))
+            if not (field.omits_default and getattr(value, field.name) == field.default)
+        }
+        return {"record": getattr(type(value), "token_name", type(value).__name__), "fields": fields}
     message = f"a token needs plain content; got {type(value).__name__}, whose content is not stable"
     raise TypeError(message)
 
 
+class _Field(NamedTuple):
+    """A field of a record, as tokens see it."""
+
+    name: str
+    token_name: str
+    omits_default: bool
+    default: object
+
+
 @cache
-def _fields(record: type) -> tuple[tuple[str, ...], tuple[tuple[str, object], ...]]:
-    """Return a record's fields, and those that it got later with the value that leaves its token as it was."""
-    listed = dataclasses.fields(record)
-    later = tuple((field.name, field.default) for field in listed if field.metadata.get("omit_default"))
-    return tuple(field.name for field in listed if not field.metadata.get("omit_default")), later
+def _fields(record: type) -> tuple[_Field, ...]:
+    """Return a record's fields, each with its name in tokens and whether its default is left out of them."""
+    return tuple(
+        _Field(
+            field.name,
+            field.metadata.get("token_name", field.name),
+            bool(field.metadata.get("omit_default")),
+            field.default,
+        )
+        for field in dataclasses.fields(record)
+    )
 
 
 def _key(key: object) -> str:

@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,8 @@ _COSTLY: Final = re.compile(r"\d{3}|[\d)]\s*(\*\*|\^)")
 @dataclass(frozen=True)
 class Variable:
     """What is measured, and the one unit that the archive keeps it in."""
+
+    token_name: ClassVar[str] = "Variable"
 
     name: str
     """Name in queries, for example "air_temperature"."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal, cast, get_args
+from typing import ClassVar, Final, Literal, cast, get_args
 
 from hypergrid.errors import InvalidDeployment, NotFound
 from hypergrid.store import S3Store
@@ -38,6 +38,8 @@ UNKNOWN_UNIT: Final = "unknown"
 @dataclass(frozen=True)
 class Column:
     """One column of a feed, and what is in it."""
+
+    token_name: ClassVar[str] = "Column"
 
     name: str
     """Name in the file."""
@@ -68,6 +70,8 @@ class Column:
 @dataclass(frozen=True)
 class Feed:
     """Files of one form, and their columns."""
+
+    token_name: ClassVar[str] = "Feed"
 
     name: str
     files: str

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from hypergrid.errors import InvalidDeployment
@@ -29,6 +29,8 @@ class Topic:
     >>> topic.filter, topic.station("net/7/up"), topic.matches("net/7/down")
     ('net/+/up', '7', False)
     """
+
+    token_name: ClassVar[str] = "Topic"
 
     pattern: str
 

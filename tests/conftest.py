@@ -1,6 +1,7 @@
 """What every test gets: its marks, a loopback network, one Spark session a run, and skips that can be forbidden."""
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -47,6 +48,14 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture
+def default_hangup() -> Iterator[None]:
+    """Let processes that a test starts end at SIGHUP, also in a run that `nohup` started."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as member
-from typing import Final, Literal, get_args
+from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,8 @@ NARROW: Final = (
 @dataclass(frozen=True)
 class ToFit:
     """A variogram that is to be fitted to the values."""
+
+    token_name: ClassVar[str] = "ToFit"
 
     model: str = FITTED_MODEL
     by: Literal["all", "slice"] = "all"

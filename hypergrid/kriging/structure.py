@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ class Anisotropy:
     InvalidQuery
         An angle that is no number, or a ratio below one.
     """
+
+    token_name: ClassVar[str] = "Anisotropy"
 
     angle_degree: float
     """Direction of the longest range, counterclockwise from x (east) [degree]; `range_m` is meant along it."""
@@ -52,6 +55,8 @@ class Structure:
     InvalidQuery
         A parameter that does not fit the model.
     """
+
+    token_name: ClassVar[str] = "Structure"
 
     model: str
     psill: float

@@ -15,7 +15,7 @@ off by 0.21 K so, by 0.32 K with the overall lapse rate.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,8 @@ NETWORK_M: Final = "elevations_of_network"
 @dataclass(frozen=True)
 class Trend:
     """Which trend is wanted."""
+
+    token_name: ClassVar[str] = "Trend"
 
     kind: Kind
     rate_per_km: float = 0.0

@@ -9,7 +9,7 @@ all models, and of other libraries.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ class Variogram:
     InvalidQuery
         A negative sill or nugget, all of them zero, a range that is not above zero, or a parameter of another model.
     """
+
+    token_name: ClassVar[str] = "Variogram"
 
     model: str
     psill: float

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,8 @@ class Base:
 @dataclass(frozen=True)
 class Call:
     """A function with its parameters, already checked."""
+
+    token_name: ClassVar[str] = "Call"
 
     name: str
     parameters: tuple[tuple[str, Any], ...]

@@ -1,6 +1,7 @@
 """A surface: the last perspective of a query, with an optional clipping window."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hypergrid.perspective.perspective import Perspective
 from hypergrid.times import Window
@@ -10,6 +11,8 @@ from hypergrid.tokens import token
 @dataclass(frozen=True)
 class Clip:
     """Which cells of a surface are wanted: those whose corner lies within the bounds, start included, stop not."""
+
+    token_name: ClassVar[str] = "Clip"
 
     time: Window | None = None
     space: tuple[tuple[str, tuple[int, int]], ...] = ()

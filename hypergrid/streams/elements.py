@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,8 @@ class Station:
 @dataclass(frozen=True, order=True)
 class Series:
     """One sensor's output; what tells two series of a station apart."""
+
+    token_name: ClassVar[str] = "Series"
 
     variable: str
     station: str

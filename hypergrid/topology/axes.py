@@ -6,7 +6,7 @@ half-open.
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ class Regular:
     InvalidQuery
         A step, length or count that is not above zero, or corners beyond `LARGEST`.
     """
+
+    token_name: ClassVar[str] = "Regular"
 
     name: str
     """Dimension: time, lat, lon, y, x or z."""
@@ -97,6 +99,8 @@ class Regular:
 @dataclass(frozen=True, eq=False)
 class Instants:
     """Cells that are instants, in increasing order: the time axis of readings that share a clock."""
+
+    token_name: ClassVar[str] = "Instants"
 
     name: str
     times_ns: NDArray[np.int64]

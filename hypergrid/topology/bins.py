@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ class Bins:
         No cell, a cell that does not end after its start, cells that overlap or are out of order, or corners beyond
         `LARGEST`.
     """
+
+    token_name: ClassVar[str] = "Bins"
 
     name: str
     starts: NDArray[np.int64]

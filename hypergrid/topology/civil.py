@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
@@ -34,6 +34,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 @dataclass(frozen=True)
 class Clock:
     """What local time is: UTC where nothing is given."""
+
+    token_name: ClassVar[str] = "Clock"
 
     zone: str | None = None
     """Name of a civil zone, such as "Europe/Zurich"."""
@@ -117,6 +119,8 @@ def _stretches_s(zone: str, first_day: int, stop_day: int) -> tuple[tuple[int, i
 class Unit:
     """A unit of a calendar: so many nanoseconds from 1970-01-01 on, or so many months from a month of 1970 on."""
 
+    token_name: ClassVar[str] = "Unit"
+
     length_ns: int = 0
     """Length [ns]; 0 where it is months."""
     months: int = 0
@@ -147,6 +151,8 @@ class Unit:
 @dataclass(frozen=True)
 class Calendar:
     """Units of time by a clock."""
+
+    token_name: ClassVar[str] = "Calendar"
 
     name: str
     """What one unit is called."""

@@ -1,7 +1,7 @@
 """Cells that come again: each hour of the day, each month of the year. One cell is many disjoint blocks of time."""
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ _BEFORE_MONTH: Final = np.array([0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 30
 @dataclass(frozen=True)
 class Cycle:
     """A rule by which cells come again."""
+
+    token_name: ClassVar[str] = "Cycle"
 
     name: str
     """Dimension of the result: hour_of_day, ….."""
@@ -70,6 +72,8 @@ CYCLES: Final = {cycle.name: cycle for cycle in (HOUR_OF_DAY, DAY_OF_WEEK, DAY_O
 @dataclass(frozen=True, eq=False)
 class Periodic:
     """Cells of a cycle over a window of time: all of its cells, also those that the window does not reach."""
+
+    token_name: ClassVar[str] = "Periodic"
 
     cycle: Cycle
     cells: NDArray[np.intp]

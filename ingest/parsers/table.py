@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ TOO_LARGE: Final = f"bad number: beyond {LARGEST:g}, above which no sum is finit
 @dataclass(frozen=True)
 class TextForm:
     """The form of delimited text. What is None or empty is told by the file's beginning."""
+
+    token_name: ClassVar[str] = "TextForm"
 
     delimiter: str | None = None
     """What parts two cells: one character, or `BLANKS`."""
@@ -79,6 +81,8 @@ class TextForm:
 @dataclass(frozen=True)
 class ReadOptions:
     """How a feed's files are to be read; what a parser may know of the deployment."""
+
+    token_name: ClassVar[str] = "ReadOptions"
 
     columns: tuple[str, ...] | None = None
     """Columns that are wanted; None takes every column of numbers."""

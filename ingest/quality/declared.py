@@ -15,7 +15,7 @@ climatology = {normal = [{months = [12, 1, 2], suspect = [-30, 15]}]}
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from hypergrid.errors import NotFound
 from hypergrid.units import KNOWN_VARIABLES, Variable
@@ -30,6 +30,8 @@ MOST_SHIFT_H: Final = 26.0
 @dataclass(frozen=True)
 class Quality:
     """Which tests run on what is ingested."""
+
+    token_name: ClassVar[str] = "Quality"
 
     run: bool = True
     zone_guard: bool = True

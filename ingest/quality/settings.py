@@ -47,6 +47,8 @@ NEEDED: Final = math.nan
 class Parameters:
     """Parameters of one test; what is not given is that of `base`."""
 
+    token_name: ClassVar[str] = "Parameters"
+
     def converted(self, source: str, target: str) -> Self:
         """Return them for values in another unit.
 
@@ -137,6 +139,8 @@ class SunLimit(Parameters):
     against it times its seconds.
     """
 
+    token_name: ClassVar[str] = "SunLimit"
+
     factor: float = _number(1.2, "difference", least=0.0)
     """[the variable's unit for each W m-2]"""
     offset: float = _number(50.0, "difference", least=0.0)
@@ -152,6 +156,8 @@ class GrossRange(Parameters):
     times `h ** interval_exponent`. An exponent above zero is one of totals: where an interval is not known the upper
     bounds are not tested. One below zero is one of rates: a sample or an extreme counts as a minute.
     """
+
+    token_name: ClassVar[str] = "GrossRange"
 
     fail: Span | None = _span()
     suspect: Span | None = _span()
@@ -171,6 +177,8 @@ class Normal(Parameters):
     `scale_heights_m` are given, by exp(-elevation / scale height), that of the lower and of the upper bound. Where an
     elevation is not known, bounds that change by metres are as wide as from 0 to 4,000 m.
     """
+
+    token_name: ClassVar[str] = "Normal"
 
     months: tuple[int, ...] = field(default=tuple(range(1, 13)), metadata={"kind": "months"})
     fail: Span | None = _span()
@@ -193,6 +201,8 @@ class Normal(Parameters):
 class Climatology(Parameters):
     """Each reading is held against the last of `normal` that has its month and place; without one it is not tested."""
 
+    token_name: ClassVar[str] = "Climatology"
+
     normal: tuple[Normal, ...] = field(default=(), metadata={"kind": "records", "record": Normal})
 
 
@@ -203,6 +213,8 @@ class Spike(Parameters):
     The threshold is `suspect` and `per_hour` for each hour between readings. "differential": the smaller of the two
     steps, where they have opposite directions; "average": the distance from the mean of the two.
     """
+
+    token_name: ClassVar[str] = "Spike"
 
     suspect: float = _number(NEEDED, "difference", least=0.0)
     fail: float | None = _number(None, "difference", least=0.0)
@@ -218,6 +230,8 @@ class Spike(Parameters):
 @dataclass(frozen=True)
 class RateOfChange(Parameters):
     """A step from the reading before of more than `suspect` and `per_hour` for each hour between."""
+
+    token_name: ClassVar[str] = "RateOfChange"
 
     suspect: float = _number(NEEDED, "difference", least=0.0)
     fail: float | None = _number(None, "difference", least=0.0)
@@ -237,6 +251,8 @@ class Exempt(Parameters):
     variable (the latest reading at the station, at most three hours old; without one: not exempt).
     """
 
+    token_name: ClassVar[str] = "Exempt"
+
     of: str = _choice(VALUE)
     least: float = field(default=-1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
     most: float = field(default=1e300, metadata={"kind": "number", "of": "level", "least": -1e300, "most": 1e300})
@@ -255,6 +271,8 @@ class FlatLine(Parameters):
 
     All of them are suspect, and fail from `fail_hours` on. A pause of more than `within_hours` ends them.
     """
+
+    token_name: ClassVar[str] = "FlatLine"
 
     hours: float = _duration(NEEDED)
     fail_hours: float | None = _duration(None)
@@ -277,6 +295,8 @@ class FlatLine(Parameters):
 class AttenuatedSignal(Parameters):
     """The standard deviation, or the range, of the `hours` before and with each reading lies below a threshold."""
 
+    token_name: ClassVar[str] = "AttenuatedSignal"
+
     hours: float = _duration(NEEDED)
     suspect: float = _number(NEEDED, "difference", least=0.0)
     fail: float | None = _number(None, "difference", least=0.0)
@@ -293,6 +313,8 @@ class AttenuatedSignal(Parameters):
 class Gap(Parameters):
     """A pause of more than `hours`: counted a station, and the first reading after it flagged where `flag` says so."""
 
+    token_name: ClassVar[str] = "Gap"
+
     hours: float = _duration(3.0)
     flag: str = _choice("none", "none", "suspect", "fail")
 
@@ -300,6 +322,8 @@ class Gap(Parameters):
 @dataclass(frozen=True)
 class CounterFall(Parameters):
     """A counter that falls by `least` or more, to more than `near_zero`, since a reading at most `within_hours` ago."""
+
+    token_name: ClassVar[str] = "CounterFall"
 
     least: float = _number(NEEDED, "difference", least=0.0)
     near_zero: float = _number(NEEDED, "level")
@@ -314,6 +338,8 @@ class BuddyCheck(Parameters):
     Neighbours are the other stations within `radius_km` (not given: by the network's spacing, `Places.radius_m`) and
     `most_elevation_m` up or down, in the same cell of `minutes`; at least `neighbours` of them must report.
     """
+
+    token_name: ClassVar[str] = "BuddyCheck"
 
     radius_km: float | None = _number(None, least=0.0)
     neighbours: float = _number(5, least=1)
@@ -332,6 +358,8 @@ class SpatialConsistency(Parameters):
     The line is fitted without the station itself. Where the neighbours' elevations spread by less than
     `least_elevation_m` (standard deviation), their mean is taken, reduced by `per_m`.
     """
+
+    token_name: ClassVar[str] = "SpatialConsistency"
 
     radius_km: float = _number(50.0, least=0.0)
     neighbours: float = _number(8, least=3)
@@ -352,6 +380,8 @@ class LevelShift(Parameters):
     them at least. What lasts for longer than `memory_days`, at most twice that, becomes usual.
     """
 
+    token_name: ClassVar[str] = "LevelShift"
+
     threshold: float = _number(3.0, least=1.0)
     least_shift: float = _number(NEEDED, "difference", least=1e-9)
     alone_threshold: float = _number(6.0, least=1.0)
@@ -371,6 +401,8 @@ class FaultyZeros(Parameters):
     days is blocked.
     """
 
+    token_name: ClassVar[str] = "FaultyZeros"
+
     of: str = _choice("amount", "amount", "rate", "counter")
     wet: float = _number(0.5, "difference", least=1e-9)
     share: float = _number(0.75, least=0.5, most=1.0)
@@ -383,6 +415,8 @@ class FaultyZeros(Parameters):
 @dataclass(frozen=True)
 class VariableTests:
     """The tests of one variable; None: not run."""
+
+    token_name: ClassVar[str] = "VariableTests"
 
     gross_range: GrossRange | None = None
     climatology: Climatology | None = None

@@ -111,6 +111,7 @@ def table(start: int, stop: int) -> bytes:
 TOP = b"station,time,wind_speed\n"
 
 
+@pytest.mark.usefixtures("default_hangup")
 def test_it_ends_when_told_and_goes_on_where_it_was(here: Path) -> None:
     (here / "data" / "a.csv").write_bytes(TOP + table(0, 10))
     begun = time.monotonic()

@@ -72,6 +72,7 @@ PROGRAM = textwrap.dedent(
 )
 
 
+@pytest.mark.usefixtures("default_hangup")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_cancels_what_runs_and_ends_the_server(archive: hg.OpenArchive, map_query: dict, stop: int) -> None:
     root = Path(__file__).parents[3]
