@@ -88,6 +88,7 @@ class Helpers:
         self._may_go = threading.Event()
         self._may_go.set()
         self._is_over = False
+        self._asked_s = time.monotonic()
 
     def give_way(self) -> None:
         """Wait while the one that is helped waits; end where it has ended."""
@@ -105,8 +106,10 @@ class Helpers:
     def wait_for(self, future: "Future[None]") -> None:
         """Wait for a piece of work, giving way meanwhile; raise what it raised."""
         while True:
+            # By the clock, and not by the piece: many short ones one after the other are long, too.
+            left_s = max(0.0, self._asked_s + _ASKED_S - time.monotonic())
             try:
-                return future.result(timeout=_ASKED_S)
+                return future.result(timeout=left_s)
             except TimeoutError:
                 if future.done():
                     raise
@@ -117,4 +120,5 @@ class Helpers:
                 self._is_over = True
                 raise
             finally:
+                self._asked_s = time.monotonic()
                 self._may_go.set()

@@ -16,11 +16,12 @@ from hypergrid.kriging.distance import refuse_sphere, separations
 from hypergrid.kriging.models import Floats
 from hypergrid.kriging.structure import Anisotropy
 from hypergrid.kriging.system import COINCIDENT_M
+from hypergrid.pacing import give_way
 
 ROWS_AT_ONCE = 1024
 """Stations whose pairs with all others are held together, at most."""
-PAIRS_AT_ONCE = 2**22
-"""Pairs that are held together, at most: 32 MB a matrix."""
+PAIRS_AT_ONCE = 2**20
+"""Pairs that are held together, at most: 8 MB a matrix, and some 80 ms of work."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ def _binned_sums(places: Floats, lines: Floats, edges: Floats) -> Floats:
     sums = np.zeros((3, len(edges) - 1))
     step = max(1, min(ROWS_AT_ONCE, PAIRS_AT_ONCE // max(len(places), 1)))
     for start in range(0, len(places), step):
+        give_way()
         rows = slice(start, start + step)
         distance = separations(places[rows], places)
         later = np.arange(len(places)) > np.arange(len(places))[rows, None]

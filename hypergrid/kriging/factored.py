@@ -3,7 +3,7 @@
 An inverse and its check take 4 n^3 operations and three matrices of n^2 numbers; 11,000 stations took 136 s and 4 GB.
 Estimates need the factor alone, n^3 / 3 operations in one matrix, and so do their variances where no station is
 missing. Whoever needs the inverse (stations that are missing from some slices, variances of means) gets it in the place
-of the factor, for 2 n^3 / 3 more.
+of the factor, for 2 n^3 / 3 more. All of it goes tile by tile (`tiled_cholesky.py`) and gives way in between.
 
 With an unknown constant mean any constant may be added to the covariances (`system.py`): a sill, or the semivariance
 across the network, makes them positive definite. They are taken in its units. Drift functions are eliminated: with `W`
@@ -11,18 +11,21 @@ what solves the system for them and `S = F' W`, the block of the stations is `in
 """
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
 from scipy.spatial import cKDTree
 
 from hypergrid.errors import SingularSystem
-from hypergrid.kriging.blas import threads_for
 from hypergrid.kriging.kernels import negative_semivariance
 from hypergrid.kriging.system import UNIQUE_TO, System
+from hypergrid.kriging.tiled_cholesky import decompose, invert, norm_of_inverse, solve, solve_lower
+from hypergrid.kriging.tiles import multiply
+from hypergrid.pacing import give_way
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +35,8 @@ NEAREST_LOOKED_AT: Final = 32
 """Stations whose own share of the variance is looked at: those that are nearest to another one."""
 SIDES_AT_ONCE: Final = 2**22
 """Numbers of right-hand sides that are solved at once (32 MiB)."""
+ASKED_S: Final = 0.02
+"""How often work that waits for the system gives way [s]."""
 
 
 def shift_of(system: System) -> float:
@@ -51,7 +56,7 @@ class Condition:
 
     number: float
     """Upper bound of the condition number in the 1-norm, of covariances in units of the largest: their number times the
-    norm of the inverse, which LAPACK's pocon estimates."""
+    norm of the inverse, which is estimated as LAPACK's pocon does."""
     own: float
     """Least share of a station's variance, in units of the largest covariance, that the others do not explain, as the
     stations nearest to another one have it."""
@@ -79,22 +84,22 @@ class FactoredSystem:
         # Room for the bordered matrix, so that the inverse needs no second one.
         self._room = np.empty(size * size)
         self._factor = self._room[: count * count].reshape(count, count)
-        norm = self._fill()
-        with threads_for(count**3 / 6):
-            self._decompose(norm)
         self._inverse: Floats | None = None
+        self._is_torn = False
+        """Whether an inversion has ended before its end, and left neither the factor nor the inverse."""
+        self._decompose()
 
-    def _decompose(self, norm: float) -> None:
+    def _decompose(self) -> None:
         system, count = self._system, len(self._factor)
-        # The lower triangle of rows is the upper one of LAPACK's columns.
-        _, info = lapack.dpotrf(self._factor.T, lower=0, overwrite_a=1, clean=0)
-        if info:
-            raise self._singular(np.inf)
-        reciprocal, _ = lapack.dpocon(self._factor.T, norm, uplo="U")
-        number = float(1.0 / reciprocal) if reciprocal > 0 else np.inf
-        if not number * np.finfo(np.float64).eps <= UNIQUE_TO:
-            raise self._singular(number)
-        self.condition = Condition(count * number / norm, self._own_share())
+        norm = self._fill()
+        try:
+            decompose(self._factor)
+        except np.linalg.LinAlgError:
+            raise self._singular(np.inf) from None
+        of_inverse = norm_of_inverse(self._factor)
+        if not norm * of_inverse * np.finfo(np.float64).eps <= UNIQUE_TO:
+            raise self._singular(norm * of_inverse)
+        self.condition = Condition(count * of_inverse, self._own_share())
         self._functions = np.asarray(system.drift.columns(system.stations), dtype=np.float64).reshape(count, -1)
         """Drift functions at the stations, shape (stations, functions)."""
         self._solved_functions = self._solve(self._functions)
@@ -105,6 +110,23 @@ class FactoredSystem:
         """What it takes [bytes]."""
         return int(self._room.nbytes)
 
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Let one thread at a time use the memory: the inverse is made in the place of the factor.
+
+        The one that holds it gives way between tiles. So does one that waits for it: had that one the only turn of a
+        queue, each would wait for the other.
+        """
+        while not self._lock.acquire(timeout=ASKED_S):
+            give_way()
+        try:
+            if self._is_torn:
+                self._decompose()
+                self._is_torn = False
+            yield
+        finally:
+            self._lock.release()
+
     def dual(self, values: Floats) -> Floats:
         """Return the product of the inverse with values of the stations, shape (stations + functions, slices).
 
@@ -114,10 +136,10 @@ class FactoredSystem:
             Shape (slices, stations); a row NaN as a whole or not at all.
         """
         count = self._system.stations.count
-        with self._lock, threads_for(count * count * len(values)):
+        heard = np.asarray(np.isfinite(values).all(axis=1))
+        with self._held():
             if self._inverse is not None:
-                return np.asarray(self._inverse[:, :count] @ values.T)
-            heard = np.asarray(np.isfinite(values).all(axis=1))
+                return multiply(values, self._inverse[:count]).T
             solved = self._solve(np.where(heard[:, None], values, 0.0).T)
         coefficients = self._reduced @ (self._functions.T @ solved)
         solved -= self._solved_functions @ coefficients
@@ -134,26 +156,29 @@ class FactoredSystem:
             Right-hand sides, shape (targets, stations + functions).
         """
         count = self._system.stations.count
-        with self._lock, threads_for(count * count * len(sides)):
+        with self._held():
             if self._inverse is not None:
-                return np.asarray(np.einsum("ps,ps->p", sides @ self._inverse, sides))
+                return np.asarray(np.einsum("ps,ps->p", multiply(sides, self._inverse), sides))
             result = np.empty(len(sides))
             step = max(1, SIDES_AT_ONCE // count)
             for start in range(0, len(sides), step):
                 some = sides[start : start + step]
                 right = (some[:, :count] + self._shift) / self._unit
                 missed = right @ self._solved_functions - some[:, count:]
-                half = blas.dtrsm(1.0, self._factor.T, right.T, lower=0, trans_a=1, overwrite_b=1)
-                explained = np.einsum("sp,sp->p", half, half) - np.einsum("pf,fg,pg->p", missed, self._reduced, missed)
+                solve_lower(self._factor, right)
+                explained = np.einsum("ps,ps->p", right, right)
+                explained -= np.einsum("pf,fg,pg->p", missed, self._reduced, missed)
                 result[start : start + step] = explained * self._unit - self._shift
         return result
 
     @property
     def inverse(self) -> Floats:
         """Inverse of the bordered matrix, made at the first call in the place of the factor, shape (size, size)."""
-        with self._lock, threads_for(self._system.size**3 / 3):
+        with self._held():
             if self._inverse is None:
+                self._is_torn = True
                 self._inverse = self._invert()
+                self._is_torn = False
             return self._inverse
 
     @property
@@ -168,6 +193,7 @@ class FactoredSystem:
         step = max(1, ROWS_PAIRS // count)
         room = np.empty((min(step, count), count))
         for start in range(0, count, step):
+            give_way()
             rows = slice(start, min(start + step, count))
             # In place: new memory costs more than the arithmetic.
             band = negative_semivariance(
@@ -189,8 +215,9 @@ class FactoredSystem:
 
     def _solve(self, right: Floats) -> Floats:
         """Return what solves the covariances, in their unit, for columns, shape (stations, columns)."""
-        solved, _ = lapack.dpotrs(self._factor.T, right, lower=0)
-        return np.asarray(solved)
+        sides = np.array(right.T, order="C")
+        solve(self._factor, sides)
+        return sides.T
 
     def _inverse_of_reduced(self) -> Floats:
         functions = self._functions.shape[1]
@@ -212,20 +239,19 @@ class FactoredSystem:
         places_m, count = self._system.isotropic_m, len(self._factor)
         apart = cKDTree(places_m).query(places_m, k=[2])[0][:, 0]
         looked = np.argsort(apart, kind="stable")[:NEAREST_LOOKED_AT]
-        ones = np.zeros((count, len(looked)))
-        ones[looked, np.arange(len(looked))] = 1.0
+        columns = np.zeros((len(looked), count))
+        columns[np.arange(len(looked)), looked] = 1.0
         # inv(K)[i, i] is the squared length of the i-th column of the inverted factor.
-        half = blas.dtrsm(1.0, self._factor.T, np.asfortranarray(ones), lower=0, trans_a=1, overwrite_b=1)
-        return float(1.0 / np.einsum("sp,sp->p", half, half).max(initial=1.0))
+        solve_lower(self._factor, columns)
+        return float(1.0 / np.einsum("ps,ps->p", columns, columns).max(initial=1.0))
 
     def _invert(self) -> Floats:
         count, size = self._system.stations.count, self._system.size
-        _, info = lapack.dpotri(self._factor.T, lower=0, overwrite_c=1)
-        if info:
-            raise self._singular(np.inf)
+        invert(self._factor)
         right = self._solved_functions @ self._reduced
         step = max(1, ROWS_PAIRS // count)
         for start in range(0, count, step):
+            give_way()
             rows = slice(start, min(start + step, count))
             band = self._factor[rows, : rows.stop]
             band -= right[rows] @ self._solved_functions[: rows.stop].T
@@ -238,6 +264,7 @@ class FactoredSystem:
         if size > count:
             # From the last row on, each goes where no row lies that has not yet gone.
             for row in range(count - 1, -1, -1):
+                give_way()
                 whole[row, :count] = self._room[row * count : (row + 1) * count].copy()
             whole[:count, count:] = right
             whole[count:, :count] = right.T

@@ -18,7 +18,9 @@ from hypergrid.kriging.distance import separations
 from hypergrid.kriging.field import KrigingField
 from hypergrid.kriging.places import Targets
 from hypergrid.kriging.temporal import Combination, Correlation, combine
+from hypergrid.kriging.tiles import multiply
 from hypergrid.kriging.variogram import Variogram
+from hypergrid.pacing import give_way
 
 Floats = NDArray[np.float64]
 
@@ -74,7 +76,7 @@ def regions_of(field: KrigingField, targets: Targets, weights: sparse.csr_array)
     for start in range(0, targets.count, step):
         block = slice(start, min(start + step, targets.count))
         sides += columns[:, block] @ field.sides(targets.take(block))
-    solved = sides @ field.inverse
+    solved = multiply(sides, field.inverse)
     is_noise = model.nugget_is == "measurement error"
     own, sampled = mean_semivariance(targets, weights, model=model, nugget_at_0=is_noise or targets.parts > 1)
     total = np.asarray(weights.sum(axis=1)).ravel()
@@ -82,7 +84,7 @@ def regions_of(field: KrigingField, targets: Targets, weights: sparse.csr_array)
     observable = is_noise and not field.noise_free and targets.parts == 1
     white = model.nugget * np.asarray(weights.multiply(weights).sum(axis=1)).ravel()
     shares = solved[:, :stations]
-    projected = shares @ field.inverse[:stations, :stations] if is_noise else shares[:, :0]
+    projected = multiply(shares, field.inverse[:stations, :stations]) if is_noise else shares[:, :0]
     return Regions(shares, projected, full, white if observable else np.zeros_like(white), sampled)
 
 
@@ -202,6 +204,7 @@ def _pairs(places_m: Floats, weights: Floats, semivariance: Callable[[Floats], F
     for number in range(sets):
         here_m, share = places_m[number], weights[number]
         for start in range(0, count, step):
+            give_way()
             # Each pair once: rows of a block with themselves, and twice with all that follow.
             block = slice(start, min(start + step, count))
             inner = semivariance(separations(here_m[block], here_m[block]))

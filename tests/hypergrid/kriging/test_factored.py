@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 
-from hypergrid.errors import SingularSystem
+from hypergrid.errors import Cancelled, SingularSystem
 from hypergrid.kriging import field as fields
 from hypergrid.kriging.conditioning import conditioning
 from hypergrid.kriging.drift import Drift
-from hypergrid.kriging.field import KrigingField
+from hypergrid.kriging.factored import FactoredSystem
+from hypergrid.kriging.field import KrigingField, inverse_of
 from hypergrid.kriging.places import Stations, Targets
+from hypergrid.kriging.system import System
 from hypergrid.kriging.variogram import Variogram
+from hypergrid.pacing import paced
+from hypergrid.sphere import RADIUS_M
 
 COUNT, SLICES = 60, 4
 SMOOTH = Variogram("gaussian", 2.0, 9000.0, 0.01)
@@ -129,3 +133,74 @@ def test_a_system_without_a_unique_solution_is_refused(model: Variogram, monkeyp
 def test_only_networks_whose_inverse_cannot_be_kept_are_factored() -> None:
     assert not fields.is_factored(2800)
     assert fields.is_factored(2900)
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_an_inverse_that_is_kept_is_made_by_the_factor(drift: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fields, "WORTH_TILES", COUNT)
+    system = System.of("me", network()[0], MODELS["exponential"], DRIFTS[drift])
+    monkeypatch.setattr(System, "inverted", None)
+    by_factor = inverse_of(system, "me")
+    monkeypatch.undo()
+    assert np.allclose(by_factor, system.inverted("me"), rtol=0, atol=1e-10)
+
+
+def test_a_system_without_a_factor_is_inverted_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Gaussian model is none over half the sphere; its bordered system may be solved nevertheless."""
+    monkeypatch.setattr(fields, "WORTH_TILES", 0)
+    places = np.random.default_rng(11).normal(size=(30, 3))
+    places *= RADIUS_M / np.linalg.norm(places, axis=1)[:, None]
+    stations = Stations(places, tuple(f"s{number}" for number in range(30)))
+    system = System.of("me", stations, Variogram("gaussian", 1.0, 2e7), Drift())
+    with pytest.raises(SingularSystem):
+        FactoredSystem(system, who="me")
+    assert np.array_equal(inverse_of(system, "me"), system.inverted("me"))
+
+
+def test_many_missing_stations_are_solved_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, values = network()
+    values[np.random.default_rng(3).random(values.shape) < 0.4] = np.nan
+    inverted, factored = both(monkeypatch, values, MODELS["exponential"], Drift())
+    expected = inverted.complete
+    monkeypatch.setattr(fields, "WORTH_TILES", 2)
+    assert np.allclose(factored.complete, expected, rtol=0, atol=1e-10)
+    # What has no factor is solved all the same.
+    block = np.array([[1.0, 2.0], [2.0, 1.0]])
+    assert np.allclose(fields.solved_by_tiles(block, np.array([4.0, 5.0])), [2.0, 1.0])
+
+
+class Ending:
+    """A pace that ends the work at one of its questions."""
+
+    waited_s = 0.0
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def give_way(self) -> None:
+        self.left -= 1
+        if not self.left:
+            message = "nobody wants it any more"
+            raise Cancelled(message)
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_an_inversion_that_was_stopped_leaves_no_wrong_answers(at: int) -> None:
+    """The factor is gone, and the inverse is not there: whoever asks next has both made anew."""
+    stations, values = network(600)
+    system = System.of("me", stations, MODELS["exponential"], DRIFTS["plane"])
+    whole, torn = FactoredSystem(system, who="me"), FactoredSystem(system, who="me")
+    with pytest.raises(Cancelled), paced(Ending(at)):
+        _ = torn.inverse
+    assert not torn.is_inverted
+    assert np.allclose(torn.dual(values), whole.dual(values), rtol=0, atol=1e-12)
+    assert np.allclose(torn.inverse, whole.inverse, rtol=0, atol=1e-12)
+
+
+def test_work_that_waits_for_a_system_gives_way() -> None:
+    """With one worker the thread that has the system may wait for the turn of the one that waits for the system."""
+    stations, values = network()
+    system = FactoredSystem(System.of("me", stations, MODELS["exponential"], Drift()), who="me")
+    with system._held(), pytest.raises(Cancelled), paced(Ending(2)):
+        system.dual(values)
+    assert np.isfinite(system.dual(values)).all()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hypergrid.errors import Cancelled
 from hypergrid.kriging.threads import share
-from hypergrid.pacing import give_way, ranges, time_waited_s
+from hypergrid.pacing import give_way, paced, ranges, time_waited_s
 from queries.scheduling.block_queue import SMALL_WEIGHT, BlockQueue, Shares
 
 LARGE_S = 100.0
@@ -269,6 +269,19 @@ def test_helping_threads_end_with_the_one_that_they_help() -> None:
     with pytest.raises(Cancelled), queue.turn("me", stop=stop):
         share(piece, range(4))
     assert done == []
+
+
+def test_whoever_waits_for_many_short_pieces_gives_way_meanwhile() -> None:
+    class Pace:
+        waited_s, asked = 0.0, 0
+
+        def give_way(self) -> None:
+            self.asked += 1
+
+    pace = Pace()
+    with paced(pace):
+        share(lambda _: time.sleep(0.01), range(30))
+    assert pace.asked >= 2
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 1000])
