@@ -29,6 +29,10 @@ AGAIN: Final = "post it again"
 LOST: Final = f"the server ended before it was done; {AGAIN}"
 UNEXPECTED: Final = "something unexpected happened; the server's log has it"
 
+_OPENING_S: Final = 30.0
+"""How long another program may hold the file while it is opened [s],"""
+_NOTING_S: Final = 0.1
+"""and while a job is noted: all queries wait, for the runner's lock is held [s]."""
 LONGEST: Final = 20_000
 """Letters of a query that are noted; of a longer one only its variable is."""
 _SCHEMA: Final = Schema(
@@ -109,7 +113,7 @@ class Journal:
         self.path, self._remembered = path, remembered
         self._lock = threading.Lock()
         create_whole(path, _SCHEMA)
-        self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(path, timeout=_OPENING_S, isolation_level=None, check_same_thread=False)
         try:
             require_content(path)
             version = open_checked(self._db, _SCHEMA)
@@ -125,6 +129,7 @@ class Journal:
                 (now_ns, reason),
             ).rowcount
             """Jobs that the end of the process before cut short."""
+            self._db.execute(f"PRAGMA busy_timeout = {round(1000 * _NOTING_S)}")
         except BaseException as error:
             self._db.close()
             if isinstance(error, sqlite3.DatabaseError):

@@ -30,9 +30,14 @@ class _Utc(logging.Formatter):
 
 def log_to_stderr() -> None:
     """Have records of level WARNING and above written to standard error, each with its time (UTC) and level."""
+    logging.basicConfig(level=logging.WARNING, handlers=[stderr_handler()])
+
+
+def stderr_handler() -> logging.Handler:
+    """Return what writes the records of a server to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Utc("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    return handler
 
 
 class RequestLog:

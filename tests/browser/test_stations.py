@@ -1,6 +1,7 @@
 """Stations: how each is, in a table and on a map, and its readings with their flags; by mouse and by keyboard."""
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from playwright.sync_api import Page, Route, expect
 
 import hypergrid as hg
 from hypergrid.flags import FAIL, GOOD, SUSPECT
+from hypergrid.store import Archive
+from hypergrid.streams.elements import Position, Station
 from hypergrid.times import parse_instant
 from ingest.job import ingest
 from queries.catalogue import Catalogue
@@ -233,3 +236,50 @@ def test_an_archive_without_rejects_says_so(opened: Page) -> None:
     opened.route("**/api/v1/rejects", lambda route: route.fulfill(json={"count": 0, "kinds": []}))
     show(opened, "Stations")
     expect(opened.locator("#rejects")).to_have_text("Everything that came could be read.")
+
+
+TURNED = "S\u202e1\x1b[31m"
+"""A station whose name turns the text behind it, and colours a terminal."""
+SHOWN = "S\\u202e1\\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def turning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the address of a server with a station of such a name, and with rows that could not be read."""
+    folder = tmp_path_factory.mktemp("turning")
+    rows = f"{TURNED},2007-10-01T00:00Z,1.5\n{TURNED},2007-10-01T00:10Z,cold\u2067\n"
+    (folder / "turned.csv").write_text(f"station,time,air_temperature\n{rows}", "utf-8")
+    ingest([folder / "turned.csv"], folder / "archive", engine="inprocess", now_ns=parse_instant("2007-10-02"))
+    with Archive.open(folder / "archive").commit(batch="places", message="places", now_ns=1) as writer:
+        writer.stations([Station(TURNED, TURNED, (Position(None, 7.1, 45.8, 2400.0),))])
+    made = hg.open(folder / "archive")
+    assert list(made.stations) == [TURNED]
+    assert made.store.rejects()
+    app = create_app(Runner(made), Catalogue(made))
+    app.mount("/", site())
+    with serving(app) as address:
+        yield f"{address}/"
+
+
+def test_names_and_rejects_that_turn_text_are_shown_as_escapes(page: Page, turning: str, complaints: list[str]) -> None:
+    page.goto(f"{turning}#stations")
+    look = page.locator("#stations-list tbody").get_by_role("button")
+    expect(look).to_have_text(SHOWN)
+    expect(look).to_have_attribute("aria-label", re.compile(re.escape(SHOWN)))
+    # The id that is asked for stays as it is.
+    with page.expect_response(lambda answer: "/series?station=" in answer.url) as answered:
+        look.click()
+    assert answered.value.status == 200
+    expect(page.locator("#station-title")).to_contain_text(SHOWN)
+    page.wait_for_selector("#picture-station canvas")
+    page.wait_for_selector("#stations-map canvas")
+    for column in ("station", "name"):
+        assert data(page, "stations", column, "stations-map") == [SHOWN]
+    expect(page.locator("#quality-list tbody").get_by_role("button")).to_have_text(SHOWN)
+    page.locator("#rejects summary").first.click()
+    expect(page.locator("#rejects code").first).to_contain_text("cold\\u2067")
+    written = page.evaluate(
+        "[document.body.innerText, ...Array.from(document.querySelectorAll('[aria-label]'), (one) => one.ariaLabel)]"
+    )
+    assert not re.search("[\x1b\u202e\u2067]", "".join(written))
+    assert complaints == []

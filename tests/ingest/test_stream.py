@@ -31,7 +31,7 @@ from ingest.job import ingest
 from ingest.mapping import load
 from ingest.metrics import StreamMetrics, exposed
 from ingest.spooled import Piece, merged, parse_span
-from ingest.stream import Following, Status, _alone, _end_jvm, _Leaving, _Progress, _Run, _started, stream
+from ingest.stream import Following, Status, StreamReport, _alone, _end_jvm, _Leaving, _Progress, _Run, _started, stream
 from ingest.streamed import Ledger, commit
 from ingest.target import held
 from tests.ingest.brokers import RunningBroker, publish
@@ -176,6 +176,50 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     (stopped,) = [one for one in told[:-1] if one.get("ended", False)]
     assert [join["streams"] for join in stopped["joins"].values()] == [3]
     assert sum(join["held"] for join in told[-1]["joins"].values()) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_stream_with_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+
+    def until_stopped(*_: object, stopping: threading.Event, **__: object) -> StreamReport:
+        signal.raise_signal(number)
+        assert stopping.wait(60)
+        return StreamReport("archive", 1, 2, Ledger(came=3, held=1, stored=2), None, 0.5, 0)
+
+    monkeypatch.setattr(stream_module, "stream", until_stopped)
+    done = CliRunner().invoke(app, ["stream", str(tmp_path), "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["ledger"]["came"]) == (0, 3)
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.soak
+def test_sighup_of_its_process_alone_ends_a_stream_and_what_it_started(tmp_path: Path) -> None:
+    deployment, archive = write_deployment(tmp_path, arrivals=False), tmp_path / "archive"
+    words = [sys.executable, "-m", "hypergrid", "stream", str(archive), "--deployment", str(deployment), "--json"]
+    (tmp_path / "watched").mkdir()
+    with subprocess.Popen(
+        [*words, "--watch", str(tmp_path / "watched"), "--trigger", "1s"], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            until = time.monotonic() + 300
+            while not (archive / "stream" / "jvm").exists():
+                assert process.poll() is None
+                assert time.monotonic() < until, "Spark did not start"
+                time.sleep(0.2)
+            process.send_signal(signal.SIGHUP)
+            out, said = process.communicate(timeout=300)
+            assert (process.returncode, "Traceback" in said) == (0, False), said
+            assert json.loads(out)["ledger"]["held"] == 0
+            # Nothing of its group is left: neither the receiver nor Spark's Java.
+            with pytest.raises(ProcessLookupError):
+                os.killpg(process.pid, 0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_batch_that_comes_while_the_query_is_stopped_is_refused_and_no_failure(tmp_path: Path) -> None:

@@ -4,18 +4,28 @@ import { T } from "./text.js";
 
 export const part = (id) => document.getElementById(id);
 
-/** Make an element. `on` holds listeners, `data` the dataset; true and false set and leave out an attribute. */
+/** Characters that a browser obeys and does not show, as those that turn the direction of text (as `hypergrid.console`). */
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const escaped = (code) => (code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`);
+
+/** A text of whoever sends data, with such characters as escapes: \u202e. */
+export const visible = (text) => text.replace(UNSEEN, (found) => escaped(found.charCodeAt(0)));
+
+const SPOKEN = ["aria-label", "title"];
+
+/** Make an element; what it says is made visible. `on` holds listeners, `data` the dataset; true and false set and leave out an attribute. */
 export function h(tag, given = {}, ...children) {
   const element = document.createElement(tag);
   const { on = {}, data = {}, ...attributes } = given;
   for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
     if (name === "value" || name === "checked" || name === "selected") element[name] = value;
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : SPOKEN.includes(name) ? visible(value) : value);
   }
   Object.assign(element.dataset, data);
   for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  const shown = children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...shown.map((child) => (child instanceof Node ? child : visible(String(child)))));
   return element;
 }
 
@@ -31,7 +41,7 @@ export const tick = (label, control) => h("label", { class: "tick" }, control, `
 
 /** A select of [value, text] pairs. */
 export function choice(id, pairs, on, value) {
-  const made = h("select", { id, on: { change: () => on(made.value) } }, pairs.map(([key, text]) => new Option(text, key)));
+  const made = h("select", { id, on: { change: () => on(made.value) } }, pairs.map(([key, text]) => new Option(visible(text), key)));
   if (value !== undefined) made.value = value;
   return made;
 }

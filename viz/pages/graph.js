@@ -1,6 +1,6 @@
 // A plan as boxes and arrows, and snapshots on a line of time, as SVG with a table beside it.
 
-import { bytes, duration, h, instant, number, table } from "./dom.js";
+import { bytes, duration, h, instant, number, table, visible } from "./dom.js";
 import { T } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -11,7 +11,7 @@ const LINE = { width: 900, height: 70, margin: 14, apart: 6 };
 function s(tag, attributes, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
+  element.append(...children.map((child) => (child instanceof Node ? child : visible(String(child)))));
   return element;
 }
 

@@ -1,6 +1,6 @@
 // One picture of an answer with its words, its table and its files.
 
-import { button, csv, figure as short, h, instant, number, save, table } from "./dom.js";
+import { button, csv, figure as short, h, instant, number, save, table, visible } from "./dom.js";
 import { clear, spread } from "./figures.js";
 import { drawDayByHour, drawHistogram, drawLines, fillHistogram, histogram, legend, MapPicture, millis } from "./pictures.js";
 import { T } from "./text.js";
@@ -32,7 +32,7 @@ export class Pane {
     Object.assign(this, { figure: null, map: null, opening: null, drawn: "", shown: null });
     this.place.replaceChildren();
     this.key.replaceChildren();
-    this.caption.textContent = words;
+    this.caption.textContent = visible(words);
     this.saves.hidden = this.details.hidden = true;
   }
 
@@ -84,7 +84,7 @@ export class Pane {
     }
     this.drawn = identity;
     this.key.replaceChildren(...[view === "lines" ? legend(shown.lines) : view === "variogram" ? legend(models(shown.variogram)) : null].filter(Boolean));
-    this.caption.textContent = shown.words;
+    this.caption.textContent = visible(shown.words);
     this.saves.hidden = this.details.hidden = false;
     if (this.details.open) this.fillTable();
   }

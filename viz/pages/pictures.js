@@ -1,5 +1,6 @@
 // Filling figures: a map that sharpens, lines with bands and flags, day by hour, a histogram, the stations.
 
+import { visible } from "./dom.js";
 import { clear, Figure, image, span, spread, stretch } from "./figures.js";
 import { T } from "./text.js";
 
@@ -99,8 +100,9 @@ export function stationColumns(stations, health = {}) {
   const look = (feature) => STATES[health[feature.id]?.state] ?? STATES.reporting;
   return {
     lon, lat, x: lon, y: lat,
-    station: column((feature) => feature.id),
-    name: column((feature) => feature.properties.name),
+    id: column((feature) => feature.id),
+    station: column((feature) => visible(feature.id)),
+    name: column((feature) => visible(feature.properties.name ?? "")),
     elevation: column((feature) => feature.properties.elevation_m ?? T.missing),
     state: column((feature) => (health[feature.id] ? T.stations.states[health[feature.id].state] : "")),
     colour: column((feature) => look(feature)[0]),
@@ -137,7 +139,7 @@ export async function openRegion(place, stations, { health, title, onBox, onTap 
       if (!onTap) return;
       const away = columns.lon.map((lon, at) => Math.hypot((lon - x) * Math.cos((y * Math.PI) / 180), columns.lat[at] - y));
       const nearest = away.indexOf(Math.min(...away));
-      if (away[nearest] < 0.05 * (bounds.east - bounds.west)) onTap(columns.station[nearest]);
+      if (away[nearest] < 0.05 * (bounds.east - bounds.west)) onTap(columns.id[nearest]);
     },
   });
   return figure;
@@ -172,7 +174,7 @@ export async function drawLines(place, lines, { variable, units, title, points =
   figure.find("lines").data = {
     times: lines.map((line) => line.times),
     values: lines.map((line) => line.values),
-    station: lines.map((line) => line.name),
+    station: lines.map((line) => visible(line.name)),
     colour,
   };
   const columns = (rows, names) => Object.fromEntries(names.map((name) => [name, rows.map((row) => row[name])]));
@@ -195,7 +197,7 @@ export function legend(lines) {
   list.className = "legend";
   lines.forEach(({ name }, at) => {
     const item = document.createElement("li");
-    item.textContent = name;
+    item.textContent = visible(name);
     item.style.setProperty("--key", LINE_COLOURS[at]);
     list.append(item);
   });

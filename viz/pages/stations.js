@@ -1,7 +1,7 @@
 // Stations: how each is, on a map and in a table; and its readings as they came, with their flags.
 
 import * as api from "./api.js";
-import { LongTable, button, choice, duration, empty, field, h, instant, number, table } from "./dom.js";
+import { LongTable, button, choice, duration, empty, field, h, instant, number, table, visible } from "./dom.js";
 import { Pane } from "./pane.js";
 import { openRegion, stationColumns } from "./pictures.js";
 import { Quality } from "./quality.js";
@@ -123,7 +123,7 @@ class Stations {
     const { name, unit } = this.unitOf();
     this.frame.units(T.frame.units(name, unit));
     this.frame.note("stations", new URLSearchParams({ station, variable: name, days: this.period.value }));
-    this.detailTitle.textContent = T.stations.title(station);
+    this.detailTitle.textContent = visible(T.stations.title(station));
     if (jump) this.detailTitle.focus();
     await this.frame.attempt(() => this.readings(station, name, unit));
   }
@@ -155,7 +155,7 @@ class Stations {
     const flagged = readings.filter((one) => one.flag in FLAGS && Number.isFinite(one.number));
     const points = flagged.map((one) => ({ time: one.at, value: one.number, colour: FLAGS[one.flag][0], marker: FLAGS[one.flag][1], what: [T.flags[one.flag], one.failed_tests].filter(Boolean).join(": ") }));
     const surface = { variable };
-    await this.pane.show({ view: "lines", surface, quantity: variable, title: T.stations.plot(variable, station), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
+    await this.pane.show({ view: "lines", surface, quantity: variable, title: visible(T.stations.plot(variable, station)), units: unit, scale: "sequential", lines, points, words: T.stations.words(number(readings.length), variable, unit, number(flagged.length)) });
     const count = (flag) => readings.filter((one) => one.flag === flag).length;
     const present = [1, 2, 3, 4, 9].filter(count);
     const tests = (flag) => [...new Set(readings.filter((one) => one.flag === flag).map((one) => one.failed_tests).filter(Boolean))].join("; ");

@@ -2,7 +2,7 @@
 
 import fcntl
 import json
-import logging
+import re
 import shutil
 import sqlite3
 import time
@@ -19,9 +19,11 @@ import hypergrid as hg
 from hypergrid.errors import DamagedArchive, HyperGridError
 from hypergrid.settings import Settings
 from queries.scheduling.journal import Journal
+from queries.standing import store as standing_store
 from queries.standing.store import CatalogueDamaged, StandingStore
 from queries.web import health, readiness
 from queries.web.keys import KeysDamaged, KeyStore
+from queries.web.logs import stderr_handler
 from queries.web.serving import application
 from tests.queries.conftest import MAP, SERIES
 from tests.queries.test_damaged_state import write_jobs, write_standing
@@ -56,6 +58,10 @@ def misname(path: Path) -> None:
     path.write_text(json.dumps({"snapshot": json.loads(path.read_text())["snapshot"][::-1]}))
 
 
+LOGGED = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00 ERROR \S+: request \S+: ")
+"""Begin of a line on standard error: the time in UTC, the level, where it comes from, and the request."""
+
+
 class Damage(NamedTuple):
     files: str
     """Those that are damaged, as a pattern below the archive."""
@@ -70,6 +76,8 @@ class Damage(NamedTuple):
 
 TABLE: dict[str, Damage] = {
     "head gone": Damage(HEAD, remove, "failing", "some", DamagedArchive),
+    "head cut": Damage(HEAD, cut, "failing", "some", DamagedArchive),
+    "head empty": Damage(HEAD, empty, "failing", "some", DamagedArchive),
     "head names a missing snapshot": Damage(HEAD, misname, "failing", "some", "failing"),
     # What the server has read of them it has in memory; readiness reads the disk.
     "manifests gone": Damage("store/manifests/*", remove, "failing", "all", "failing"),
@@ -89,7 +97,14 @@ TABLE: dict[str, Damage] = {
     "standing queries cut": Damage(STANDING, cut, "ok", "all", CatalogueDamaged),
     "standing queries garbage": Damage(STANDING, scribble, "ok", "all", CatalogueDamaged),
 }
-SMALL = ("head names a missing snapshot", "manifests gone", "chunks empty", "keys gone", "standing queries garbage")
+SMALL = (
+    "head cut",
+    "head names a missing snapshot",
+    "manifests gone",
+    "chunks empty",
+    "keys gone",
+    "standing queries garbage",
+)
 """Those that are tried outside `make soak`."""
 CASES = [pytest.param(one, id=name, marks=() if name in SMALL else pytest.mark.soak) for name, one in TABLE.items()]
 
@@ -148,7 +163,9 @@ def examine(served: Served, caplog: pytest.LogCaptureFixture) -> tuple[str, list
     for answer in answers:
         records = [one for one in caplog.records if answer.headers["x-request-id"] in one.getMessage()]
         assert len(records) == (answer.status_code >= 500), (answer.url, answer.text, caplog.text)
-        assert all(record.levelno == logging.ERROR for record in records)
+        for line in map(stderr_handler().format, records):
+            assert LOGGED.match(line), line
+            assert answer.headers["x-request-id"] in line.splitlines()[0]
     probes = [served.client.get(f"../../{probe}") for probe in ("health/live", "health/ready", "health", "metrics")]
     strangers = [served.anonymous.get(address) for address in (*DATA, "../../health", "../../metrics")]
     assert not any(answer.is_success for answer in strangers)
@@ -219,6 +236,28 @@ def test_data_are_read_while_another_process_holds_the_locks(
         fcntl.flock(lock, fcntl.LOCK_EX)
         db.execute("BEGIN IMMEDIATE")
         assert examine(served, caplog) == ("ok", [200] * (len(DATA) + 1))
+
+
+@pytest.mark.parametrize("file", [JOBS, STANDING])
+def test_data_are_read_while_another_process_holds_state(
+    serve: Callable[[], Any], file: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing_store, "_BUSY_S", 0.2)
+    with serve() as served, closing(sqlite3.connect(served.path / file)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        # A query that waited until its note can be made, as long as SQLite waits by default, would not be answered.
+        served.client.timeout = 20.0
+        assert examine(served, caplog) == ("ok", [200] * (len(DATA) + 1))
+        assert ("could not be noted: database is locked" in caplog.text) == (file == JOBS)
+        added = served.client.post("standing", json={"name": "frost", "query": SERIES, "to": ["events"]})
+        assert (added.status_code, "held by another program" in added.text) == (
+            (201, False) if file == JOBS else (503, True)
+        )
+        assert str(served.path.parent) not in added.text
+        db.rollback()
+        assert (
+            served.client.post("standing", json={"name": "ice", "query": SERIES, "to": ["events"]}).status_code == 201
+        )
 
 
 def test_a_full_disk_leaves_data_served_and_writes_say_why(

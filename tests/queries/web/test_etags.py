@@ -21,10 +21,12 @@ LISTS = [
     "/api/v1/saved", "/api/v1/latest", "/api/v1/stations/health", "/api/v1/stations/quality", "/api/v1/rejects",
     "/api/v1/queries", "/api/v1/standing", "/api/v1/standing/alerts", "/api/v1/standing/dead", "/openapi.json",
     "/edr", "/edr/conformance", "/edr/collections", "/edr/collections/stations", "/edr/collections/stations/locations",
-    "/edr/collections/stations/items", "/edr/collections/stations/instances",
+    "/edr/collections/stations/items", "/edr/collections/stations/instances", "/api/v1/surfaces", "/api/v1/series",
+    "/edr/collections?bbox=7.1,45.8,7.2,45.9",
 ]  # fmt: skip
 SEVERAL_FORMS = [
     "/api/v1/latest", "/api/v1/rejects", "/edr/collections/stations/locations", "/edr/collections/stations/items",
+    "/api/v1/series",
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Archives that cannot be written: served by several processes at once, with standing queries at one of them."""
 
 import asyncio
+import json
 import os
 import shutil
 import sqlite3
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 import hypergrid as hg
+from hypergrid.__main__ import app as command_line
 from hypergrid.settings import Settings
 from queries.web.commands import NotWritable, access_of
 from queries.web.keys import KeysDamaged, KeyStore
@@ -107,6 +110,26 @@ def test_a_server_that_cannot_write_its_state_says_what_to_do(read_only: tuple[P
         application(read_only[0], Settings()),
     ):
         pass
+
+
+def checked(path: Path, *options: str) -> tuple[int, dict[str, tuple[str, str]], str]:
+    """Return the status of `hypergrid serve --check`, its findings and what it writes to standard error."""
+    done = CliRunner().invoke(command_line, ["serve", str(path), "--port", "0", "--check", "--json", *options])
+    found = {one["what"]: (one["state"], one["found"]) for one in json.loads(done.stdout)}
+    return done.exit_code, found, done.stderr
+
+
+def test_a_read_only_archive_is_checked(read_only: tuple[Path, str], copy: tuple[Path, str]) -> None:
+    before = files(copy[0])
+    status, found, said = checked(read_only[0], "--read-only")
+    assert (status, {state for state, _ in found.values()}, said) == (0, {"fine"}, "")
+    assert found["disk"][1] == "nothing is written"
+    assert found["keys"][1] == "access control is on: 1 of 1 keys open something"
+    # Without the option it says what a server would: where it may not write, it does not start.
+    status, found, said = checked(read_only[0])
+    assert (status, [what for what, (state, _) in found.items() if state == "wrong"], said) == (1, ["disk"], "")
+    assert "serve with --read-only" in found["disk"][1]
+    assert files(copy[0]) == before
 
 
 def start(held: ExitStack, path: Path, *options: str, **settings: str) -> "subprocess.Popen[str]":

@@ -4,7 +4,10 @@ The plugin sends `crs` and `f` with whatever it asks for, the names of a collect
 range of heights from the last to the first of its list, and well-known text as QGIS writes it. It does not page.
 """
 
+import csv
+import io
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,13 +15,23 @@ import httpx
 import numpy as np
 import pytest
 import xarray as xr
+from fastapi.testclient import TestClient
 
 import hypergrid as hg
-from hypergrid.times import parse_instant
+from hypergrid.flags import NOT_EVALUATED
+from hypergrid.store import Archive
+from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.times import SECOND_NS, format_instant, parse_instant
+from hypergrid.units import KNOWN_VARIABLES
+from queries.catalogue import Catalogue
+from queries.scheduling.runner import Runner
+from queries.web.app import create_app
+from tests.queries.conftest import START_NS, STEP_S
+from tests.queries.conftest import STATIONS as STATIONS_AT
 from tests.queries.web.edr.test_queries import coverages, of_station, told, values
 
 Document = dict[str, Any]
-AIR = "air_temperature"
+AIR, HUMIDITY, WIND = "air_temperature", "relative_humidity", "wind_speed"
 COMMON = {"crs": "CRS84", "f": "CoverageJSON"}
 HOUR = "2007-10-01T01:00:00Z/2007-10-01T02:00:00Z"
 DAYS_BEFORE = "2007-09-01T00:00:00Z/2007-09-02T00:00:00Z"
@@ -80,6 +93,44 @@ def test_as_features_they_are_the_same(
         assert found == {at: value for at, value in every.items() if first <= at <= last} != {}
 
 
+def of_table(content: bytes) -> dict[str, dict[str, float]]:
+    """Return the values of a CSV of stations, by station and time."""
+    found: dict[str, dict[str, float]] = {}
+    for row in csv.DictReader(io.StringIO(content.decode())):
+        found.setdefault(row["station"], {})[format_instant(parse_instant(row["start"]))] = float(row["value"])
+    return found
+
+
+def of_file(content: bytes) -> dict[str, dict[str, float]]:
+    """Return the values of a NetCDF file of stations, by station and time."""
+    found: dict[str, dict[str, float]] = {}
+    with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as dataset:
+        stamps = dataset["time"].to_numpy().astype("datetime64[ns]").astype(np.int64)
+        names = dataset["station"].to_numpy()[dataset["station_index"].to_numpy()]
+        for name, stamp, value in zip(names, stamps, dataset[AIR].to_numpy(), strict=True):
+            found.setdefault(str(name), {})[format_instant(int(stamp))] = float(value)
+    return found
+
+
+@pytest.mark.parametrize(("form", "read"), [("CSV", of_table), ("NetCDF", of_file)])
+@pytest.mark.parametrize(("path", "words", "names"), STATIONS)
+def test_as_files_they_are_the_same(
+    edr: httpx.Client,
+    archive: hg.OpenArchive,
+    path: str,
+    words: dict[str, str],
+    names: list[str],
+    form: str,
+    read: Callable[[bytes], dict[str, dict[str, float]]],
+) -> None:
+    first, last = map(parse_instant, HOUR.split("/"))
+    answer = ask(edr, instance(archive, path), COMMON | words | {"f": form, "datetime": HOUR})
+    assert read(answer.content) == {
+        name: {at: value for at, value in of_station(archive, name).items() if first <= parse_instant(at) <= last}
+        for name in names
+    }
+
+
 @pytest.mark.parametrize(("path", "words", "names"), STATIONS)
 def test_only_what_the_archive_has_not_is_no_content(
     edr: httpx.Client, archive: hg.OpenArchive, path: str, words: dict[str, str], names: list[str]
@@ -116,6 +167,11 @@ def around(document: Document, lon: float, lat: float) -> Document:
     return dict(made)
 
 
+def within(surface: xr.DataArray) -> xr.DataArray:
+    """Return the cells of a surface whose centres lie in the polygon."""
+    return surface.sel(lon=slice(7.177, 7.1789), lat=slice(45.867, 45.8705))
+
+
 LEVELS = [
     # z as it is sent, the levels that it means [m]
     ("2450/2350", [2350.0, 2450.0]),
@@ -128,7 +184,10 @@ LEVELS = [
 
 
 @pytest.mark.parametrize("path", ["levels/{}", "levels/{{instance}}/{}"])
-@pytest.mark.parametrize(("kind", "words"), [("cube", {"bbox": "7,45,8,46"}), ("position", {"coords": POINT})])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("cube", {"bbox": "7,45,8,46"}), ("position", {"coords": POINT}), ("area", {"coords": POLYGON})],
+)
 @pytest.mark.parametrize(("z", "levels_m"), LEVELS)
 def test_levels_are_those_of_the_surface(
     edr: httpx.Client,
@@ -149,11 +208,12 @@ def test_levels_are_those_of_the_surface(
     found = coverages(answer)
     heights = [height for one in found for height in one["domain"]["axes"]["z"]["values"]]
     assert heights == levels_m
-    document = surfaces["levels"] if kind == "cube" else around(surfaces["levels"], 7.1772, 45.8672)
+    document = around(surfaces["levels"], 7.1772, 45.8672) if kind == "position" else surfaces["levels"]
     expected = archive.query(document).compute()["value"].isel(time=[1, 2]).sel(z=levels_m)
-    if kind == "cube":
+    if kind != "position":
         (cube,) = found
-        np.testing.assert_allclose(values(cube), expected.transpose("time", "z", "lat", "lon"), rtol=1e-9)
+        held = expected if kind == "cube" else within(expected)
+        np.testing.assert_allclose(values(cube), held.transpose("time", "z", "lat", "lon"), rtol=1e-9)
         return
     for one, height in zip(found, levels_m, strict=True):
         np.testing.assert_allclose(values(one), expected.sel(z=height)[:, 0, 0], rtol=1e-5)
@@ -173,32 +233,29 @@ SURFACES = [
 ]
 
 
-def held_of(archive: hg.OpenArchive, document: Document, kind: str) -> xr.DataArray:
+def held_of(archive: hg.OpenArchive, document: Document, kind: str, what: str = "value") -> xr.DataArray:
     """Return what Python computes of a surface where a kind of request asks for it."""
     if kind == "position":
-        return archive.query(around(document, 7.1772, 45.8672)).compute()["value"]
-    surface = archive.query(document).compute()["value"]
+        return archive.query(around(document, 7.1772, 45.8672)).with_variance().compute()[what]
+    surface = archive.query(document).with_variance().compute()[what]
     if kind == "cube":
         return surface.sel(lon=slice(7.1769, 7.1789), lat=slice(45.8669, 45.8698))
-    lon, lat = np.meshgrid(surface["lon"], surface["lat"])
-    inside = (lon > 7.177) & (lon < 7.1789) & (lat > 45.867) & (lat < 45.8705)
-    rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
-    return surface.isel(lat=rows, lon=columns)
+    return within(surface)
 
 
 @pytest.mark.parametrize("times", [None, HOUR])
-@pytest.mark.parametrize("within", ["", "{instance}/"])
+@pytest.mark.parametrize("prefix", ["", "{instance}/"])
 @pytest.mark.parametrize(("path", "words"), SURFACES)
 def test_surfaces_are_what_is_computed_of_the_archive(
     edr: httpx.Client,
     archive: hg.OpenArchive,
     surfaces: dict[str, Document],
     path: str,
-    within: str,
+    prefix: str,
     words: dict[str, str],
     times: str | None,
 ) -> None:
-    asked = instance(archive, path.format(within))
+    asked = instance(archive, path.format(prefix))
     given = COMMON | words | {"parameter-name": AIR} | ({} if times is None else {"datetime": times})
     expected = held_of(archive, surfaces["hourly"], asked.rpartition("/")[2])
     expected = expected if times is None else expected.isel(time=[1, 2])
@@ -208,17 +265,17 @@ def test_surfaces_are_what_is_computed_of_the_archive(
     assert stamps == list(expected["time"].to_numpy().astype("datetime64[ns]"))
 
 
-@pytest.mark.parametrize("within", ["", "{instance}/"])
+@pytest.mark.parametrize("prefix", ["", "{instance}/"])
 @pytest.mark.parametrize(("path", "words"), SURFACES)
 def test_surfaces_as_features_are_the_same_and_tell_their_units(
     edr: httpx.Client,
     archive: hg.OpenArchive,
     surfaces: dict[str, Document],
     path: str,
-    within: str,
+    prefix: str,
     words: dict[str, str],
 ) -> None:
-    asked = instance(archive, path.format(within))
+    asked = instance(archive, path.format(prefix))
     answer = ask(edr, asked, COMMON | words | {"f": "GeoJSON", "datetime": HOUR, "parameter-name": AIR}).json()
     expected = held_of(archive, surfaces["hourly"], asked.rpartition("/")[2]).isel(time=[1, 2]).to_numpy()
     found = np.array([one["properties"]["values"][AIR] for one in answer["features"]])
@@ -228,12 +285,95 @@ def test_surfaces_as_features_are_the_same_and_tell_their_units(
     assert {one["properties"]["units"][AIR] for one in answer["features"]} == {"Cel"}
 
 
-@pytest.mark.parametrize("within", ["", "{instance}/"])
+@pytest.mark.parametrize(("path", "words"), SURFACES)
+def test_surfaces_as_files_are_the_same(
+    edr: httpx.Client, archive: hg.OpenArchive, surfaces: dict[str, Document], path: str, words: dict[str, str]
+) -> None:
+    asked = path.format("")
+    given = COMMON | words | {"datetime": HOUR, "parameter-name": AIR}
+    expected = held_of(archive, surfaces["hourly"], asked.rpartition("/")[2]).isel(time=[1, 2])
+    stamps = expected["time"].to_numpy().astype("datetime64[ns]")
+    with xr.open_dataset(io.BytesIO(ask(edr, asked, given | {"f": "NetCDF"}).content), engine="h5netcdf") as dataset:
+        np.testing.assert_allclose(dataset["value"].to_numpy().ravel(), expected.to_numpy().ravel(), rtol=1e-5)
+        assert list(dataset["time"].to_numpy()) == list(stamps)
+        assert list(dataset.data_vars) == ["value"]
+    rows = list(csv.DictReader(io.StringIO(ask(edr, asked, given | {"f": "CSV"}).text)))
+    np.testing.assert_allclose([float(row["value"]) for row in rows], expected.to_numpy().ravel(), rtol=1e-5)
+    cells = expected.size // len(stamps)
+    assert [np.datetime64(row["time"].removesuffix("Z"), "ns") for row in rows] == list(np.repeat(stamps, cells))
+    assert not {"variance", "count"} & rows[0].keys()
+
+
+@pytest.mark.parametrize(("path", "words"), SURFACES)
+def test_two_parameters_of_a_surface_are_both_given_and_no_third(
+    edr: httpx.Client, archive: hg.OpenArchive, surfaces: dict[str, Document], path: str, words: dict[str, str]
+) -> None:
+    asked = path.format("")
+    given = COMMON | words | {"datetime": HOUR, "parameter-name": f"{AIR},{AIR}_variance"}
+    (found,) = coverages(ask(edr, asked, given))
+    table = list(csv.DictReader(io.StringIO(ask(edr, asked, given | {"f": "CSV"}).text)))
+    assert list(found["ranges"]) == [AIR, f"{AIR}_variance"]
+    assert "count" not in table[0]
+    for what, key in (("value", AIR), ("variance", f"{AIR}_variance")):
+        expected = held_of(archive, surfaces["hourly"], asked.rpartition("/")[2], what).isel(time=[1, 2]).to_numpy()
+        np.testing.assert_allclose(values(found, key).ravel(), expected.ravel(), rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose([float(row[what]) for row in table], expected.ravel(), rtol=1e-5, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, hg.OpenArchive]]:
+    """A client of an archive with three variables of two stations, and that archive."""
+    variables = [KNOWN_VARIABLES[name] for name in (AIR, HUMIDITY, WIND)]
+    path = tmp_path_factory.mktemp("three") / "archive"
+    made = Archive.create(path, name="three", slice_s=STEP_S, variables=variables, now_ns=START_NS)
+    places = {name: STATIONS_AT[name] for name in ("1", "2")}
+    time_ns = START_NS + np.arange(90) * STEP_S * SECOND_NS
+    with made.commit(batch="first", message="first readings", now_ns=START_NS) as writer:
+        writer.stations([Station(name, name, (Position(None, *at, 2400.0),)) for name, at in places.items()])
+        for number, one in enumerate(variables):
+            series = tuple(Series(one.name, name, 2.0, interval_s=STEP_S, source="feed/t") for name in places)
+            index = np.repeat(np.arange(len(series), dtype=np.int32), len(time_ns))
+            value = 5.0 + 10 * number + index + np.arange(len(index)) / 1000
+            flags, stamps = np.full(len(index), NOT_EVALUATED, np.uint8), np.tile(time_ns, len(series))
+            writer.readings(Readings(series, index, stamps, value, flags, stamps))
+    opened = hg.open(path)
+    app = create_app(Runner(opened), Catalogue(opened))
+    with TestClient(app, base_url="http://127.0.0.1/edr/") as client:
+        yield client, opened
+
+
+@pytest.mark.parametrize(
+    ("path", "words", "names"),
+    [("area", {"coords": POLYGON}, ["1"]), ("locations/2", {}, ["2"]), ("items/2", {}, ["2"])],
+)
+def test_two_parameters_of_stations_are_both_given_and_no_third(
+    three: tuple[httpx.Client, hg.OpenArchive], path: str, words: dict[str, str], names: list[str]
+) -> None:
+    client, held = three
+    given = COMMON | words | {"datetime": HOUR, "parameter-name": f"{AIR},{HUMIDITY}"}
+    first, last = map(parse_instant, HOUR.split("/"))
+    expected = {
+        (name, key): [value for at, value in of_station(held, name, key).items() if first <= parse_instant(at) <= last]
+        for name in names
+        for key in (AIR, HUMIDITY)
+    }
+    assert all(expected.values())
+    found = coverages(ask(client, f"stations/{path}", given))
+    assert {(one["id"], key): values(one, key).tolist() for one in found for key in one["ranges"]} == expected
+    features = ask(client, f"stations/{path}", given | {"f": "GeoJSON"}).json()["features"]
+    assert {(one["id"], key): row for one in features for key, row in one["properties"]["values"].items()} == expected
+    table: dict[tuple[str, str], list[float]] = {}
+    for row in csv.DictReader(io.StringIO(ask(client, f"stations/{path}", given | {"f": "CSV"}).text)):
+        table.setdefault((row["station"], row["variable"]), []).append(float(row["value"]))
+    assert table == expected
+
+
+@pytest.mark.parametrize("prefix", ["", "{instance}/"])
 @pytest.mark.parametrize(("path", "words"), SURFACES)
 def test_only_times_and_places_without_a_surface_are_no_content(
-    edr: httpx.Client, archive: hg.OpenArchive, path: str, within: str, words: dict[str, str]
+    edr: httpx.Client, archive: hg.OpenArchive, path: str, prefix: str, words: dict[str, str]
 ) -> None:
-    asked = instance(archive, path.format(within))
+    asked = instance(archive, path.format(prefix))
     elsewhere = {
         "position": {"coords": "Point (1.5 2.5)"},
         "area": {"coords": "Polygon ((1 2, 2 2, 2 3, 1 2))"},

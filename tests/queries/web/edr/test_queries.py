@@ -52,9 +52,9 @@ def values(coverage: Document, key: str = AIR) -> np.ndarray:
     return np.array([np.nan if one is None else one for one in held["values"]], float).reshape(held["shape"])
 
 
-def of_station(archive: hg.OpenArchive, name: str) -> dict[str, float]:
+def of_station(archive: hg.OpenArchive, name: str, variable: str = AIR) -> dict[str, float]:
     """Return what the archive holds of a station, reading by reading."""
-    readings = archive.store.read(AIR)
+    readings = archive.store.read(variable)
     return {
         format_instant(int(stamp)): float(value)
         for index, stamp, value in zip(readings.index, readings.time_ns, readings.value, strict=True)
