@@ -87,6 +87,8 @@ def _verified(folder: Path, snapshot: str | None, tell: Stage) -> "Verified | No
 
 
 def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) -> tuple[list[Defect], str | None]:
+    from ingest.examining import check_parts  # noqa: PLC0415 - it knows all that ingest keeps
+
     try:
         opened = Archive.open(folder, snapshot=snapshot)
     except NotAnArchive as error:
@@ -94,8 +96,8 @@ def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) ->
             raise
         remedy = "restore the archive from a copy, or ingest its raw files into a new one"
         unreadable = Defect("unreadable", str(folder), str(error), remedy)
-        return [unreadable, *check_files(folder, tell), *check_state(folder)], None
-    return list(opened.check(deep=deep, progress=tell)), opened.snapshot
+        return [unreadable, *check_files(folder, tell), *check_state(folder), *check_parts(folder, None, tell)], None
+    return [*opened.check(deep=deep, progress=tell), *check_parts(folder, opened, tell)], opened.snapshot
 
 
 def _show_verified(verified: "Verified") -> None:
