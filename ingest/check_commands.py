@@ -15,7 +15,7 @@ from hypergrid.store.state_backup import check_state
 
 if TYPE_CHECKING:
     from ingest.restoring import RepairReport
-    from ingest.verifying import Verified
+    from ingest.verifying import Verified as Comparison
 
 
 def check(
@@ -58,7 +58,8 @@ def check(
         rows = [(one.kind, one.where, one.what, one.remedy) for one in defects]
         show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
     else:
-        say(f"{folder} is whole: nothing is wrong with snapshot {examined}")
+        rest = "" if verified is None or verified.is_complete else "; not all values were compared, as was said above"
+        say(f"{folder} is whole: nothing is wrong with snapshot {examined}{rest}")
     if (layout := read_layout(folder)) not in (None, LAYOUT):
         say(
             f"its layout ({layout}) has no checksums, so that a byte that was flipped on the disk can pass: "
@@ -74,16 +75,15 @@ def _repaired(folder: Path, tell: Stage, *, deep: bool) -> "RepairReport":
     return repair(folder, now_ns=time.time_ns(), deep=deep, progress=tell)
 
 
-def _verified(folder: Path, snapshot: str | None, tell: Stage) -> "Verified | None":
-    from ingest.verifying import verify  # noqa: PLC0415 - only who asks for it needs the parsers
+def _verified(folder: Path, snapshot: str | None, tell: Stage) -> "Comparison | None":
+    from ingest.verifying import Verified, verify  # noqa: PLC0415 - only who asks for it needs the parsers
 
     if snapshot is None:
         return None
     try:
         return verify(Archive.open(folder, snapshot=snapshot), progress=tell)
     except DamagedArchive as error:
-        say(f"warning: no values were compared: {error}")
-        return None
+        return Verified.nothing(str(error))
 
 
 def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) -> tuple[list[Defect], str | None]:
@@ -100,7 +100,7 @@ def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) ->
     return [*opened.check(deep=deep, progress=tell), *check_parts(folder, opened, tell)], opened.snapshot
 
 
-def _show_verified(verified: "Verified") -> None:
+def _show_verified(verified: "Comparison") -> None:
     for warning in verified.warnings:
         say(f"warning: {warning}")
     say(f"{verified.readings:,} readings in force are what raw copies say")

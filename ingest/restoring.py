@@ -171,7 +171,8 @@ def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Calla
     for name, count in stored.items():
         report.mended.append(Mended(name, f"{count:,} readings of raw copies were not stored, and are now"))
     report.restored += stored.total()
-    report.snapshot, report.warnings = writer.snapshot, (*report.warnings, *verified.warnings)
+    failed = [f"{one.where}: {one.what}" for one in verified.failed]
+    report.snapshot, report.warnings = writer.snapshot, (*report.warnings, *verified.warnings, *failed)
 
 
 def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntry]:

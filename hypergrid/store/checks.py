@@ -56,7 +56,8 @@ class Defect:
     """Something that is wrong."""
 
     kind: str
-    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "state", "orphan", "lost" or "care"."""
+    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "state", "orphan", "lost" or "care"; of a
+    comparison with raw copies "values" or "not compared"."""
     where: str
     what: str
     remedy: str
@@ -332,6 +333,10 @@ def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: P
     for sha256, name in ledger.items():
         if sha256 not in there:
             what = "the ledger has it, and the raw copy is gone"
+            yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
+    for sha256, name in root.described_by.items():
+        if sha256 not in there:
+            what = "files were read as it says, and its raw copy is gone, so that none of them can be compared"
             yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
     for place, (sha256, path) in enumerate(there.items()):
         where = str(path.relative_to(folder))
