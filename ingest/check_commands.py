@@ -1,7 +1,8 @@
-"""The command that examines an archive, and mends it."""
+"""The commands that examine an archive and mend it, and that give it today's layout."""
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,6 +16,7 @@ from hypergrid.store.state_backup import check_state
 
 if TYPE_CHECKING:
     from ingest.restoring import RepairReport
+    from ingest.upgrading import UpgradeReport
     from ingest.verifying import Verified as Comparison
 
 
@@ -69,6 +71,50 @@ def check(
         sys.exit(1)
 
 
+def upgrade(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Upgrade though values are others than in raw copies, and store these.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give an archive of an older layout today's, once its values are those of raw copies; one that ended goes on."""
+    from ingest.upgrading import upgrade_compared  # noqa: PLC0415 - once in the life of an archive
+
+    waiting = partial(say, "a commit is at work; waiting")
+    with stages(quiet=as_json) as tell:
+        report = upgrade_compared(
+            placed(place, archive), now_ns=time.time_ns(), mend=repair, progress=tell, on_wait=waiting
+        )
+    done = report.upgraded
+    if as_json:
+        show_json(report.to_dict())
+        return
+    if not done.changed:
+        say(f"{done.archive} has layout {done.layout} already; nothing was changed")
+    else:
+        went_on = ", after one that was interrupted" if done.resumed else ""
+        say(f"{done.archive} has layout {done.layout}, and had {done.layout_before}{went_on}; older snapshots stay")
+        _show_compared(report)
+    if report.repaired is not None:
+        _show_repair(report.repaired)
+
+
+def _show_compared(report: "UpgradeReport") -> None:
+    if report.values is None:
+        say(f"its values were not compared again: 'hypergrid check {report.upgraded.archive} --deep' does")
+        return
+    for one in report.values.failed:
+        say(f"warning: {one.where}: {one.what}; it was upgraded as it was")
+    _show_verified(report.values)
+    say(
+        "flags and the tests that set them are in no raw copy, so that nothing tells whether a bit of them was "
+        "flipped before: 'hypergrid reprocess' judges all readings anew"
+    )
+
+
 def _repaired(folder: Path, tell: Stage, *, deep: bool) -> "RepairReport":
     from ingest.restoring import repair  # noqa: PLC0415 - few archives are damaged
 
@@ -109,6 +155,11 @@ def _show_verified(verified: "Comparison") -> None:
             f"{verified.other:,} readings in force were not found in raw copies: amended since, withdrawn, written "
             "from Python, not compared, or the copy is gone"
         )
+    if verified.other_arrivals:
+        say(
+            f"{verified.other_arrivals:,} of those that are what raw copies say arrived at another instant than these "
+            "tell: read anew, repaired where no arrival could be read, or changed on a disk without checksums"
+        )
     if verified.gave_way:
         say(
             f"of files that were read anew {verified.gave_way:,} readings gave way to others that were in force, or "
@@ -133,5 +184,5 @@ def _show_repair(report: "RepairReport") -> None:
         )
 
 
-COMMANDS: Final = (check,)
+COMMANDS: Final = (check, upgrade)
 """What the command line registers."""

@@ -70,6 +70,8 @@ class Verified:
     waiting_from: int | None = None
     """The record of the spool from which on rows may wait, so that they were not compared; None: all were."""
     lost: list[Lost] = field(default_factory=list)
+    other_arrivals: int = 0
+    """Of the readings in force that a raw copy gives, those that arrived at another instant than any copy tells."""
     gave_way: int = 0
     """Readings of files that were read anew, and that are not stored: another was in force, and stayed."""
     warnings: tuple[str, ...] = ()
@@ -101,7 +103,7 @@ class Verified:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON, but for what lacks or could not be compared: these are told as defects."""
-        told = ("readings", "other", "gave_way", "waiting_from")
+        told = ("readings", "other", "other_arrivals", "gave_way", "waiting_from")
         return {**{name: getattr(self, name) for name in told}, "warnings": list(self.warnings)}
 
 
@@ -198,7 +200,10 @@ class _Comparison:
         order = np.lexsort((raw.time_ns, raw.index))
         raw, is_anew = raw.take(order), is_anew[order]
         at, is_in_force = _in_force(stored, raw)
-        self.found.readings += len(np.unique(at[is_in_force]))
+        backed = np.unique(at[is_in_force])
+        self.found.readings += len(backed)
+        alike = is_in_force & ((stored.arrival_ns[at] == raw.arrival_ns) | is_anew)
+        self.found.other_arrivals += len(backed) - len(np.unique(at[alike]))
         left = np.flatnonzero(~is_in_force)
         left = left[~has_version(replaced, raw.take(left))]
         gave_way = is_anew[left] & (at[left] >= 0)

@@ -40,7 +40,7 @@ STAGING: Final = "staging"
 """Folders of an archive that ingest keeps: copies of files as they came, and what it is working on."""
 _CHUNKS_AT_ONCE: Final = 4
 _BLOCK: Final = 4 << 20
-_RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
+RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
 _REPAIR: Final = "'hypergrid check ARCHIVE --repair' brings back what raw copies hold"
 _OLDER: Final = "one that only older snapshots hold goes when they expire"
 _AGAIN: Final = "ingest the raw files into a new archive"
@@ -105,7 +105,7 @@ def check_readings(root: Root, slices: Slices, progress: Progress) -> Iterator[D
             yield from found.beyond()
             progress(f"readings of {name}", 1.0)
         except Exception as error:  # whatever a damaged store raises
-            yield Defect("unreadable", name, f"cannot be read: {_short(error)}", _RESTORE)
+            yield Defect("unreadable", name, f"cannot be read: {_short(error)}", RESTORE)
 
 
 @dataclass
@@ -124,7 +124,7 @@ class _Found:
     def side(self, side: "_Side") -> Iterator[Defect]:
         where = f"side table of {self.name}"
         if side.lengths_differ:
-            yield Defect("table", where, "its columns have different lengths", _RESTORE)
+            yield Defect("table", where, "its columns have different lengths", RESTORE)
         elif self.group.spans is not None and not holds(self.group.spans, side.time_ns):
             yield Defect("table", where, "rows lie outside the times that it says of its chunks", _AGAIN)
         wrong = (side.series < 0) | (side.series >= len(self.group.series))
@@ -209,7 +209,7 @@ class _Found:
             yield Defect("times", f"side table of {self.name}", what, _AGAIN)
         columns = group.cells.shape[1]
         if columns != len(group.series):
-            yield Defect("counts", self.name, f"says {len(group.series)} series; its cells have {columns}", _RESTORE)
+            yield Defect("counts", self.name, f"says {len(group.series)} series; its cells have {columns}", RESTORE)
 
     def beyond(self) -> Iterator[Defect]:
         """Find chunks that the list of chunks in use lacks: nobody reads their readings."""
@@ -303,7 +303,7 @@ def check_tables(root: Root) -> Iterator[Defect]:
         try:
             read()
         except Exception as error:  # whatever a damaged store raises
-            yield Defect("table", f"table of {name}", f"cannot be read: {_short(error)}", _RESTORE)
+            yield Defect("table", f"table of {name}", f"cannot be read: {_short(error)}", RESTORE)
 
 
 def check_layers(root: Root) -> Iterator[Defect]:
@@ -408,7 +408,7 @@ def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) 
     try:
         litter = repository.garbage_collect(before, dry_run=True)
     except Exception as error:  # whatever a damaged store raises
-        yield Defect("unreadable", where, f"its snapshots cannot be read: {_short(error)}", _RESTORE)
+        yield Defect("unreadable", where, f"its snapshots cannot be read: {_short(error)}", RESTORE)
         return
     objects = litter.chunks_deleted + litter.manifests_deleted + litter.snapshots_deleted
     if objects:
@@ -420,7 +420,7 @@ def _unreadable(where: str, error: Exception) -> Defect:
     if isinstance(error, DamagedChunks):
         names = ", ".join(dict.fromkeys(chunk.array.rpartition("/")[2] for chunk in error.chunks))
         return Defect("damaged", where, f"the checksums of {names} differ", _REPAIR)
-    return Defect("unreadable", where, f"cannot be read: {_short(error)}", _RESTORE)
+    return Defect("unreadable", where, f"cannot be read: {_short(error)}", RESTORE)
 
 
 def _short(error: Exception) -> str:
