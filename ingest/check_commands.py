@@ -177,6 +177,13 @@ def _show_repair(report: "RepairReport") -> None:
         return
     rows = [(one.where, one.what, "lost" if one.lost else "mended") for one in report.mended]
     show_table(f"Repair of {report.archive}", ("where", "what", ""), rows)
+    if report.lost_readings:
+        gone = [one.to_json() for one in report.lost_readings]
+        columns = ("variable", "station", "source", "from", "to", "count")
+        cells = [[one[name] for name in columns] for one in gone]
+        show_table(f"Readings that are gone from {report.archive} (empty: not known)", columns, cells)
+        if report.lost_unlisted:
+            say(f"and {report.lost_unlisted:,} more series and times")
     if report.snapshot is not None:
         say(
             f"{report.restored:,} readings came back from raw files, {report.kept:,} from what could still be read; "
