@@ -137,13 +137,16 @@ def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) ->
 
     try:
         opened = Archive.open(folder, snapshot=snapshot)
+        found = list(opened.check(deep=deep, progress=tell))
     except NotAnArchive as error:
         if not (folder / MARKER).is_file():
             raise
-        remedy = "restore the archive from a copy, or ingest its raw files into a new one"
+        remedy = (
+            "'--repair' mends what can be mended; else restore the archive from a copy, or ingest its raw files anew"
+        )
         unreadable = Defect("unreadable", str(folder), str(error), remedy)
         return [unreadable, *check_files(folder, tell), *check_state(folder), *check_parts(folder, None, tell)], None
-    return [*opened.check(deep=deep, progress=tell), *check_parts(folder, opened, tell)], opened.snapshot
+    return [*found, *check_parts(folder, opened, tell)], opened.snapshot
 
 
 def _show_verified(verified: "Comparison") -> None:

@@ -25,6 +25,7 @@ from hypergrid.store.care import MARKER, failure
 from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
 from hypergrid.store.checksums import DEPLOYMENTS, Sums, damaged_copies, read_checked, written_twice
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
+from hypergrid.store.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.store.folder import SPARE, is_spare_whole
 from hypergrid.store.layers import Layers
 from hypergrid.store.lock import is_free
@@ -374,8 +375,15 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
         pass
     except (OSError, DamagedArchive) as error:
         yield Defect("damaged", MARKER, _short(error), "'hypergrid maintain' writes it anew")
-    if not is_spare_whole(folder):
-        yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
+    try:
+        read_checked(folder / ARCHIVE_MARKER, by_hand=True)
+    except (OSError, DamagedArchive) as error:
+        yield Defect(
+            "damaged", ARCHIVE_MARKER, _short(error), f"'hypergrid check ARCHIVE --repair' takes {SPARE} for it"
+        )
+    else:
+        if not is_spare_whole(folder):
+            yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
     for path in (copy for one in written_twice(folder / DEPLOYMENTS) for copy in damaged_copies(one)):
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
     for path in sums.damaged():
