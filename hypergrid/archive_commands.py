@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -175,21 +174,5 @@ def maintain(
         say(f"nothing expired while a reprocessing or a backup is at work (branches: {', '.join(done.held_by)})")
 
 
-def upgrade(place: ArchivePlace = None, *, archive: ArchivePlaceOption = None, as_json: JsonOption = False) -> None:
-    """Give an archive of an older layout today's; one that was interrupted goes on."""
-    from hypergrid.store.upgrade import upgrade as run  # noqa: PLC0415 - once in the life of an archive
-
-    waiting = partial(say, "a commit is at work; waiting")
-    with stages(quiet=as_json) as tell:
-        done = run(placed(place, archive), now_ns=time.time_ns(), progress=tell, on_wait=waiting)
-    if as_json:
-        show_json(asdict(done))
-    elif not done.changed:
-        say(f"{done.archive} has layout {done.layout} already; nothing was changed")
-    else:
-        went_on = ", after one that was interrupted" if done.resumed else ""
-        say(f"{done.archive} has layout {done.layout}, and had {done.layout_before}{went_on}; older snapshots stay")
-
-
-COMMANDS: Final = (snapshots, export, maintain, upgrade)
+COMMANDS: Final = (snapshots, export, maintain)
 """What the command line registers."""

@@ -1,7 +1,8 @@
-"""The command that examines an archive, and mends it."""
+"""The commands that examine an archive and mend it, and that give it today's layout."""
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,7 +16,8 @@ from hypergrid.store.state_backup import check_state
 
 if TYPE_CHECKING:
     from ingest.restoring import RepairReport
-    from ingest.verifying import Verified
+    from ingest.upgrading import UpgradeReport
+    from ingest.verifying import Verified as Comparison
 
 
 def check(
@@ -58,7 +60,8 @@ def check(
         rows = [(one.kind, one.where, one.what, one.remedy) for one in defects]
         show_table(f"Defects of {folder}", ("kind", "where", "what is wrong", "what to do"), rows)
     else:
-        say(f"{folder} is whole: nothing is wrong with snapshot {examined}")
+        rest = "" if verified is None or verified.is_complete else "; not all values were compared, as was said above"
+        say(f"{folder} is whole: nothing is wrong with snapshot {examined}{rest}")
     if (layout := read_layout(folder)) not in (None, LAYOUT):
         say(
             f"its layout ({layout}) has no checksums, so that a byte that was flipped on the disk can pass: "
@@ -68,37 +71,85 @@ def check(
         sys.exit(1)
 
 
+def upgrade(
+    place: ArchivePlace = None,
+    *,
+    archive: ArchivePlaceOption = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Upgrade though values are others than in raw copies, and store these.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give an archive of an older layout today's, once its values are those of raw copies; one that ended goes on."""
+    from ingest.upgrading import upgrade_compared  # noqa: PLC0415 - once in the life of an archive
+
+    waiting = partial(say, "a commit is at work; waiting")
+    with stages(quiet=as_json) as tell:
+        report = upgrade_compared(
+            placed(place, archive), now_ns=time.time_ns(), mend=repair, progress=tell, on_wait=waiting
+        )
+    done = report.upgraded
+    if as_json:
+        show_json(report.to_dict())
+        return
+    if not done.changed:
+        say(f"{done.archive} has layout {done.layout} already; nothing was changed")
+    else:
+        went_on = ", after one that was interrupted" if done.resumed else ""
+        say(f"{done.archive} has layout {done.layout}, and had {done.layout_before}{went_on}; older snapshots stay")
+        _show_compared(report)
+    if report.repaired is not None:
+        _show_repair(report.repaired)
+
+
+def _show_compared(report: "UpgradeReport") -> None:
+    if report.values is None:
+        say(f"its values were not compared again: 'hypergrid check {report.upgraded.archive} --deep' does")
+        return
+    for one in report.values.failed:
+        say(f"warning: {one.where}: {one.what}; it was upgraded as it was")
+    _show_verified(report.values)
+    say(
+        "flags and the tests that set them are in no raw copy, so that nothing tells whether a bit of them was "
+        "flipped before: 'hypergrid reprocess' judges all readings anew"
+    )
+
+
 def _repaired(folder: Path, tell: Stage, *, deep: bool) -> "RepairReport":
     from ingest.restoring import repair  # noqa: PLC0415 - few archives are damaged
 
     return repair(folder, now_ns=time.time_ns(), deep=deep, progress=tell)
 
 
-def _verified(folder: Path, snapshot: str | None, tell: Stage) -> "Verified | None":
-    from ingest.verifying import verify  # noqa: PLC0415 - only who asks for it needs the parsers
+def _verified(folder: Path, snapshot: str | None, tell: Stage) -> "Comparison | None":
+    from ingest.verifying import Verified, verify  # noqa: PLC0415 - only who asks for it needs the parsers
 
     if snapshot is None:
         return None
     try:
         return verify(Archive.open(folder, snapshot=snapshot), progress=tell)
     except DamagedArchive as error:
-        say(f"warning: no values were compared: {error}")
-        return None
+        return Verified.nothing(str(error))
 
 
 def _examined(folder: Path, snapshot: str | None, tell: Stage, *, deep: bool) -> tuple[list[Defect], str | None]:
+    from ingest.examining import check_parts  # noqa: PLC0415 - it knows all that ingest keeps
+
     try:
         opened = Archive.open(folder, snapshot=snapshot)
+        found = list(opened.check(deep=deep, progress=tell))
     except NotAnArchive as error:
         if not (folder / MARKER).is_file():
             raise
-        remedy = "restore the archive from a copy, or ingest its raw files into a new one"
+        remedy = (
+            "'--repair' mends what can be mended; else restore the archive from a copy, or ingest its raw files anew"
+        )
         unreadable = Defect("unreadable", str(folder), str(error), remedy)
-        return [unreadable, *check_files(folder, tell), *check_state(folder)], None
-    return list(opened.check(deep=deep, progress=tell)), opened.snapshot
+        return [unreadable, *check_files(folder, tell), *check_state(folder), *check_parts(folder, None, tell)], None
+    return [*found, *check_parts(folder, opened, tell)], opened.snapshot
 
 
-def _show_verified(verified: "Verified") -> None:
+def _show_verified(verified: "Comparison") -> None:
     for warning in verified.warnings:
         say(f"warning: {warning}")
     say(f"{verified.readings:,} readings in force are what raw copies say")
@@ -106,6 +157,11 @@ def _show_verified(verified: "Verified") -> None:
         say(
             f"{verified.other:,} readings in force were not found in raw copies: amended since, withdrawn, written "
             "from Python, not compared, or the copy is gone"
+        )
+    if verified.other_arrivals:
+        say(
+            f"{verified.other_arrivals:,} of those that are what raw copies say arrived at another instant than these "
+            "tell: read anew, repaired where no arrival could be read, or changed on a disk without checksums"
         )
     if verified.gave_way:
         say(
@@ -124,6 +180,13 @@ def _show_repair(report: "RepairReport") -> None:
         return
     rows = [(one.where, one.what, "lost" if one.lost else "mended") for one in report.mended]
     show_table(f"Repair of {report.archive}", ("where", "what", ""), rows)
+    if report.lost_readings:
+        gone = [one.to_json() for one in report.lost_readings]
+        columns = ("variable", "station", "source", "from", "to", "count")
+        cells = [[one[name] for name in columns] for one in gone]
+        show_table(f"Readings that are gone from {report.archive} (empty: not known)", columns, cells)
+        if report.lost_unlisted:
+            say(f"and {report.lost_unlisted:,} more series and times")
     if report.snapshot is not None:
         say(
             f"{report.restored:,} readings came back from raw files, {report.kept:,} from what could still be read; "
@@ -131,5 +194,5 @@ def _show_repair(report: "RepairReport") -> None:
         )
 
 
-COMMANDS: Final = (check,)
+COMMANDS: Final = (check, upgrade)
 """What the command line registers."""

@@ -105,13 +105,14 @@ def versions_of(
 
 
 def said_by_raw_copies(
-    archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None]
+    archive: Archive, scratch: Path, stages: Stages, warn: Callable[[str], None], on_damage: Callable[[str], None]
 ) -> tuple[list[Said], list[Said]]:
     """Return what the raw files of an archive say, and what those say that were read anew by another description.
 
-    What came by streams is left out, and files of which nothing tells how they were read; these are told.
+    What came by streams is left out, and files of which nothing tells how they were read, of which `warn` is told;
+    `on_damage` is told of raw copies that cannot be read.
     """
-    run = _Run(archive, archive.files(), scratch, stages, _parse_here, warn)
+    run = _Run(archive, archive.files(), scratch, stages, _parse_here, warn, on_damage)
     mappings: dict[str, set[str]] = {}
     for entry in run.files:
         mappings.setdefault(entry.sha256, set()).add(entry.mapping)
@@ -233,6 +234,11 @@ class _Run:
     stages: Stages
     parse: Callable[[Sequence[Chunk], Path, Stages], list[Staged]]
     warn: Callable[[str], None]
+    on_damage: Callable[[str], None] | None = None
+    """Is told of raw copies that cannot be read; None: `warn` is."""
+
+    def _tell_damage(self, text: str) -> None:
+        (self.on_damage or self.warn)(text)
 
     def do(self, described: Deployment, kept: Mapping[str, Deployment], now_ns: int) -> RemapReport:
         report = RemapReport(str(self.archive.path), str(described.path or "the one that the archive keeps"))
@@ -295,7 +301,7 @@ class _Run:
             runs[instant].mkdir(parents=True)
         placed = []
         for entry in entries:
-            path = unpack(self.archive, entry, runs[order[entry.sha256]], self.warn)
+            path = unpack(self.archive, entry, runs[order[entry.sha256]], self._tell_damage)
             placed += [(path, entry)] if path is not None else []
         return list(runs.values()), placed
 
@@ -351,7 +357,7 @@ class _Run:
                     path.write_bytes(read_back(self.archive.path / RAW, sha256))
                     found[feed.name] = read_arrivals(path)
                 except (OSError, HyperGridError) as error:
-                    self.warn(f"the arrivals of feed {feed.name} cannot be read again: {error}")
+                    self._tell_damage(f"the arrivals of feed {feed.name} cannot be read again: {error}")
         return found
 
     def _read_by(

@@ -11,12 +11,12 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from hypergrid.store.cells import Slices
 from hypergrid.store.lock import exclusive
 from hypergrid.store.records import Mended
 from hypergrid.store.repair import GONE, read_gone, repair_files
-from hypergrid.store.salvage import Damage
+from hypergrid.store.salvage import Damage, LostReadings
 from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings, concatenate, same_values
 from hypergrid.times import Window
@@ -44,6 +44,8 @@ from ingest.verifying import verify
 
 Versions = Sequence[tuple[Said, int]]
 """What raw files said, oldest first, and when they were ingested."""
+LISTED: Final = 100
+"""Series, each with a time, of which a repair lists that readings are gone."""
 
 
 @dataclass
@@ -60,13 +62,26 @@ class RepairReport:
     """Readings that are gone."""
     superseded_lost: int = 0
     """Readings that others had replaced, and that are gone."""
+    lost_readings: list[LostReadings] = field(default_factory=list)
+    """Which readings are gone, by series and time, at most `LISTED`."""
+    lost_unlisted: int = 0
+    """Entries of the same kind beyond these."""
     snapshot: str | None = None
     """Snapshot that was committed; None where none was."""
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {**asdict(self), "warnings": list(self.warnings)}
+        listed = [one.to_json() for one in self.lost_readings]
+        return {**asdict(self), "lost_readings": listed, "warnings": list(self.warnings)}
+
+    def list_lost(self, some: Iterable[LostReadings]) -> None:
+        """List readings that are gone; what is too much is counted."""
+        for one in some:
+            if len(self.lost_readings) < LISTED:
+                self.lost_readings.append(one)
+            else:
+                self.lost_unlisted += 1
 
 
 def repair(
@@ -171,7 +186,8 @@ def _store_lost(folder: Path, report: RepairReport, now_ns: int, progress: Calla
     for name, count in stored.items():
         report.mended.append(Mended(name, f"{count:,} readings of raw copies were not stored, and are now"))
     report.restored += stored.total()
-    report.snapshot, report.warnings = writer.snapshot, (*report.warnings, *verified.warnings)
+    failed = [f"{one.where}: {one.what}" for one in verified.failed]
+    report.snapshot, report.warnings = writer.snapshot, (*report.warnings, *verified.warnings, *failed)
 
 
 def _known_files(archive: Archive, warn: Callable[[str], None]) -> list[FileEntry]:
@@ -215,6 +231,7 @@ class _Run:
                 damage=damage,
                 before=(group.readings, group.superseded),
                 windows=damage.windows(group, slices),
+                beside=Damage(side_rows=damage.side_rows).windows(group, slices),
                 told=[salvage.put_back(hole, group, slices) for hole in damage.holes],
                 flags=[salvage.known_flags(hole, group, slices) for hole in damage.holes],
                 arrivals=[salvage.known_flags(hole, group, slices) for hole in damage.holes if hole.knows_arrivals],
@@ -230,16 +247,22 @@ class _Run:
         for flags in found["flags"]:
             self.writer.flags(flags.take(flags.flag != MISSING))
         after: dict[str, int] = {}
+        lost: list[LostReadings] = []
 
         def count(group: VariableGroup, slices: Slices) -> None:
             salvage.recount(group, slices)
             after.update(readings=group.readings, superseded=group.superseded)
+            lost.extend(salvage.lost_readings(name, damage.holes, group, slices))
 
         self.writer.mend(name, count)
         readings, superseded = found["before"]
-        self.report.lost += max(0, readings - after["readings"])
-        self.report.superseded_lost += max(0, superseded - after["superseded"])
-        gone = max(0, readings - after["readings"])
+        gone, old_gone = max(0, readings - after["readings"]), max(0, superseded - after["superseded"])
+        self.report.lost += gone
+        self.report.superseded_lost += old_gone
+        # Of a reading that is gone beside cells nothing tells the series.
+        rest = gone + old_gone - sum(one.count or 0 for one in lost)
+        lost += [LostReadings(name, "", "", one.start_ns, one.stop_ns, None) for one in found["beside"] if rest > 0]
+        self.report.list_lost(lost if gone or old_gone else ())
         blocks, beside = len(damage.holes), 0 if damage.side_rows is None else int(damage.side_rows.sum())
         what = f"damaged blocks of cells: {blocks}, rows beside them: {beside:,}"
         self.report.mended.append(Mended(name, f"{what}; of {readings:,} readings {gone:,} are lost", lost=gone > 0))

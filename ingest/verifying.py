@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,12 +70,28 @@ class Verified:
     waiting_from: int | None = None
     """The record of the spool from which on rows may wait, so that they were not compared; None: all were."""
     lost: list[Lost] = field(default_factory=list)
+    other_arrivals: int = 0
+    """Of the readings in force that a raw copy gives, those that arrived at another instant than any copy tells."""
     gave_way: int = 0
     """Readings of files that were read anew, and that are not stored: another was in force, and stayed."""
     warnings: tuple[str, ...] = ()
+    """What was not compared by design, as files of which an older ledger does not tell how they were read."""
+    failed: list[Defect] = field(default_factory=list)
+    """What could not be compared, as it is damaged."""
+
+    @classmethod
+    def nothing(cls, why: str) -> "Verified":
+        """Return what is known where damage let nothing be compared."""
+        return cls(failed=[_not_compared("all values", why)])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was compared that raw copies hold."""
+        return not self.failed and not self.warnings and self.waiting_from is None
 
     def defects(self) -> Iterator[Defect]:
-        """Yield what lacks: of a variable some series one by one, and the others in one."""
+        """Yield what was not compared for damage, and what lacks: of a variable some series, and the others in one."""
+        yield from self.failed
         by_variable: dict[str, list[Lost]] = {}
         for one in self.lost:
             by_variable.setdefault(one.series.variable, []).append(one)
@@ -85,9 +102,14 @@ class Verified:
                 yield Defect("values", f"{name} of {len(more)} more series", what, _REMEDY)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON, but for what lacks, which is told as defects."""
-        told = ("readings", "other", "gave_way", "waiting_from")
+        """Return it as JSON, but for what lacks or could not be compared: these are told as defects."""
+        told = ("readings", "other", "other_arrivals", "gave_way", "waiting_from")
         return {**{name: getattr(self, name) for name in told}, "warnings": list(self.warnings)}
+
+
+def _not_compared(where: str, why: str) -> Defect:
+    remedy = "mend what is damaged, from a backup or by 'hypergrid check --repair', then compare again"
+    return Defect("not compared", where, why, remedy)
 
 
 OnLost = Callable[[str, Window, Readings, Readings], None]
@@ -121,7 +143,9 @@ class _Comparison:
 
     def do(self) -> Verified:
         archive, found = self.archive, self.found
-        once, anew = said_by_raw_copies(archive, self.scratch, self.stages, self._warnings.append)
+        once, anew = said_by_raw_copies(
+            archive, self.scratch, self.stages, self._warnings.append, partial(self._fail, "raw copies of files")
+        )
         streams = self._streams()
         spans = [span for said in (*once, *anew) for span in said.spans]
         spans += [span for came in streams.values() for span in came.spans]
@@ -135,15 +159,17 @@ class _Comparison:
         found.warnings = tuple(self._warnings)
         return found
 
+    def _fail(self, where: str, why: str) -> None:
+        self.found.failed.append(_not_compared(where, why))
+
     def _streams(self) -> Mapping[str, Came]:
         upto = stored_upto(self.archive)
         if upto < committed_upto(self.archive):
             self.found.waiting_from = upto + 1
         always = dict.fromkeys(self.archive.variables, [EVER])
         with self.stages.stage("records of streams") as tell:
-            streams = read_streams(
-                self.archive, self.archive.files(), always, self.scratch, self._warnings.append, upto=upto
-            )
+            fail = partial(self._fail, "raw copies of streams")
+            streams = read_streams(self.archive, self.archive.files(), always, self.scratch, fail, upto=upto)
             tell(1.0)
         return streams
 
@@ -157,7 +183,8 @@ class _Comparison:
                 try:
                     self._compare(name, window, parts)
                 except DamagedArchive as error:
-                    self._warnings.append(f"{name} from {format_instant(window.start_ns)} was not compared: {error}")
+                    start, stop = format_instant(window.start_ns), format_instant(window.stop_ns)
+                    self._fail(name, f"from {start} to {stop} it was not compared: {error}")
 
     def _compare(self, name: str, window: Window, parts: Sequence[tuple[Readings, bool]]) -> None:
         """Compare a variable in a window; each part with whether it was read anew.
@@ -173,7 +200,10 @@ class _Comparison:
         order = np.lexsort((raw.time_ns, raw.index))
         raw, is_anew = raw.take(order), is_anew[order]
         at, is_in_force = _in_force(stored, raw)
-        self.found.readings += len(np.unique(at[is_in_force]))
+        backed = np.unique(at[is_in_force])
+        self.found.readings += len(backed)
+        alike = is_in_force & ((stored.arrival_ns[at] == raw.arrival_ns) | is_anew)
+        self.found.other_arrivals += len(backed) - len(np.unique(at[alike]))
         left = np.flatnonzero(~is_in_force)
         left = left[~has_version(replaced, raw.take(left))]
         gave_way = is_anew[left] & (at[left] >= 0)

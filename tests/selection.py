@@ -67,6 +67,7 @@ OF_FUNCTIONS: Final[dict[str, dict[str, Sequence[str]]]] = {
             "test_query_writes_each_kind_of_file",
             "test_a_result_is_told_with_its_notes_a_line_each",
         ),
+        "end_to_end/test_emptied_files.py": ("test_a_file_of_each_kind_emptied_is_named_and_read_by_nobody",),
         "end_to_end/test_compare_methods.py": ("test_kriging_is_honest_on_a_real_day",),
         "end_to_end/test_elevation.py": (
             "test_three_levels_are_three_maps_over_plains_of_their_heights",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hypergrid.errors import DamagedArchive, HyperGridError, NotFound
 from hypergrid.store.as_of import counts_by, extent_by, known_by
-from hypergrid.store.attributes import decode_station, node_name
+from hypergrid.store.attributes import decode_station
 from hypergrid.store.care import (
     CARE,
     Care,
@@ -34,6 +34,7 @@ from hypergrid.store.care import (
 from hypergrid.store.cells import Slices
 from hypergrid.store.checks import Defect, check_files, check_store, examine
 from hypergrid.store.checksums import Sums, commit_session
+from hypergrid.store.damaged_chunks import describe_chunk
 from hypergrid.store.folder import VERSION, Identity, create_folder, read_identity, remove_folder, synchronise
 from hypergrid.store.layers import LayerChange, LayerEntry, Layers
 from hypergrid.store.lock import exclusive
@@ -42,8 +43,7 @@ from hypergrid.store.reading import bands, count_cells, count_slices, read
 from hypergrid.store.records import FileEntry, Reject, Snapshot
 from hypergrid.store.root import Root
 from hypergrid.store.state_backup import check_state
-from hypergrid.store.together import DamagedChunk, DamagedChunks
-from hypergrid.store.variable_group import GROUP as VARIABLES
+from hypergrid.store.together import DamagedChunks
 from hypergrid.store.variable_group import Extent, VariableGroup
 from hypergrid.store.writer import Writer
 from hypergrid.streams.elements import Readings, Series, Station
@@ -435,22 +435,13 @@ class Archive:
         try:
             yield
         except DamagedChunks as error:
-            named = "; ".join(dict.fromkeys(self._named(chunk) for chunk in error.chunks))
+            named = "; ".join(dict.fromkeys(describe_chunk(chunk, self._root, self._slices) for chunk in error.chunks))
             message = (
-                f"{self.path} is damaged: {named} cannot be read, as the checksum differs; all else can; 'hypergrid "
-                f"check {self.path} --repair' brings back what raw copies hold"
+                f"{self.path} is damaged: {named} cannot be read, as the checksum differs; all else can, so that "
+                f"questions about other times or stations are answered; 'hypergrid check {self.path} --repair' brings "
+                "back what raw copies hold"
             )
             raise DamagedArchive(message) from error
-
-    def _named(self, chunk: DamagedChunk) -> str:
-        """Return what a chunk holds, as people know it."""
-        names = {f"{VARIABLES}/{node_name(name)}": name for name in self._root.variables}
-        group, _, array = chunk.array.rpartition("/")
-        if group not in names:
-            return str(chunk)
-        rows, columns = chunk.block
-        start, stop = (format_instant(self._slices.start_ns(edge)) for edge in (rows.start, rows.stop))
-        return f"{array} of {names[group]} from {start} to {stop}, series {columns.start} to {columns.stop - 1}"
 
     @property
     def quality(self) -> Mapping[str, object]:

@@ -25,6 +25,7 @@ from hypergrid.store.care import MARKER, failure
 from hypergrid.store.cells import CHUNK_SERIES, CHUNK_SLICES, Slices, Tile
 from hypergrid.store.checksums import DEPLOYMENTS, Sums, damaged_copies, read_checked, written_twice
 from hypergrid.store.checksums import FOLDER as CHECKSUMS
+from hypergrid.store.folder import MARKER as ARCHIVE_MARKER
 from hypergrid.store.folder import SPARE, is_spare_whole
 from hypergrid.store.layers import Layers
 from hypergrid.store.lock import is_free
@@ -40,7 +41,7 @@ STAGING: Final = "staging"
 """Folders of an archive that ingest keeps: copies of files as they came, and what it is working on."""
 _CHUNKS_AT_ONCE: Final = 4
 _BLOCK: Final = 4 << 20
-_RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
+RESTORE: Final = "restore the archive from a copy, or ingest its raw files into a new one"
 _REPAIR: Final = "'hypergrid check ARCHIVE --repair' brings back what raw copies hold"
 _OLDER: Final = "one that only older snapshots hold goes when they expire"
 _AGAIN: Final = "ingest the raw files into a new archive"
@@ -56,7 +57,8 @@ class Defect:
     """Something that is wrong."""
 
     kind: str
-    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "state", "orphan", "lost" or "care"."""
+    """"damaged", "unreadable", "counts", "flags", "times", "table", "layer", "state", "orphan", "lost" or "care"; of a
+    comparison with raw copies "values" or "not compared"."""
     where: str
     what: str
     remedy: str
@@ -104,7 +106,7 @@ def check_readings(root: Root, slices: Slices, progress: Progress) -> Iterator[D
             yield from found.beyond()
             progress(f"readings of {name}", 1.0)
         except Exception as error:  # whatever a damaged store raises
-            yield Defect("unreadable", name, f"cannot be read: {_short(error)}", _RESTORE)
+            yield Defect("unreadable", name, f"cannot be read: {_short(error)}", RESTORE)
 
 
 @dataclass
@@ -123,7 +125,7 @@ class _Found:
     def side(self, side: "_Side") -> Iterator[Defect]:
         where = f"side table of {self.name}"
         if side.lengths_differ:
-            yield Defect("table", where, "its columns have different lengths", _RESTORE)
+            yield Defect("table", where, "its columns have different lengths", RESTORE)
         elif self.group.spans is not None and not holds(self.group.spans, side.time_ns):
             yield Defect("table", where, "rows lie outside the times that it says of its chunks", _AGAIN)
         wrong = (side.series < 0) | (side.series >= len(self.group.series))
@@ -208,7 +210,7 @@ class _Found:
             yield Defect("times", f"side table of {self.name}", what, _AGAIN)
         columns = group.cells.shape[1]
         if columns != len(group.series):
-            yield Defect("counts", self.name, f"says {len(group.series)} series; its cells have {columns}", _RESTORE)
+            yield Defect("counts", self.name, f"says {len(group.series)} series; its cells have {columns}", RESTORE)
 
     def beyond(self) -> Iterator[Defect]:
         """Find chunks that the list of chunks in use lacks: nobody reads their readings."""
@@ -302,7 +304,7 @@ def check_tables(root: Root) -> Iterator[Defect]:
         try:
             read()
         except Exception as error:  # whatever a damaged store raises
-            yield Defect("table", f"table of {name}", f"cannot be read: {_short(error)}", _RESTORE)
+            yield Defect("table", f"table of {name}", f"cannot be read: {_short(error)}", RESTORE)
 
 
 def check_layers(root: Root) -> Iterator[Defect]:
@@ -332,6 +334,10 @@ def check_raw(folder: Path, root: Root, newest: Root, *, deep: bool, progress: P
     for sha256, name in ledger.items():
         if sha256 not in there:
             what = "the ledger has it, and the raw copy is gone"
+            yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
+    for sha256, name in root.described_by.items():
+        if sha256 not in there:
+            what = "files were read as it says, and its raw copy is gone, so that none of them can be compared"
             yield Defect("lost", name, what, f"put the file with SHA-256 {sha256} in {RAW}/, packed by zstd")
     for place, (sha256, path) in enumerate(there.items()):
         where = str(path.relative_to(folder))
@@ -369,8 +375,15 @@ def check_files(folder: Path, progress: Progress) -> Iterator[Defect]:
         pass
     except (OSError, DamagedArchive) as error:
         yield Defect("damaged", MARKER, _short(error), "'hypergrid maintain' writes it anew")
-    if not is_spare_whole(folder):
-        yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
+    try:
+        read_checked(folder / ARCHIVE_MARKER, by_hand=True)
+    except (OSError, DamagedArchive) as error:
+        yield Defect(
+            "damaged", ARCHIVE_MARKER, _short(error), f"'hypergrid check ARCHIVE --repair' takes {SPARE} for it"
+        )
+    else:
+        if not is_spare_whole(folder):
+            yield Defect("damaged", SPARE, "is another than the marker of the archive", _REPAIR)
     for path in (copy for one in written_twice(folder / DEPLOYMENTS) for copy in damaged_copies(one)):
         yield Defect("damaged", str(path.relative_to(folder)), "is another than it was", _REPAIR)
     for path in sums.damaged():
@@ -403,7 +416,7 @@ def check_store(repository: icechunk.Repository, where: str, *, grace_s: float) 
     try:
         litter = repository.garbage_collect(before, dry_run=True)
     except Exception as error:  # whatever a damaged store raises
-        yield Defect("unreadable", where, f"its snapshots cannot be read: {_short(error)}", _RESTORE)
+        yield Defect("unreadable", where, f"its snapshots cannot be read: {_short(error)}", RESTORE)
         return
     objects = litter.chunks_deleted + litter.manifests_deleted + litter.snapshots_deleted
     if objects:
@@ -415,7 +428,7 @@ def _unreadable(where: str, error: Exception) -> Defect:
     if isinstance(error, DamagedChunks):
         names = ", ".join(dict.fromkeys(chunk.array.rpartition("/")[2] for chunk in error.chunks))
         return Defect("damaged", where, f"the checksums of {names} differ", _REPAIR)
-    return Defect("unreadable", where, f"cannot be read: {_short(error)}", _RESTORE)
+    return Defect("unreadable", where, f"cannot be read: {_short(error)}", RESTORE)
 
 
 def _short(error: Exception) -> str:

@@ -30,6 +30,8 @@ _FUNCTION: Final = "row_checksum"
 _LINE_START: Final = f'{{"{COLUMN}": "'
 _OLD_LINE_START: Final = '{"time": "'
 """Start of a line without a checksum. No single flipped bit turns a line that has one into this."""
+_NEVER_EMPTY: Final = (".sqlite", ".jsonl", ".secret")
+"""Endings of files that are made whole, or with their first line."""
 _LONGEST_REPORT: Final = 200
 _LOG: Final = logging.getLogger(__name__)
 
@@ -281,9 +283,11 @@ def read_line(line: bytes) -> dict[str, Any] | None:
 def find_damage(path: Path) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a file of state: where ("row 3 of keys", "line 7", "indexes", "": all of it), and what.
 
-    The file is read only. `.sqlite` and `.jsonl` are understood; other files are passed over.
+    The file is read only. `.sqlite` and `.jsonl` are understood, and an empty `.secret`; other files are passed over.
     """
-    if path.suffix == ".sqlite":
+    if path.suffix in _NEVER_EMPTY and not path.stat().st_size:
+        yield "", "is empty, as no program leaves it"
+    elif path.suffix == ".sqlite":
         yield from _damage_of_database(path)
     elif path.suffix == ".jsonl":
         with path.open("rb") as file:

@@ -3,7 +3,7 @@
 Called inside a commit, whose writer then stores once more what raw copies hold (`ingest.restoring`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from hypergrid.store.table import CHUNK_ROWS
 from hypergrid.store.together import stored_chunks
 from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings
-from hypergrid.times import Window
+from hypergrid.times import Window, format_instant
 
 _UNREADABLE: Final = (ValueError, RuntimeError, icechunk.IcechunkError)
 """What Zarr and Icechunk raise where a chunk is damaged, cut or gone."""
@@ -159,6 +159,49 @@ def _readings(hole: Hole, filled: NDArray[np.bool_], group: VariableGroup, slice
     index = (column + hole.columns.start).astype(np.int32)
     arrival_ns = time_ns + of("delay_ns", 0, "int64")
     return Readings(group.series, index, time_ns, value, flag, arrival_ns, of(TESTS, 0, "uint16"))
+
+
+@dataclass(frozen=True)
+class LostReadings:
+    """Readings of a series that did not come back."""
+
+    variable: str
+    station: str
+    source: str
+    """Their series; both empty: any of the variable's, as nothing tells."""
+    first_ns: int
+    stop_ns: int
+    """Their stamps lie from the first instant on, and before the other [ns since 1970 UTC]."""
+    count: int | None
+    """How many; None: nothing tells."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON, with times as text."""
+        series = {"variable": self.variable, "station": self.station, "source": self.source}
+        return {
+            **series,
+            "from": format_instant(self.first_ns),
+            "to": format_instant(self.stop_ns),
+            "count": self.count,
+        }
+
+
+def lost_readings(name: str, holes: Sequence[Hole], group: VariableGroup, slices: Slices) -> Iterator[LostReadings]:
+    """Yield what holes held of a variable and is not stored again, by series; times are those of slices.
+
+    Where neither flags nor values of a hole can be read, nothing tells which cells held readings: then each series
+    with an empty cell may have lost some.
+    """
+    for hole in holes:
+        is_back = group.cells.read_flags(hole.rows, hole.columns) != ABSENT
+        filled = hole.filled()
+        gone = ~is_back if filled is None else filled & ~is_back
+        for column in np.flatnonzero(gone.any(axis=0)).tolist():
+            rows = np.flatnonzero(gone[:, column]) + hole.rows.start
+            series = group.series[hole.columns.start + column]
+            start_ns, stop_ns = slices.start_ns(int(rows[0])), slices.start_ns(int(rows[-1]) + 1)
+            count = None if filled is None else len(rows)
+            yield LostReadings(name, series.station, series.source, start_ns, stop_ns, count)
 
 
 def recount(group: VariableGroup, slices: Slices) -> None:

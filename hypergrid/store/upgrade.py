@@ -6,11 +6,14 @@ where it ended; nobody commits meanwhile, and readers read on. When all of the c
 moves to it, and last of all the marker says the new layout. Older snapshots stay as they are; the checksums of all
 chunks that they may need are written down (`Sums.adopt`).
 
+Without checksums a flipped bit can give another value that breaks no rule, and the copy would make it sound: so the
+values are compared with raw copies before main moves, by a function that whoever knows these passes in.
+
 Each layout is a step of its own: one from 3 to 4 would follow here.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +32,7 @@ from hypergrid.store.attributes import Json
 from hypergrid.store.care import MARKER as MAINTAINED
 from hypergrid.store.care import UPGRADING
 from hypergrid.store.cells import RUN_CHUNKS, consecutive
-from hypergrid.store.checks import ORPHANS
+from hypergrid.store.checks import ORPHANS, RESTORE, Defect, Progress
 from hypergrid.store.checksums import commit_session
 from hypergrid.store.folder import VERSION, Identity, read_identity, write_identity
 from hypergrid.store.layers import GROUP as LAYERS
@@ -45,6 +48,13 @@ COPIED: Final = "upgraded"
 """Key of the metadata of its commits: the group that was copied."""
 _LAYOUT: Final = "layout"
 """Attribute of the root that says the layout of the copy, once all of it is there."""
+
+
+_NAMED: Final = 5
+"""Defects that an error names."""
+
+Compare = Callable[[Archive, Progress], Iterable[Defect]]
+"""Compares the values of an archive with raw copies; returns the defects that keep it from being upgraded."""
 
 
 WRITERS: Final = {"stream/lock": "a stream", "staging/lock": "an ingest", "reprocess/lock": "a reprocessing"}
@@ -64,6 +74,8 @@ class Upgraded:
     """Groups that this run copied; what one that was killed had copied is not counted."""
     resumed: bool
     """Whether it went on with what one that was killed had begun."""
+    compared: bool = False
+    """Whether this run compared the values with raw copies; where nothing did, `check --deep` still can."""
 
     @property
     def changed(self) -> bool:
@@ -75,10 +87,17 @@ def upgrade(
     path: Path,
     *,
     now_ns: int,
-    progress: Callable[[str, float], None] = lambda _what, _done: None,
+    compare: Compare | None = None,
+    progress: Progress = lambda _what, _done: None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> Upgraded:
     """Give an archive today's layout; a run that is killed is gone on with by the next.
+
+    Parameters
+    ----------
+    compare
+        Compares values with raw copies before the copy becomes the archive (`ingest.upgrading`). Without it a value
+        that a flipped bit changed, and that breaks no rule, gets a checksum as it is.
 
     Raises
     ------
@@ -87,7 +106,7 @@ def upgrade(
     ArchiveConflict
         A stream or an ingest is at work: of an older program, it would go on writing the older layout.
     DamagedArchive
-        It cannot be read as a whole; nothing was changed.
+        It cannot be read as a whole, or has other values than raw copies; nothing was changed.
     """
     folder = Path(path).resolve()
     read_identity(folder)
@@ -99,7 +118,7 @@ def upgrade(
                 for name, who in WRITERS.items():
                     if (folder / name).exists():
                         stack.enter_context(exclusive(folder / name, on_wait=partial(_refuse, folder, who)))
-                return _Run(folder, before, repository, now_ns, progress).do()
+                return _Run(folder, before, repository, now_ns, compare, progress).do()
         if is_left := WORKING in repository.list_branches():
             repository.delete_branch(WORKING)
         return Upgraded(str(folder), VERSION, VERSION, repository.lookup_branch(BRANCH), 0, resumed=is_left)
@@ -116,7 +135,9 @@ class _Run:
     before: Identity
     repository: icechunk.Repository
     now_ns: int
-    progress: Callable[[str, float], None]
+    compare: Compare | None
+    progress: Progress
+    is_compared: bool = False
 
     def do(self) -> Upgraded:
         after = replace(self.before, version=VERSION, id=self.before.id or uuid4().hex)
@@ -139,7 +160,9 @@ class _Run:
         write_identity(self.folder, after)
         if is_left:
             self.repository.delete_branch(WORKING)
-        return Upgraded(str(self.folder), self.before.version, VERSION, newest, copied, resumed)
+        return Upgraded(
+            str(self.folder), self.before.version, VERSION, newest, copied, resumed, compared=self.is_compared
+        )
 
     def _is_copy(self, snapshot: str) -> bool:
         """Return whether a snapshot is of the new layout: a run was killed after main had moved."""
@@ -172,7 +195,8 @@ class _Run:
                 try:
                     _copy_array(array, target)
                 except (DamagedChunks, icechunk.IcechunkError) as error:
-                    raise self._damaged(array.path, "cannot be read") from error
+                    what = f"{array.path} cannot be read"
+                    raise self._damaged(what, RESTORE) from error
             self._commit(session, name)
         if "" not in done:
             session = self.repository.writable_session(WORKING)
@@ -187,17 +211,25 @@ class _Run:
         commit_session(None, self.repository, session, WORKING, message, content)
 
     def _examine(self, after: Identity) -> None:
-        """Refuse a copy of which anything cannot be read, or breaks a rule."""
+        """Refuse a copy of which anything cannot be read, breaks a rule, or has other values than raw copies."""
         new = self.repository.lookup_branch(WORKING)
         unverified = replace(after, version=self.before.version)
         copy = Archive(self.folder, unverified, self.repository, new)
-        for defect in copy.check(deep=True, progress=self.progress, whole_folder=False):
-            if defect.kind not in ORPHANS:
-                raise self._damaged(defect.where, defect.what)
+        found = copy.check(deep=True, progress=self.progress, whole_folder=False)
+        self._refuse([one for one in found if one.kind not in ORPHANS])
+        if self.compare is not None:
+            self._refuse(list(self.compare(copy, self.progress)))
+            self.is_compared = True
 
-    def _damaged(self, where: str, what: str) -> DamagedArchive:
-        stays = f"{self.folder} stays at layout {self.before.version}"
-        return DamagedArchive(f"{stays}: {where} {what}; 'hypergrid check {self.folder}' names all, and what to do")
+    def _refuse(self, defects: Sequence[Defect]) -> None:
+        if not defects:
+            return
+        what = "; ".join(f"{one.where}: {one.what}" for one in defects[:_NAMED])
+        what += f"; and {len(defects) - _NAMED} more" if len(defects) > _NAMED else ""
+        raise self._damaged(what, "; ".join(dict.fromkeys(one.remedy for one in defects)))
+
+    def _damaged(self, what: str, remedy: str) -> DamagedArchive:
+        return DamagedArchive(f"{self.folder} stays at layout {self.before.version}: {what}; what to do: {remedy}")
 
 
 def _groups(root: zarr.Group) -> Iterator[str]:

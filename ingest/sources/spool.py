@@ -63,7 +63,7 @@ _CHECK: Final = struct.Struct("<I")
 _HEADER_BYTES: Final = _HEADER.size + _CHECK.size
 _MAGIC: Final = b"HGspool1"
 _MARK: Final = struct.Struct("<8sQ")
-_MARK_NAME: Final = "durable"
+MARK_FILE: Final = "durable"
 _PARTIAL: Final = ".partial"
 
 
@@ -165,7 +165,7 @@ class Spool:
         self._begins_with_state = False
         self._durable = self._recover()
         self._next = self._durable + 1
-        self._mark = os.open(folder / _MARK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        self._mark = os.open(folder / MARK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
         self._tell()
 
     @classmethod
@@ -355,22 +355,22 @@ class Spool:
             partial.unlink()
         known = segments(self.folder)
         if not known:
-            return _marked(self.folder) or 0
+            return marked(self.folder) or 0
         first, path = known[-1]
         last, stop = first - 1, 0
-        buffer = _mapped(path)
-        for frame in _frames_in(buffer):
+        buffer = mapped(path)
+        for frame in frames_in(buffer):
             if zlib.crc32(buffer[frame.body : frame.stop]) != frame.check or frame.first != last + 1:
                 break
             last, stop = frame.last, frame.stop
         if last >= first:
             (begin,) = frames(self.folder, first - 1, first)
             self._begins_with_state = begin.column("kind")[0].as_py() == STATE
-        promised = _marked(self.folder) or 0
+        promised = marked(self.folder) or 0
         if promised > last:
             message = (
                 f"{path} is damaged at byte {stop}: records {last + 1} to {promised} had been on the disk; restore the "
-                f"file from a copy, or remove {self.folder / _MARK_NAME} to go on without them"
+                f"file from a copy, or remove {self.folder / MARK_FILE} to go on without them"
             )
             raise Damaged(message)
         self._file = os.open(path, os.O_RDWR)
@@ -434,14 +434,15 @@ def _synchronise(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _mapped(path: Path) -> memoryview:
+def mapped(path: Path) -> memoryview:
+    """Return the content of a segment."""
     if not path.stat().st_size:
         return memoryview(b"")
-    with pa.memory_map(str(path)) as mapped:
-        return memoryview(mapped.read_buffer())
+    with pa.memory_map(str(path)) as file:
+        return memoryview(file.read_buffer())
 
 
-def _frames_in(buffer: memoryview) -> Iterator[_Frame]:
+def frames_in(buffer: memoryview) -> Iterator[_Frame]:
     """Yield the frames of a segment up to the first that is not whole; their bodies are not looked into."""
     offset = 0
     while offset + _HEADER_BYTES <= len(buffer):
@@ -456,9 +457,10 @@ def _frames_in(buffer: memoryview) -> Iterator[_Frame]:
         offset = frame.stop
 
 
-def _marked(folder: Path) -> int | None:
+def marked(folder: Path) -> int | None:
+    """Return the last record that was on the disk, as the spool's mark says; None: it is missing, or damaged."""
     try:
-        content = (folder / _MARK_NAME).read_bytes()
+        content = (folder / MARK_FILE).read_bytes()
     except FileNotFoundError:
         return None
     if len(content) != _MARK.size + _CHECK.size or _CHECK.unpack_from(content, _MARK.size)[0] != zlib.crc32(
@@ -474,14 +476,14 @@ def durable(folder: Path) -> int:
 
     After a power failure it may be less than it was, until the spool is opened for writing again.
     """
-    marked = _marked(folder)
-    if marked is not None:
-        return marked
+    promised = marked(folder)
+    if promised is not None:
+        return promised
     last = 0
     for first, path in segments(folder)[-1:]:
         last = first - 1
-        buffer = _mapped(path)
-        for frame in _frames_in(buffer):
+        buffer = mapped(path)
+        for frame in frames_in(buffer):
             if zlib.crc32(buffer[frame.body : frame.stop]) != frame.check:
                 break
             last = frame.last
@@ -567,8 +569,8 @@ def _located(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, memory
             break
         if place + 1 < len(known) and known[place + 1][0] <= after + 1:
             continue
-        buffer = _mapped(path)
-        for frame in _frames_in(buffer):
+        buffer = mapped(path)
+        for frame in frames_in(buffer):
             if frame.last <= reached:
                 continue
             if frame.first > reached + 1:
@@ -586,7 +588,7 @@ def _located(folder: Path, after: int, upto: int) -> Iterator[tuple[Path, memory
 
 def last_record(content: bytes) -> int:
     """Return the number of the last record of a segment's content; 0 where it has none that is whole."""
-    return max((frame.last for frame in _frames_in(memoryview(content))), default=0)
+    return max((frame.last for frame in frames_in(memoryview(content))), default=0)
 
 
 def put_segment(folder: Path, first: int, content: bytes) -> None:
@@ -597,7 +599,7 @@ def put_segment(folder: Path, first: int, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     # It says how far an older last segment goes.
-    (folder / _MARK_NAME).unlink(missing_ok=True)
+    (folder / MARK_FILE).unlink(missing_ok=True)
     partial.replace(folder / segment_name(first))
     _synchronise(folder)
 

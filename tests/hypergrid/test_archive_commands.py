@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from hypergrid.__main__ import main
-from hypergrid.store import LAYOUT, Archive
+from hypergrid.store import Archive
 from hypergrid.streams.elements import Position, Readings, Series, Station
 from hypergrid.units import KNOWN_VARIABLES
-from tests.hypergrid.store.test_upgrade import fixture_of
 
 AIR = "air_temperature"
 MINUTE = 60 * 10**9
@@ -130,16 +129,6 @@ def test_a_backup_is_restored(archive: Archive, tmp_path: Path) -> None:
     assert len(Archive.open(tmp_path / "restored").read(AIR)) == len(archive.read(AIR))
     status, _, told = run("backup", archive.path, archive.path)
     assert (status, "a folder of its own" in told) == (2, True)
-
-
-def test_an_archive_of_an_older_layout_is_upgraded(tmp_path: Path) -> None:
-    archive = fixture_of(2, tmp_path)
-    assert "has no checksums" in run("check", archive)[2]
-    assert "gives it layout" in run("maintain", archive)[2]
-    status, _, told = run("upgrade", archive)
-    assert (status, f"has layout {LAYOUT}, and had 2" in told) == (0, True)
-    assert "already" in run("upgrade", archive)[2]
-    assert run("--version")[1].startswith("hypergrid ")
 
 
 def test_export_writes_readings(archive: Archive, tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ from hypergrid.store.checks import ORPHANS
 from hypergrid.store.checksums import is_whole_chunk, write_twice
 from hypergrid.store.lock import exclusive
 from hypergrid.store.root import TABLES
+from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Readings
 from hypergrid.topology.layer import Layer
 from ingest.anew import begin_anew, replayed
+from ingest.check_commands import _show_repair
 from ingest.deployed import deploy, deployments
 from ingest.job import ingest
-from ingest.restoring import repair
+from ingest.restoring import RepairReport, repair
 from ingest.sources.raw import place_of
 from ingest.streamed import CHECKPOINT, DEPLOYMENTS, STREAM
 from ingest.verifying import verify
@@ -460,6 +462,61 @@ def test_what_no_raw_copy_has_is_counted(made: Path, tmp_path: Path) -> None:
     assert [one for one in wrong(copy) if "raw" not in one] == []
     left = sum(after.readings(name) for name in after.variables)
     assert left == sum(len(columns[1]) for columns in expected.values()) - report.lost
+
+
+def missing(before: Readings, after: Readings) -> dict[tuple[str, str], list[int]]:
+    """Return the stamps that the one has and the other has not, by station and source."""
+    left = {(after.series[k], stamp) for k, stamp in zip(after.index.tolist(), after.time_ns.tolist(), strict=True)}
+    found: dict[tuple[str, str], list[int]] = {}
+    for k, stamp in zip(before.index.tolist(), before.time_ns.tolist(), strict=True):
+        if (before.series[k], stamp) not in left:
+            found.setdefault((before.series[k].station, before.series[k].source), []).append(stamp)
+    return found
+
+
+def test_what_is_gone_is_listed_by_series_and_time(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Path(shutil.copytree(made, tmp_path / "copy"))
+    lost_file = next(one for one in Archive.open(copy).files() if "meteo" in one.name)
+    place_of(copy / "raw", lost_file.sha256).unlink()
+    before = Archive.open(copy)
+    truth = {name: before.read(name) for name in before.variables}
+    is_damaged = False
+    for path in chunks_of(copy):
+        # Flags and stamps of the block stay, so that the cells that held readings are known.
+        before_flip, root = flip(path, random.Random(1)), Archive.open(copy).root
+        holes = salvage.damage_of(VariableGroup.load(root.group, "air_temperature")).holes
+        is_damaged = (
+            len(holes) == 1 and {"flag", "offset_ns"} <= holes[0].known.keys() and "value" not in holes[0].known
+        )
+        if is_damaged:
+            break
+        path.write_bytes(before_flip)
+    assert is_damaged
+    report = repair(copy, now_ns=NOW_NS)
+    assert report.lost > 0
+    after = Archive.open(copy)
+    gone = {
+        (name, *series): stamps
+        for name, some in truth.items()
+        for series, stamps in missing(some, after.read(name)).items()
+    }
+    listed = {(one.variable, one.station, one.source): one for one in report.lost_readings if one.station}
+    assert listed.keys() == gone.keys()
+    assert {station for _, station, _ in listed} == {lost_file.name.rpartition("-")[2].removesuffix(".txt")}
+    for key, stamps in gone.items():
+        assert listed[key].count == len(stamps)
+        assert listed[key].first_ns <= min(stamps)
+        assert max(stamps) < listed[key].stop_ns
+    told = report.to_dict()["lost_readings"][0]
+    assert {"variable", "station", "source", "from", "to", "count"} == told.keys()
+    monkeypatch.setattr("ingest.restoring.LISTED", 2)
+    bounded = RepairReport("archive")
+    bounded.list_lost(report.lost_readings * 5)
+    assert (len(bounded.lost_readings), bounded.lost_unlisted) == (2, 5 * len(report.lost_readings) - 2)
+    _show_repair(report)
+    assert "Readings that are gone" in capsys.readouterr().out
 
 
 def test_a_table_is_that_of_the_snapshot_before_and_a_layer_is_told(made: Path, tmp_path: Path) -> None:

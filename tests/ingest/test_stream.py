@@ -26,6 +26,7 @@ from ingest import stream as stream_module
 from ingest.arrived import Arrived, Clock
 from ingest.assembler import Assembler
 from ingest.deployed import deploy, deployments, parted, reading
+from ingest.examining import check_parts
 from ingest.grouped import advance
 from ingest.job import ingest
 from ingest.mapping import load
@@ -168,6 +169,12 @@ def test_messages_of_a_broker_become_the_archive_of_a_batch_ingest(tmp_path: Pat
     assert (ledger["came"] - ledger["duplicates"], ledger["held"]) == (9 * len(sent), 0)
     assert everything(archive) == everything(tmp_path / "expected")
     assert list(Archive.open(archive).check()) == []
+    # Checksums of the checkpoint are those that Spark writes beside its files.
+    assert list(check_parts(archive, Archive.open(archive), lambda _name, _done: None)) == []
+    offset = max((archive / "stream" / "checkpoint" / "offsets").glob("[0-9]*"))
+    offset.write_bytes(offset.read_bytes().replace(b"1", b"2"))
+    (damaged,) = check_parts(archive, Archive.open(archive), lambda _name, _done: None)
+    assert damaged.where == f"stream/checkpoint/offsets/{offset.name}"
     # What both runs told of themselves, for those who watch.
     told = stream_log.read(archive)
     assert sum(one.get("ended", False) for one in told) == 2

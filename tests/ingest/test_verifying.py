@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hypergrid.__main__ import main
+from hypergrid.errors import DamagedArchive
 from hypergrid.flags import ABSENT
 from hypergrid.store import Archive
 from hypergrid.store.cells import Slices, Tile
@@ -251,6 +252,74 @@ def test_the_command_says_how_much_was_compared_and_what_is_lost(
     assert mended["what"] == "20 readings of raw copies were not stored, and are now"
 
 
+def run_check(archive: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Run `check --deep`; return its status, and what people read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["hypergrid", "check", str(archive), "--deep"])
+        patch.setenv("COLUMNS", "800")
+        with pytest.raises(SystemExit) as ended:
+            main()
+    written = capsys.readouterr()
+    # Cells of a table go over several lines.
+    lines = (written.out + written.err).splitlines()
+    return int(ended.value.code or 0), " ".join(" ".join(lines).replace("│", " ").split())
+
+
+def test_a_comparison_that_damage_prevents_is_a_defect(
+    archive: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Archive.open(archive)
+    (description,) = opened.described_by
+    place_of(archive / "raw", description).unlink()
+    status, told = run_check(archive, capsys)
+    assert status == 1
+    assert "its raw copy is gone, so that none of them can be compared" in told
+    assert "nothing tells how these files were read" in told
+    shutil.rmtree(archive)
+
+    def damaged(*_some: object, **_more: object) -> None:
+        message = "the table of files is damaged"
+        raise DamagedArchive(message)
+
+    run(archive.parent, archive, 7)
+    with monkeypatch.context() as patch:
+        patch.setattr("ingest.verifying.said_by_raw_copies", damaged)
+        status, told = run_check(archive, capsys)
+    assert (status, "is whole" in told) == (1, False)
+    assert "not compared" in told
+    with monkeypatch.context() as patch:
+        patch.setattr("ingest.verifying._Comparison._compare", damaged)
+        status, told = run_check(archive, capsys)
+    assert (status, "is whole" in told) == (1, False)
+    assert "it was not compared: the table of files is damaged" in told
+
+
+def test_what_is_not_compared_by_design_is_said_with_the_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(Deployment, "mapping_of", lambda _self, _feed: "of an older program")
+        run(tmp_path, tmp_path / "archive", 0)
+    status, told = run_check(tmp_path / "archive", capsys)
+    assert status == 0
+    assert "; not all values were compared, as was said above" in told
+
+
+def test_segments_that_cannot_be_read_are_told_by_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive, deployment = made_for_stream(tmp_path)
+    deploy(archive / STREAM / DEPLOYMENTS, deployment.path, first=1)
+    write_spool(archive / "spool", messages(["2"], until_h=2.0), at_once=30)
+    end(archive)
+    Loop(archive, deployment).run()
+    assert run_check(archive, capsys)[0] == 0
+    (segment,) = (archive / "spool").glob("*.spool")
+    segment.write_bytes(segment.read_bytes()[:-1])
+    status, told = run_check(archive, capsys)
+    assert (status, "is whole" in told) == (1, False)
+    assert "of a stream cannot be read again" in told
+    assert f"spool/{segment.name}" in told
+
+
 def test_what_is_committed_while_values_are_compared_stays(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(tile: Tile) -> None:
         tile.value[100:105, 0] = 77.0
@@ -317,7 +386,10 @@ def test_a_damaged_raw_copy_costs_what_it_holds(archive: Path) -> None:
     found = verify(Archive.open(archive))
     assert found.lost == []
     assert 0 < found.other < in_force(archive) // 2
-    assert any(entry.name in one and "cannot be read again" in one for one in found.warnings)
+    assert not found.is_complete
+    (failed,) = found.defects()
+    assert failed.kind == "not compared"
+    assert f"{entry.name} cannot be read again" in failed.what
 
 
 def test_an_older_ledger_that_does_not_tell_which_shift_held_is_not_guessed_at(
@@ -331,6 +403,7 @@ def test_an_older_ledger_that_does_not_tell_which_shift_held_is_not_guessed_at(
     found = verify(Archive.open(archive))
     assert (found.readings, found.lost) == (0, [])
     assert any("nothing tells how these files were read" in one for one in found.warnings)
+    assert (found.is_complete, list(found.defects())) == (False, [])
     assert repair(archive, now_ns=NOW_NS + 10, deep=True).snapshot is None
 
 

@@ -14,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 from hypergrid.errors import DamagedArchive, HyperGridError
-from hypergrid.store import Archive, Care, FileEntry, Reject, checksums
+from hypergrid.store import Archive, Care, FileEntry, Reject, checksums, salvage
 from hypergrid.store.checks import check_files
 from hypergrid.store.checksums import read_checked, read_sums, sum_of, write_checked, write_sums
 from hypergrid.store.folder import MARKER
+from hypergrid.store.variable_group import VariableGroup
 from hypergrid.streams.elements import Position, Readings, Station
+from hypergrid.times import Window, format_instant
 from hypergrid.topology.layer import Layer
 from hypergrid.units import Variable
 
@@ -169,12 +171,35 @@ def test_each_damaged_chunk_is_told_by_what_it_held(archive: Archive) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     other = next(name for name in archive.variables if name != AIR)
-    with pytest.raises(DamagedArchive, match=rf"of {AIR} from 19.* to 19.*, series 0 to 31 cannot be read.*--repair"):
+    told = rf"of {AIR} from 19.* to 19.*, stations s0, s1, .* and 24 more cannot be read.* other times or .*--repair"
+    with pytest.raises(DamagedArchive, match=told):
         Archive.open(archive.path).read(AIR)
     # All else answers.
     assert len(Archive.open(archive.path).read(other)) == 0
     some = Archive.open(archive.path).read(AIR, series=np.arange(32, 40))
     np.testing.assert_array_equal(some.value, newest.take(newest.index >= 32).value)
+
+
+def test_readings_beside_slices_that_are_damaged_are_told_by_their_times(archive: Archive, readings: Build) -> None:
+    values = np.random.default_rng(1).normal(size=2000).tolist()
+    with archive.commit(batch="beside", message="", now_ns=9) as writer:
+        writer.readings(readings([(f"s{k % 40}", k // 40 * SLICE + 50, v, 2, 9) for k, v in enumerate(values)]))
+    group = VariableGroup.load(archive.latest().root.group, AIR)
+    assert group.spans is not None
+    for path in sorted((archive.path / "store" / "chunks").iterdir()):
+        before = _flip(path, random.Random(1))
+        found = salvage.damage_of(VariableGroup.load(Archive.open(archive.path).root.group, AIR))
+        if found.side_rows is not None:
+            break
+        path.write_bytes(before)
+    else:
+        pytest.fail("rows beside slices lie in no file of their own")
+    (first_ns, last_ns), *_ = group.spans.tolist()
+    told = f"of readings beside the slices of {AIR} from {format_instant(first_ns)} to {format_instant(last_ns)} cannot"
+    with pytest.raises(DamagedArchive, match=told):
+        Archive.open(archive.path).read(AIR, tests=True)
+    later = Window(last_ns + 1, 300 * SLICE)
+    assert len(Archive.open(archive.path).read(AIR, window=later, tests=True)) > 100
 
 
 def test_a_commit_builds_on_nothing_that_is_damaged(archive: Archive, readings: Build) -> None:
