@@ -86,6 +86,8 @@ def reprocess(  # noqa: PLR0913 - one option a line
         show_json(report.to_dict())
         return
     if report.judged is not None:
+        from ingest.shown import show_skipped  # noqa: PLC0415 - as above
+
         done = report.judged
         words = dict.fromkeys(word for counts in (*done.before.values(), *done.after.values()) for word in counts)
         rows = [
@@ -99,6 +101,7 @@ def reprocess(  # noqa: PLR0913 - one option a line
             f"{done.changed:,} of {done.readings:,} readings changed their flags, by {report.parameters}{went_on}; "
             + (f"snapshot {done.snapshot}" if done.snapshot else "nothing was committed")
         )
+        show_skipped(done.skipped)
     for one in report.surfaces:
         say(f"{one.out}: {one.cells:,} cells, {one.missing:,} missing, of snapshot {one.snapshot}")
     for warning in report.warnings:

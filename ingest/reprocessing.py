@@ -20,7 +20,7 @@ from hypergrid.streams.elements import Readings
 from hypergrid.times import Window, format_instant
 from hypergrid.tokens import token
 from hypergrid.units import Variable
-from ingest.judging import judged_part, reach_ns, widened
+from ingest.judging import judged_part, places_of, reach_ns, skipped_series, widened
 from ingest.quality.blocks import BLOCK_NS
 from ingest.quality.declared import Quality
 from ingest.quality.settings import VariableTests
@@ -152,6 +152,8 @@ class Judged:
     before: Mapping[str, Mapping[str, int]]
     """By variable, readings of each flag."""
     after: Mapping[str, Mapping[str, int]]
+    skipped: Mapping[str, Mapping[str, int]]
+    """By variable, how many of its stations no test by neighbours can evaluate, by the reason."""
 
 
 def judge_all(
@@ -189,7 +191,22 @@ def judge_all(
         len(done),
         _summed(branch.notes, "before"),
         _summed(branch.notes, "after"),
+        _skipped(base, judging),
     )
+
+
+def _skipped(archive: Archive, judging: Judging) -> dict[str, dict[str, int]]:
+    """Return how many stations no test by neighbours can evaluate; places decide that, whatever part is judged."""
+    found = {}
+    for name, variable in judging.chosen(archive).items():
+        series = archive.series(name)
+        reasons = skipped_series(judging.quality.tests(variable), places_of(series, archive.stations))
+        counts = {
+            reason: len({series[i].station for i in np.flatnonzero(rows).tolist()}) for reason, rows in reasons.items()
+        }
+        if any(counts.values()):
+            found[name] = {reason: count for reason, count in counts.items() if count}
+    return found
 
 
 def _result(branch: Branch, judging: Judging, parts: Sequence[Part]) -> Result:

@@ -3,7 +3,8 @@
 `simulated` scores the 200 gauges of `gauges_simulated.SEEDS`, `held_out` as many others, `weather` as many whose drift
 changes from day to day. Beside the method stand three
 plain ones: every fall is a reset (`resets`), falls are left out (`rises`), and the running maximum (`maximum`).
-Each day beyond what is allowed is judged by its readings (`counter_twins.py`).
+Each day beyond what is allowed is judged by its readings (`counter_twins.py`), and what an ideal estimator leaves of
+the same days and months stands beside (`counter_ideal.py`).
 `shared` takes the public files of `../shared/data` that have a counter, and lists each day on which the two disagree.
 """
 
@@ -23,8 +24,8 @@ from numpy.typing import NDArray
 
 import hypergrid as hg
 from hypergrid.physics.counters import EMPTIED, FELL, HELD, RESET, ROLLOVER, Increments, increments
-from tests.bench.counter_ideal import ideal_beyond
-from tests.bench.counter_scores import Score, score, summary
+from tests.bench.counter_ideal import Ideal, ideal, ideal_summary
+from tests.bench.counter_scores import Score, by_day, score, summary
 from tests.bench.counter_twins import Missed, missed
 from tests.bench.gauges_simulated import HELD_OUT, SEEDS, WEATHER, Gauge, gauge
 
@@ -36,6 +37,7 @@ GAUGES: Final = {"simulated": SEEDS, "held_out": HELD_OUT, "weather": WEATHER}
 CASES: Final = (*GAUGES, "shared")
 SHARED: Final = Path(__file__).parents[3] / "shared" / "data"
 HOUR_NS: Final = 3600 * 10**9
+KINDS_OF_GAUGES: Final = ("tipping", "weighing")
 PARALLEL_FROM, PROCESSES = 20, 2
 """More gauges than the first are shared out among so many processes."""
 KINDS: Final = {RESET: "resets", ROLLOVER: "rollovers", EMPTIED: "emptyings", HELD: "dropouts", FELL: "falls"}
@@ -86,7 +88,7 @@ def measure(
     scored = partial(_scored, days=days, weather=case == "weather")
     scores: dict[tuple[str, str], list[Score]] = {}
     judged: list[Missed] = []
-    ideal = 0.0
+    ideals: list[Ideal] = []
     with ExitStack() as stack:
         each = map(scored, seeds)
         if len(seeds) > PARALLEL_FROM:
@@ -95,7 +97,7 @@ def measure(
         for number, (kind, own, days_missed, expected) in enumerate(each):
             tell(case, number / len(seeds))
             judged += days_missed
-            ideal += expected
+            ideals.append(expected)
             for name, held in own.items():
                 scores.setdefault((name, kind), []).append(held)
     tell(case, 1.0)
@@ -104,19 +106,23 @@ def measure(
         both = [each for (method, _), held in scores.items() if method == name for each in held]
         rows.append({"method": name, "gauge": "all", **summary(both)})
         rows += [{"method": name, "gauge": kind, **summary(scores[name, kind])}
-                 for kind in ("tipping", "weighing") if (name, kind) in scores]  # fmt: skip
+                 for kind in KINDS_OF_GAUGES if (name, kind) in scores]  # fmt: skip
     return {
         "case": f"{case}: {len(seeds)} gauges, seeds {seeds[0]} to {seeds[-1]}",
         "scores": rows,
         "beyond": [asdict(row) for row in judged],
         "beyond_days": len(judged),
         "beyond_days_undecided": sum(row.undecided for row in judged),
-        "ideal_beyond_days": ideal,
+        "ideal": [
+            {"gauge": kind, **ideal_summary([each for each in ideals if kind in ("all", each.kind)])}
+            for kind in ("all", *KINDS_OF_GAUGES)
+            if kind == "all" or any(each.kind == kind for each in ideals)
+        ],
     }
 
 
-def _scored(seed: int, *, days: int | None, weather: bool) -> tuple[str, dict[str, Score], list[Missed], float]:
-    """Return a gauge's kind, each method's score, days beyond, and how many an ideal estimator would leave."""
+def _scored(seed: int, *, days: int | None, weather: bool) -> tuple[str, dict[str, Score], list[Missed], Ideal]:
+    """Return a gauge's kind, each method's score, days beyond, and what an ideal estimator would leave."""
     one = gauge(seed, days=days, weather=weather)
     max_gap_ns = max(HOUR_NS, 3 * one.interval_s * 10**9)
     grown = {name: plain(one.value, one.time_ns, max_gap_ns) for name, plain in PLAIN.items()}
@@ -124,7 +130,8 @@ def _scored(seed: int, *, days: int | None, weather: bool) -> tuple[str, dict[st
     grown["declared"] = declared.grown
     grown["undeclared"] = _ours(one, max_gap_ns, declared=False).grown
     scores = {name: score(one, own) for name, own in grown.items()}
-    return one.kind, scores, missed(one, declared, weather=weather), ideal_beyond(one, weather=weather)
+    best = ideal(one, by_day(one, declared.grown), weather=weather)
+    return one.kind, scores, missed(one, declared, weather=weather), best
 
 
 def _ours(one: Gauge, max_gap_ns: int, *, declared: bool) -> Increments:
@@ -139,10 +146,12 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
         return [(measured["case"], ("nothing found",), [])]
     columns = tuple(rows[0])
     listed = [(measured["case"], columns, [tuple(_text(row[key]) for key in columns) for row in rows])]
+    if ideals := measured.get("ideal"):
+        cells = [tuple(_text(value) for value in row.values()) for row in ideals]
+        listed.append(("what an ideal estimator leaves", tuple(ideals[0]), cells))
     if days := measured.get("beyond"):
         judged = f"beyond {measured['beyond_days']}, undecided by their readings {measured['beyond_days_undecided']}"
-        title = f"{judged}; an ideal estimator of weighing gauges leaves {measured['ideal_beyond_days']:.2g}"
-        listed.append((title, tuple(days[0]), [tuple(_text(value) for value in row.values()) for row in days]))
+        listed.append((judged, tuple(days[0]), [tuple(_text(value) for value in row.values()) for row in days]))
     return listed
 
 

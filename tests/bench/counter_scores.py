@@ -21,6 +21,12 @@ TEN_MINUTES_NS: Final = HOUR_NS // 6
 
 LEAST_HEARD: Final = 0.8
 """Share of a day's readings below which the day is not judged, as a daily total would be missing."""
+MONTH_DAYS, LEAST_MONTH_DAYS = 30, 20
+"""Days of a month, and how many of them must be judged."""
+LEAST_MONTH_MM: Final = 10.0
+"""Rain that a month needs for a bias."""
+WITHIN_MONTH: Final = 0.01
+"""Bias of a month that is within what is allowed, as a part."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,12 @@ class ByDay:
     found: Floats
     """By day, shape (days,)."""
 
+    def months(self) -> list[NDArray[np.intp]]:
+        """Return the judged days of each month that has enough of them."""
+        days = np.flatnonzero(self.judged)
+        cuts = np.flatnonzero(np.diff(days // MONTH_DAYS)) + 1
+        return [month for month in np.split(days, cuts) if len(month) >= LEAST_MONTH_DAYS]
+
 
 def by_day(gauge: Gauge, found: Floats) -> ByDay:
     """Return what fell and what was found [mm] in readings whose increment [the gauge's unit] is known."""
@@ -107,16 +119,13 @@ def score(gauge: Gauge, found: Floats) -> Score:
     allowed_all = np.maximum(0.02 * fell_all, max(3 * gauge.noise, gauge.resolution) * mm)
     beyond_all = beyond(fell_all, got)
     lost &= judged[day]
-    month = np.flatnonzero(judged) // 30
-    enough = np.bincount(month) >= 20 if len(month) else np.zeros(0, dtype=bool)
-    size = len(enough)
-    months = [np.bincount(month, each, size)[enough] if size else np.zeros(0) for each in (fell, got)]
+    months = [tuple(float(each[block].sum()) for block in held.months()) for each in (held.fallen, held.found)]
     return Score(
         gauge.seed, gauge.kind, int(judged.sum()), int(within.sum()), int(too_far.sum()),
         float(np.max(np.where(too_far, off, 0.0), initial=0.0)), int(wet.sum()), int((within & wet).sum()),
         days - int(judged.sum()), int(lost.sum()), float(whole[lost].sum()),
         int((off_all <= allowed_all + 1e-6).sum()), int(beyond_all.sum()),
-        float(fell.sum()), float(got.sum()), tuple(months[0].tolist()), tuple(months[1].tolist()),
+        float(fell.sum()), float(got.sum()), months[0], months[1],
         _rmse(gauge, true, own, HOUR_NS), _rmse(gauge, true, own, TEN_MINUTES_NS),
     )  # fmt: skip
 
@@ -135,7 +144,7 @@ def summary(scores: Sequence[Score]) -> dict[str, Any]:
     days, wet = sum(s.days for s in scores), sum(s.wet_days for s in scores)
     fell = np.array([x for s in scores for x in s.months_fallen_mm])
     got = np.array([x for s in scores for x in s.months_found_mm])
-    some = fell >= 10.0
+    some = fell >= LEAST_MONTH_MM
     bias = (got - fell)[some] / fell[some] if some.any() else np.zeros(1)
     by_gauge = np.array([(s.found_mm - s.fallen_mm) / s.fallen_mm for s in scores if s.fallen_mm > 10]) * 100
     return {
@@ -152,7 +161,7 @@ def summary(scores: Sequence[Score]) -> dict[str, Any]:
         "worst_day_mm": max((s.worst_mm for s in scores), default=0.0),
         "monthly_bias_percent": 100 * float((got - fell).sum() / fell.sum()) if fell.sum() else 0.0,
         "median_month_bias_percent": 100 * float(np.median(bias)),
-        "months_within_1_percent": 100 * float(np.mean(np.abs(bias) <= 0.01)),
+        "months_within_1_percent": 100 * float(np.mean(np.abs(bias) <= WITHIN_MONTH)),
         "worst_gauge_bias_percent": float(by_gauge[np.argmax(np.abs(by_gauge))]) if len(by_gauge) else 0.0,
         "hourly_rmse_mm": float(np.nanmean([s.hourly_rmse_mm for s in scores])),
         "ten_minutes_rmse_mm": float(np.nanmean([s.ten_minutes_rmse_mm for s in scores])),

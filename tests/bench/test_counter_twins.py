@@ -5,7 +5,6 @@ import pytest
 from numpy.typing import NDArray
 
 from hypergrid.physics.counters import GROWN, HELD, RESET, Increments
-from tests.bench.counter_ideal import expected_beyond
 from tests.bench.counter_twins import Window, daily_restart, daylight, is_undecided, log_likelihood, missed
 from tests.bench.gauges_simulated import START, Gauge
 
@@ -110,9 +109,3 @@ def test_a_restart_of_every_day_is_no_dropout() -> None:
     [row] = missed(tipping(value, np.cumsum(growth)), Increments(own, kind))
     assert (row.day, row.undecided) == (11, False)
     assert row.twin > row.truth
-
-
-def test_days_beyond_by_chance() -> None:
-    """A standard error of a quarter millimetre leaves 4.55 % of days beyond half of one; on wet days 10 % count."""
-    assert expected_beyond(np.array([1.0]), np.array([0.25])) == pytest.approx(0.0455, abs=1e-4)
-    assert expected_beyond(np.array([50.0, 1.0]), np.array([0.25, 0.0])) == pytest.approx(0.0, abs=1e-9)

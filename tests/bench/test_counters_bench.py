@@ -23,6 +23,11 @@ def test_scores_of_a_few_gauges() -> None:
     json.dumps(measured)
     assert len(measured["beyond"]) == measured["beyond_days"] == ours["beyond_days"]
     assert 0 <= measured["beyond_days_undecided"] <= measured["beyond_days"]
+    ideals = {row["gauge"]: row for row in measured["ideal"]}
+    assert ideals["all"]["gauges"] == sum(ideals[kind]["gauges"] for kind in ("tipping", "weighing")) == 12
+    assert ideals["all"]["months"] == ideals["tipping"]["months"] + ideals["weighing"]["months"] > 0
+    for kind, row in ideals.items():
+        assert rows["declared", kind]["months_within_1_percent"] <= row["ideal_months_within_1_percent"] + 1e-9
     for _, columns, listed in tables(measured):
         assert all(len(row) == len(columns) for row in listed)
 

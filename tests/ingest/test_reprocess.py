@@ -138,6 +138,7 @@ def test_it_gives_the_flags_of_quality(archive: Archive, other: Archive, paramet
     assert report.judged is not None
     assert (report.judged.changed, report.judged.readings) == (expected.changed, expected.readings)
     assert report.judged.changed > 0
+    assert report.judged.skipped == expected.skipped
     assert report.judged.parts >= 2 * len(archive.variables)
     assert_same(archive, other)
     newest = archive.latest()
@@ -251,6 +252,29 @@ def test_a_station_that_moved_meanwhile_is_judged_where_it_stands(
     run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 3)
     reprocess(archive.path, quality=parameters, workers=Few(8, move), now_ns=NOW_NS + 3)
     assert_same(archive, other)
+
+
+def test_stations_that_no_neighbours_test_are_counted(archive: Archive, other: Archive, parameters: Path) -> None:
+    """One without a position, one without an elevation, one far off, each in several parts of the run."""
+    before = run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 1).skipped
+    isolated = before.get("air_temperature", {}).get("isolated", 0)
+    stored = archive.read("air_temperature")
+    like = stored.take(np.flatnonzero(stored.index == 0))
+    places = [Position(None, 7.17, 45.87, np.nan), Position(None, 40.0, 45.87, 2400.0)]
+    for one in (archive, other):
+        with one.commit(batch="more", message="more", now_ns=NOW_NS + 1) as writer:
+            writer.stations([Station(key, key, (place,)) for key, place in zip(("flat", "far"), places, strict=True)])
+            for key in ("nowhere", "flat", "far"):
+                series = replace(like.series[0], station=key)
+                writer.readings(replace(like, series=(series,), tests=None))
+    expected = run_quality(other.path, deployment=parameters, now_ns=NOW_NS + 2)
+    report = reprocess(archive.path, quality=parameters, now_ns=NOW_NS + 2)
+    assert report.judged is not None
+    assert report.judged.skipped == expected.skipped
+    counted = report.judged.skipped["air_temperature"]
+    assert (counted["no_position"], counted["no_elevation"]) == (1, 1)
+    assert counted["isolated"] == isolated + 1
+    assert report.to_dict()["judged"]["skipped"] == report.judged.skipped
 
 
 def test_some_variables_and_some_time(archive: Archive, other: Archive, parameters: Path) -> None:
