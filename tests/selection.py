@@ -400,6 +400,10 @@ LONG: Final[dict[str, dict[str, Less]]] = {
             0, "a benchmark in small: 200 requests a second need a machine of their own"
         ),
     },
+    "bench/test_web_fair_bench.py": {
+        "test_a_stream_goes_on_beside_large_queries": Less(0, "a benchmark in small, on Spark, beside a server"),
+        "test_the_large_queries_run_and_alerts_are_followed": Less(0, "a benchmark in small: it takes minutes"),
+    },
     "bench/test_wo_join_bench.py": dict.fromkeys(
         (
             "test_a_course_has_all_its_curves",

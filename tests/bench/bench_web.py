@@ -3,14 +3,14 @@
 import asyncio
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
 
 from tests.bench.kriging_figures import Tell, machine
+from tests.bench.web_fair import ASKERS, MEAN_MAP, answered_s, fair
+from tests.bench.web_fair_stream import fair_stream
 from tests.bench.web_load import Answers, Served, get, open_loop, post, q1_like, served
 
 RATE: Final = 200.0
@@ -23,21 +23,13 @@ WITHIN_S: Final = 10.0
 LATEST: Final = "/api/v1/latest?variable=air_temperature"
 POSITIONS: Final = 100
 """Positions of one request, beside a request of one."""
-_MEAN_MAP: Final = "/edr/collections/mean_map/position"
-ASKERS: Final = 10
-"""Those who each have a large query running."""
-LARGE_CELLS: Final = 4000
-"""Cells a side of the map of a large query: more than 300 s are projected."""
-ALONE_CELLS: Final = 120
-"""Cells a side of the large query that is timed alone, and beside small requests."""
-SMALL_REQUESTS: Final = 200
-SMALL_PER_S: Final = 4.0
 
 TITLES = {
     "latest": "Latest values, 200 requests a second in an open loop, and the highest rate with p99 of 150 ms at most",
     "queries": "200 different queries like Q1 within 10 s",
     "positions": "100 positions in one request of EDR, beside one: at most three times the time",
     "fair": "200 positions at 4 a second by one key, while ten other keys have a large query each",
+    "fair-stream": "Lag of a stream of 1,000 stations while ten keys have a large query each",
 }
 
 
@@ -71,7 +63,9 @@ def measure(
             found |= {name: {"rows": part(here, tell, quick)} for name, part in parts.items()}
     if case in ("fair", "all"):
         with served(slices=slices, keys=ASKERS + 1) as here:
-            found["fair"] = {"rows": _fair(here, tell, quick)}
+            found["fair"] = {"rows": fair(here, tell, quick)}
+    if case in ("fair-stream", "all"):
+        found["fair-stream"] = {"rows": fair_stream(tell, quick)}
     return {"machine": machine(), "pairs": pairs, "parts": found}
 
 
@@ -132,7 +126,7 @@ def _positions(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  
         # Each is of positions that nobody asked for before: nothing of it is kept.
         lots = [(7.177 + 0.004 * lon[:count] + pair * 1e-6, 45.867 + 0.004 * lat[:count]) for count in (1, POSITIONS)]
         points = [", ".join(f"({x:.7f} {y:.7f})" for x, y in zip(*lot, strict=True)) for lot in lots]
-        seconds = [_answered_s(here, f"{_MEAN_MAP}?f=CoverageJSON&coords=MULTIPOINT({text})", "") for text in points]
+        seconds = [answered_s(here, f"{MEAN_MAP}?f=CoverageJSON&coords=MULTIPOINT({text})") for text in points]
         if pair:
             one_s.append(seconds[0])
             all_s.append(seconds[1])
@@ -145,74 +139,6 @@ def _positions(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  
             "least": min(shares), "most": max(shares),
         }
     ]  # fmt: skip
-
-
-def _fair(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the others
-    tell("fair", 0.0)
-    *large, small = here.keys
-    count = 40 if quick else SMALL_REQUESTS
-    positions = [get(_position(number), key=small) for number in range(count)]
-    # Compiled, and planned once.
-    asyncio.run(open_loop(here.host, here.port, positions[:3], per_s=1.0))
-    size = ALONE_CELLS // 4 if quick else ALONE_CELLS
-    alone_s = [_seconds(here, q1_like(number, cells=size), large[0]) for number in range(3)]
-    tell("fair", 0.2)
-    beside_s = []
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(lambda: asyncio.run(open_loop(here.host, here.port, positions, per_s=SMALL_PER_S)))
-        while not asked.done() and len(beside_s) < 3:
-            beside_s.append(_seconds(here, q1_like(10 + len(beside_s), cells=size), large[0]))
-    tell("fair", 0.5)
-    before = here.standing()
-    posted = [
-        here.client.post("/api/v1/queries", json=q1_like(100 + number, cells=LARGE_CELLS), headers={"X-API-Key": key})
-        for number, key in enumerate(large)
-    ]
-    jobs = [f"/api/v1/queries/{one.raise_for_status().json()['id']}" for one in posted]
-    projected_s = [here.client.get(job).json()["plan"]["projected_seconds"] for job in jobs]
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(lambda: asyncio.run(open_loop(here.host, here.port, positions, per_s=SMALL_PER_S)))
-        own_s = []
-        while not asked.done():
-            own_s.append(_answered_s(here, _position(1000 + len(own_s)), large[0]))
-            time.sleep(1.0)
-        answers = asked.result()
-    states = Counter(here.client.get(job).json()["state"] for job in jobs)
-    queue = here.client.get("/api/v1/engine").json()["queries"]
-    for job in jobs:
-        here.client.delete(job)
-    tell("fair", 1.0)
-    row = {
-        "large queries": len(jobs), "least that one projects, s": min(projected_s), "of them ended": states["done"],
-        "small requests": count, "errors": answers.errors, "not 200": count - answers.statuses[200],
-        "median s": answers.quantile(0.5), "p99 s": answers.quantile(0.99), "longest s": answers.quantile(1.0),
-        "own small, longest s": max(own_s), "longest block s": queue["longest_block_s"],
-        "large alone, median s": float(np.median(alone_s)), "beside small ones, median s": float(np.median(beside_s)),
-        "beside / alone": float(np.median(beside_s) / np.median(alone_s)), "peak MiB": here.peak_bytes() / 2**20,
-        **_standing(before, here.standing()),
-    }  # fmt: skip
-    return [row]
-
-
-def _position(number: int) -> str:
-    """Return the address of an estimate at a place of its own."""
-    return f"{_MEAN_MAP}?coords=POINT({7.177 + number * 1e-6:.6f}%2045.868)&f=CoverageJSON"
-
-
-def _answered_s(here: Served, path: str, key: str) -> float:
-    begun = time.monotonic()
-    here.client.get(path, headers={"X-API-Key": key} if key else {}).raise_for_status()
-    return time.monotonic() - begun
-
-
-def _seconds(here: Served, document: dict[str, Any], key: str) -> float:
-    """Return how long a query takes until it is done [s]."""
-    begun, headers = time.monotonic(), {"X-API-Key": key}
-    job = here.client.post("/api/v1/queries", json=document, headers=headers).raise_for_status().json()
-    while (state := here.client.get(f"/api/v1/queries/{job['id']}", headers=headers).json())["state"] != "done":
-        assert state["ended"] is None, state
-        time.sleep(0.05)
-    return time.monotonic() - begun
 
 
 def _standing(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,7 +156,7 @@ PARTS: Mapping[str, Callable[[Served, Tell, bool], list[dict[str, Any]]]] = {
     "queries": _queries,
     "positions": _positions,
 }
-CASES = (*PARTS, "fair", "all")
+CASES = (*PARTS, "fair", "fair-stream", "all")
 """What can be asked for."""
 
 

@@ -32,6 +32,7 @@ from ingest.spooled import expected, parse_records
 from ingest.stream import Following, Status, stream
 from ingest.streamed import DEPLOYMENTS, STREAM, ledger_of, stream_id
 from ingest.target import held
+from station_data import network
 from station_data.generate import generate
 from tests.bench.ingest_watermark import closed_slices, compare, settings
 
@@ -101,11 +102,13 @@ interval_s = {slice_s}
 {columns}
 """
     path = folder / "deployment.toml"
-    path.write_text(text + "".join(f'[[station]]\nid = "{number + 1}"\n' for number in range(stations)))
+    listed = (f'[[station]]\nid = "{one.id}"\nlon = {one.lon}\nlat = {one.lat}\n' for one in network.stations(stations))
+    path.write_text(text + "".join(listed))
     return path
 
 
-def _made(folder: Path, deployment: Path) -> Path:
+def made(folder: Path, deployment: Path) -> Path:
+    """Make the archive of a deployment, in a folder; return its place."""
     archive = folder / "archive"
     with held(archive, load(deployment), now_ns=1, on_wait=lambda: None):
         pass
@@ -190,7 +193,7 @@ def steady(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes: Sizes) -
     """Stream what waits in a spool; return the readings a second once Spark is warm, which two batches take."""
     folder.mkdir()
     deployment = deployment_file(folder)
-    archive = _made(folder, deployment)
+    archive = made(folder, deployment)
     count = _spooled(archive, sent)
     marks: list[tuple[float, int]] = []
 
@@ -219,29 +222,19 @@ def visible(folder: Path, sizes: Sizes) -> dict[str, Any]:
     """
     folder.mkdir()
     deployment = deployment_file(folder, slice_s=10.0, idle_s=60.0, stations=sizes.stations)
-    archive = _made(folder, deployment)
+    archive = made(folder, deployment)
     stopping = threading.Event()
     learn_s = 330.0
-    writer = threading.Thread(target=_reporting, args=(archive, sizes.stations, stopping), daemon=True)
+    writer = threading.Thread(target=report_readings, args=(archive, sizes.stations, stopping), daemon=True)
     delays: list[NDArray[np.float64]] = []
 
-    def watch() -> None:
-        opened, seen_ns, begun = Archive.open(archive), 0, time.monotonic()
-        while not stopping.wait(0.2):
-            newest = opened.latest()
-            if newest is opened or "air_temperature" not in newest.variables:
-                continue
-            opened, now_ns = newest, time.time_ns()
-            extent = opened.extent("air_temperature")
-            if extent is None:
-                continue
-            window = replace(extent, start_ns=max(extent.start_ns, seen_ns))
-            read = opened.read("air_temperature", window=window)
-            seen_ns = extent.stop_ns
-            if time.monotonic() - begun > learn_s and len(read):
-                delays.append((now_ns - read.arrival_ns) / NS)
+    begun = time.monotonic()
 
-    watcher = threading.Thread(target=watch, daemon=True)
+    def note(seen_s: float, lag_s: NDArray[np.float64]) -> None:
+        if seen_s - begun > learn_s:
+            delays.append(lag_s)
+
+    watcher = threading.Thread(target=watch, args=(archive, note, stopping), daemon=True)
     timer = threading.Timer(learn_s + sizes.visible_s, stopping.set)
     for one in (writer, watcher, timer):
         one.start()
@@ -259,7 +252,25 @@ def visible(folder: Path, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def _reporting(archive: Path, stations: int, stopping: threading.Event) -> None:
+def watch(archive: Path, note: Callable[[float, NDArray[np.float64]], None], stopping: threading.Event) -> None:
+    """Call `note` with each new version's time on the monotonic clock, and what its new readings waited [s]."""
+    opened, seen_ns = Archive.open(archive), 0
+    while not stopping.wait(0.2):
+        newest = opened.latest()
+        if newest is opened or "air_temperature" not in newest.variables:
+            continue
+        opened, now_ns, now_s = newest, time.time_ns(), time.monotonic()
+        extent = opened.extent("air_temperature")
+        if extent is None:
+            continue
+        read = opened.read("air_temperature", window=replace(extent, start_ns=max(extent.start_ns, seen_ns)))
+        seen_ns = extent.stop_ns
+        if len(read):
+            note(now_s, (now_ns - read.arrival_ns) / NS)
+
+
+def report_readings(archive: Path, stations: int, stopping: threading.Event) -> None:
+    """Have each station report every ten seconds, at its own time in them, until it shall stop."""
     phase = np.random.default_rng(7).permutation(stations) / stations * 10.0
     order = np.argsort(phase)
     with Spool.open(archive / "spool") as spool:
@@ -288,7 +299,7 @@ def through_a_broker(sent: Sequence[tuple[int, str, bytes]], folder: Path, sizes
 
     folder.mkdir()
     deployment = deployment_file(folder)
-    archive, broker = _made(folder, deployment), RunningBroker(folder / "broker").start()
+    archive, broker = made(folder, deployment), RunningBroker(folder / "broker").start()
     deploy(archive / STREAM / DEPLOYMENTS, deployment, first=1)
     words = [sys.executable, "-m", "hypergrid", "stream", str(archive), "--deployment", str(deployment)]
     words += ["--mqtt", broker.url, "--trigger", "5s"]

@@ -39,7 +39,12 @@ class Network:
     def create(self, slices: int = WARM_SLICES) -> None:
         """Make the archive with some slices."""
         variables = [KNOWN_VARIABLES[name] for name in VARIABLES]
-        archive = Archive.create(self._folder, name="pass", slice_s=SLICE_S, variables=variables, now_ns=START_NS)
+        Archive.create(self._folder, name="pass", slice_s=SLICE_S, variables=variables, now_ns=START_NS)
+        self.begin(slices)
+
+    def begin(self, slices: int) -> None:
+        """Commit the stations and the first slices into an archive that is there."""
+        archive = Archive.open(self._folder)
         listed = [Station(one.id, one.id, (Position(None, one.lon, one.lat, 2450.0),)) for one in self._network]
         with archive.commit(batch="stations", message="stations", now_ns=START_NS) as writer:
             writer.stations(listed)

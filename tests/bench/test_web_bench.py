@@ -2,13 +2,14 @@
 
 import asyncio
 
-from queries.scheduling.block_queue import PROJECTED_S
 from tests.bench import bench_web
 from tests.bench.web_load import open_loop
 
 
 def test_it_measures_what_it_says() -> None:
-    measured = bench_web.measure(quick=True, slices=90)
+    cases = ("latest", "queries", "positions")
+    parts = {case: bench_web.measure(case, quick=True, slices=90)["parts"][case] for case in cases}
+    measured = {"parts": parts}
     latest = measured["parts"]["latest"]["rows"]
     assert [row["rate /s"] for row in latest][0] == 200.0
     assert latest[0]["requests"] == 800
@@ -20,12 +21,8 @@ def test_it_measures_what_it_says() -> None:
     (positions,) = measured["parts"]["positions"]["rows"]
     assert (positions["positions"], positions["pairs"]) == (100, 5)
     assert 0 < positions["least"] <= positions["all / one, median"] <= positions["most"]
-    (fair,) = measured["parts"]["fair"]["rows"]
-    assert (fair["small requests"], fair["errors"], fair["not 200"]) == (40, 0, 0)
-    assert (fair["large queries"], fair["of them ended"]) == (10, 0)
-    assert fair["least that one projects, s"] > PROJECTED_S
     titles = [title for title, _, _ in bench_web.tables(measured)]
-    assert titles == list(bench_web.TITLES.values())
+    assert titles == [bench_web.TITLES[case] for case in cases]
 
 
 def test_a_loop_is_open_and_counts_from_when_a_request_was_due() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -95,8 +96,16 @@ class Connections:
             writer.close()
 
 
-async def open_loop(host: str, port: int, requests: list[bytes], *, per_s: float, timeout_s: float = 30.0) -> Answers:
-    """Send requests at a rate, each when it is due, and return what came of them."""
+async def open_loop(
+    host: str,
+    port: int,
+    requests: list[bytes],
+    *,
+    per_s: float,
+    timeout_s: float = 30.0,
+    stop: threading.Event | None = None,
+) -> Answers:
+    """Send requests at a rate, each when it is due, none any more once `stop` is set; return what came of them."""
     connections, answers = Connections(host, port), Answers()
     begun = time.perf_counter()
 
@@ -115,6 +124,8 @@ async def open_loop(host: str, port: int, requests: list[bytes], *, per_s: float
         wait_s = begun + number / per_s - time.perf_counter()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
+        if stop is not None and stop.is_set():
+            break
         tasks.append(asyncio.create_task(one(number)))
     await asyncio.gather(*tasks)
     connections.close()
@@ -140,8 +151,8 @@ def _shown(key: str) -> str:
     return f"X-API-Key: {key}\r\n" if key else ""
 
 
-def q1_like(number: int, *, cells: int = 23, step: str = "1arcsec") -> dict[str, Any]:
-    """Return Q1 on a grid and with a variogram of its own, so that no two share a run; `cells` a side."""
+def q1_like(number: int, *, cells: int = 23, step: str = "1arcsec", time: str = "10min") -> dict[str, Any]:
+    """Return Q1 on a grid and with a variogram of its own, so that no two share a run; `cells` a side, of `time`."""
     variogram = {"model": "exponential", "psill": 1.2, "range_m": 250.0 + number, "nugget": 0.05}
     grid = {"lon": f"7:10:{37 + number % 8}", "lat": "45:52:01", "step": step, "shape": [cells, cells]}
     params = {"neighbours": 20, "variogram": variogram}
@@ -149,7 +160,7 @@ def q1_like(number: int, *, cells: int = 23, step: str = "1arcsec") -> dict[str,
         "variable": "air_temperature",
         "steps": [
             {"op": "convert", "function": "valid_range", "params": {"low": -40.0, "high": 50.0}},
-            {"op": "aggregate", "function": "mean", "time": "10min"},
+            {"op": "aggregate", "function": "mean", "time": time},
             {"op": "interpolate", "method": "ordinary_kriging", "grid": grid, "params": params},
             {"op": "aggregate", "function": "mean", "time": "all"},
         ],
