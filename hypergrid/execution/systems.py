@@ -5,7 +5,7 @@ from typing import Final
 from hypergrid.execution.trials import operations_a_second, touching_s_a_byte
 from hypergrid.kriging.empirical import PAIRS_AT_ONCE
 from hypergrid.kriging.factored import ROWS_PAIRS, SIDES_AT_ONCE
-from hypergrid.kriging.field import is_factored
+from hypergrid.kriging.field import WORTH_TILES, is_factored
 from hypergrid.kriging.fitted import ToFit
 from hypergrid.kriging.local import TOGETHER
 from hypergrid.perspective import Interpolate, Perspective
@@ -77,9 +77,12 @@ def solving_operations(stations: int, *, slices: int, sides: int) -> float:
         Targets whose variance is wanted.
     """
     square = float(stations) ** 2
-    if not is_factored(stations + 1):
+    if stations < WORTH_TILES:
         # An inverse, and its check.
         return square * (4.0 * stations + 2.0 * sides)
+    if not is_factored(stations + 1):
+        # An inverse by the factor.
+        return square * (stations + 2.0 * sides)
     # A factor, and its solutions; where stations are missing the inverse, and products with it.
     return square * (stations + 2.0 * sides if slices > 1 else stations / 3.0 + sides)
 
