@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.bench.bench_scale import CASES, GROUPS, measure, tables
 from tests.bench.scale_cases import SCALED, Scale
 
-SMALL = Scale(stations=3_200, side=40, readings=5 * 52_560)
+SMALL = Scale(stations=4_000, side=40, readings=5 * 52_560)
 
 
 def test_queries_take_what_is_projected(tmp_path: Path) -> None:
