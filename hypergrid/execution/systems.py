@@ -5,7 +5,7 @@ from typing import Final
 from hypergrid.execution.trials import operations_a_second, touching_s_a_byte
 from hypergrid.kriging.empirical import PAIRS_AT_ONCE
 from hypergrid.kriging.factored import ROWS_PAIRS, SIDES_AT_ONCE
-from hypergrid.kriging.field import is_factored
+from hypergrid.kriging.field import WORTH_TILES, is_factored
 from hypergrid.kriging.fitted import ToFit
 from hypergrid.kriging.local import TOGETHER
 from hypergrid.perspective import Interpolate, Perspective
@@ -16,7 +16,9 @@ WORTH_TRYING: Final = 2e10
 """Operations from which the machine is asked how fast it does them: about a second of them."""
 FACTOR_RATE: Final = 1.25
 """How fast a large system is factored and inverted beside that of a trial."""
-FIT_NS: Final = 80.0
+FEW_PAIRS: Final = 2**22
+"""Pairs of stations up to which fitting and solving are no matter, unless they are worth a trial."""
+FIT_NS: Final = 40.0
 """Tabled cost of a pair of stations of which a variogram is fitted [ns]."""
 PAIR_NS: Final = 4.0
 """Tabled cost of the covariance of a pair of stations, made and put where it is kept [ns]."""
@@ -58,10 +60,10 @@ def solving_s(here: Perspective) -> tuple[float, bool]:
     slices, cells = here.topology.time.count, here.topology.space.count
     seconds = FIT_NS * pairs * 1e-9 if _is_fitted(operator) else 0.0
     if not operator.is_linear(stations):
-        return (seconds + NEAR_NS * cells * 1e-9, False) if pairs > PAIRS_AT_ONCE else (0.0, False)
+        return (seconds + NEAR_NS * cells * 1e-9, False) if pairs > FEW_PAIRS else (0.0, False)
     operations = solving_operations(stations, slices=slices, sides=cells if operator.variance else 0)
     if operations < WORTH_TRYING:
-        return (0.0, False) if pairs <= PAIRS_AT_ONCE else (seconds + operations / TABLED_RATE, False)
+        return (0.0, False) if pairs <= FEW_PAIRS else (seconds + operations / TABLED_RATE, False)
     seconds += PAIR_NS * pairs * 1e-9 + touching_s_a_byte() * system_bytes(here)
     return seconds + operations / (FACTOR_RATE * operations_a_second()), True
 
@@ -77,9 +79,12 @@ def solving_operations(stations: int, *, slices: int, sides: int) -> float:
         Targets whose variance is wanted.
     """
     square = float(stations) ** 2
-    if not is_factored(stations + 1):
+    if stations < WORTH_TILES:
         # An inverse, and its check.
         return square * (4.0 * stations + 2.0 * sides)
+    if not is_factored(stations + 1):
+        # An inverse by the factor.
+        return square * (stations + 2.0 * sides)
     # A factor, and its solutions; where stations are missing the inverse, and products with it.
     return square * (stations + 2.0 * sides if slices > 1 else stations / 3.0 + sides)
 

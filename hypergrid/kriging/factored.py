@@ -1,7 +1,7 @@
 """The kriging system of a network that is too large to be inverted for every query: its Cholesky factor, in one matrix.
 
-An inverse and its check take 4 n^3 operations and three matrices of n^2 numbers; 11,000 stations took 136 s and 4 GB.
-Estimates need the factor alone, n^3 / 3 operations in one matrix, and so do their variances where no station is
+An inverse of LU and its check take 4 n^3 operations and three matrices of n^2 numbers; 11,000 stations took 136 s and
+4 GB. Estimates need the factor alone, n^3 / 3 operations in one matrix, and so do their variances where no station is
 missing. Whoever needs the inverse (stations that are missing from some slices, variances of means) gets it in the place
 of the factor, for 2 n^3 / 3 more. All of it goes tile by tile (`tiled_cholesky.py`) and gives way in between.
 

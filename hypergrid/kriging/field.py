@@ -45,7 +45,7 @@ WORTH_TILES = 3 * TILE
 def is_factored(size: int) -> bool:
     """Return whether a system of so many rows is factored, and inverted only where it must be.
 
-    What is too large to be kept for the next query is not worth the twelve times as much work of an inverse.
+    What is too large to be kept for the next query is not worth the three times as much work of an inverse.
     """
     return not WEIGHTS.takes(8 * size * size)
 

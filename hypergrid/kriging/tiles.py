@@ -1,7 +1,7 @@
 """Large matrices in tiles, so that work on them gives way between two, is shared by threads and ends where it shall.
 
 Each call of BLAS is of a tile and some of its neighbours, `MOST_OPERATIONS` at most: 7 ms of a processor that does 40 a
-nanosecond. BLAS has one thread, and threads of ours share the rows of tiles: on a busy machine its own two took three
+nanosecond. BLAS has one thread, and threads of ours share the rows of tiles: on a busy machine its own two took two
 to five times the processor time of one.
 """
 

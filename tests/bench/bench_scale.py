@@ -76,6 +76,8 @@ def _row(name: str, found: Sequence[Taken]) -> dict[str, Any]:
         "projected_s": statistics.median(one.projected_s for one in found),
         "seconds": statistics.median(one.seconds for one in found),
         "cpu_s": statistics.median(one.cpu_s for one in found),
+        "longest_block_s": max(one.longest_block_s for one in found),
+        "longest_pause_s": max(one.longest_pause_s for one in found),
         "time": _range(seconds),
     }
 
@@ -93,15 +95,20 @@ def _range(ratios: Sequence[float]) -> dict[str, Any] | None:
 
 def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
     """Return what `measure` returned as tables: title, columns, rows."""
-    memory, times = [], []
+    memory, times, blocks = [], [], []
     for row in measured["queries"]:
         if row["bytes"] is not None:
             sizes = (f"{row[name] / 2**20:,.0f} MiB" for name in ("projected_bytes", "peak_bytes"))
             memory.append((row["name"], *sizes, *_shown(row["bytes"])))
         took = f"{row['seconds']:.3g} s ({row['cpu_s']:.3g} s of processor)"
         times.append((row["name"], f"{row['projected_s']:.3g} s", took, *_shown(row["time"])))
+        blocks.append((row["name"], f"{row['longest_block_s']:.2g} s", f"{row['longest_pause_s']:.2g} s"))
     title = measured["case"]
-    return [(f"Memory; {title}", COLUMNS, memory), (f"Time; {title}", COLUMNS, times)]
+    return [
+        (f"Memory; {title}", COLUMNS, memory),
+        (f"Time; {title}", COLUMNS, times),
+        (f"Beside others; {title}", ("query", "longest block", "longest pause of another thread"), blocks),
+    ]
 
 
 def _shown(ratio: Mapping[str, Any]) -> tuple[str, str]:

@@ -9,8 +9,10 @@ import json
 import resource
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +23,7 @@ import xarray as xr
 import hypergrid as hg
 from hypergrid.kriging import warm
 from hypergrid.query import Query
+from queries.scheduling.block_queue import BlockQueue
 from tests.bench.reprocess_archive import DAY_S, STEP_S, make_archive
 from tests.bench.resident import peak_above, reset_peak
 
@@ -29,6 +32,8 @@ EXTENT_M: Final = 1e6
 MODEL: Final = hg.variogram("exponential", psill=1.2, range_m=200_000.0, nugget=0.05)
 SEED: Final = 19
 DAYS: Final = 365
+WAKE_S: Final = 0.005
+"""How often another thread wants to run [s]."""
 WARM_STATIONS: Final = 1500
 """Stations of the small query: enough that it loads the compiled loops."""
 
@@ -108,6 +113,10 @@ class Taken:
     """By the clock [s]."""
     cpu_s: float
     """Of all threads [s]."""
+    longest_block_s: float
+    """Longest that it went on without asking whether other queries go first [s]."""
+    longest_pause_s: float
+    """Longest that another thread of the process, as a server's that answers requests, could not run [s]."""
 
 
 def archive_of(folder: Path, scale: Scale) -> Path:
@@ -145,11 +154,35 @@ def _run(name: str, folder: Path, scale: Scale) -> Taken:
     plan = query.plan()
     ctypes.CDLL(None).malloc_trim(0)
     before, used, begun = reset_peak(), resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    held = query.compute(allowed_bytes=2 * plan.projected_bytes)
+    queue = BlockQueue(1)
+    # As a server computes it.
+    with pauses() as longest_s, queue.turn("bench", projected_s=plan.projected_s):
+        held = query.compute(allowed_bytes=2 * plan.projected_bytes)
     seconds, peak, after = time.perf_counter() - begun, peak_above(before), resource.getrusage(resource.RUSAGE_SELF)
     del held
     cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
-    return Taken(plan.projected_bytes, peak, plan.projected_s, seconds, cpu)
+    return Taken(plan.projected_bytes, peak, plan.projected_s, seconds, cpu, queue.longest_block_s, max(longest_s))
+
+
+@contextmanager
+def pauses() -> Iterator[list[float]]:
+    """Note how much later than it asked for a thread wakes up [s], while the work inside goes on."""
+    late_s, is_over = [0.0], threading.Event()
+
+    def wake() -> None:
+        begun = time.perf_counter()
+        while not is_over.wait(WAKE_S):
+            now = time.perf_counter()
+            late_s.append(now - begun - WAKE_S)
+            begun = now
+
+    thread = threading.Thread(target=wake)
+    thread.start()
+    try:
+        yield late_s
+    finally:
+        is_over.set()
+        thread.join()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.bench.bench_scale import CASES, GROUPS, measure, tables
 from tests.bench.scale_cases import SCALED, Scale
 
-SMALL = Scale(stations=3_200, side=40, readings=5 * 52_560)
+SMALL = Scale(stations=4_000, side=40, readings=5 * 52_560)
 
 
 def test_queries_take_what_is_projected(tmp_path: Path) -> None:
@@ -17,8 +17,9 @@ def test_queries_take_what_is_projected(tmp_path: Path) -> None:
         assert row["projected_s"] > 0
         if row["peak_bytes"] is not None:
             assert row["projected_bytes"] / 3 < row["peak_bytes"] < 1.5 * row["projected_bytes"]
-    (memory, times) = tables(measured)
+    memory, times, blocks = tables(measured)
     assert [line[0] for line in memory[2]] == [line[0] for line in times[2]] == list(rows)
+    assert [line[0] for line in blocks[2]] == list(rows)
 
 
 def test_every_query_can_be_asked_for() -> None:
