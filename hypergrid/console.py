@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ _REMEDIES: Mapping[int, str] = {
 }
 
 
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 """Characters that a terminal obeys and does not show: its own commands, and those that turn the direction of text."""
 
@@ -60,8 +62,12 @@ def visible(text: str) -> str:
 
 def explained(error: BaseException) -> str:
     """Return what an error of the system says, with what to do where that is known."""
-    if isinstance(error, OSError) and error.errno is not None and error.errno in _REMEDIES and error.filename:
-        return f"{error.filename}: {(error.strerror or '').lower()}; {_REMEDIES[error.errno]}"
+    if isinstance(error, OSError) and error.errno is not None and error.errno in _REMEDIES:
+        if error.filename:
+            return f"{error.filename}: {(error.strerror or '').lower()}; {_REMEDIES[error.errno]}"
+        if error.errno in _FULL:
+            # As of Arrow, whose words are "Error writing bytes to file. Detail: [errno 28] …".
+            return f"{os.strerror(error.errno).lower()}; {_REMEDIES[error.errno]}"
     return str(error)
 
 

@@ -3,6 +3,7 @@
 Each line begins with the checksum of its rest; lines of older programs have none.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -34,9 +35,14 @@ class Audit:
             The file cannot be written.
         """
         line = checked_line({"time": format_instant(now_ns), "who": who, "what": what, **more})
+        data = f"{line}\n".encode("ascii")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(handle, f"{line}\n".encode("ascii"))
+            written = os.write(handle, data)
+            if written < len(data):
+                # A disk that is full took a part, and the next line must not begin within it.
+                os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR) - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         finally:
             os.close(handle)

@@ -4,6 +4,7 @@ A name that does not exist is 404 where it is in the address and 422 where it is
 was right, its content was not. Likewise an unreadable unit or time is 422 in a posted query and 400 in an address.
 """
 
+import errno
 import logging
 import math
 import re
@@ -46,6 +47,9 @@ FOLDERS: Final[ContextVar[tuple[str, ...]]] = ContextVar("folders", default=())
 """Folders of the server, the longest path first. An answer names a file by its path below them."""
 
 _NOBODY: Final = "nobody is let in until they can be read"
+_FULL: Final = (
+    "the server's disk is full, and this needs room on it; make room there, or ask for less: what is small is answered"
+)
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -167,9 +171,13 @@ def _logged(error: Exception, *, is_answer: bool) -> str:
         return known
     reference = vars(error)[_RECORD] = REQUEST_ID.get() or uuid4().hex[:8]
     # The message of an error of HyperGrid's tree says what to do; a traceback for each request would bury it.
-    trace = None if isinstance(error, HyperGridError) or known else error
+    trace = None if isinstance(error, HyperGridError) or _is_full_disk(error) or known else error
     _LOG.error("request %s: %s: %s", reference, type(error).__name__, " ".join(str(error).split()), exc_info=trace)
     return reference
+
+
+def _is_full_disk(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _described(error: Exception, *, posted: bool) -> dict[str, Any]:
@@ -192,6 +200,8 @@ def _described(error: Exception, *, posted: bool) -> dict[str, Any]:
             "it needs more memory than there is; ask for fewer cells (a coarser step, a smaller grid, a shorter time)"
         )
         return _body(413, "The query needs more than is allowed", detail, "too-large")
+    if _is_full_disk(error):
+        return _body(503, "The disk is full", _FULL, "disk-full") | {"retry_after_s": RETRY_S}
     if isinstance(error, HyperGridError):
         return _body(500, "It did not work", str(error), _slug(type(error).__name__))
     return _body(500, "An error of the server", UNEXPECTED, "unexpected")

@@ -57,10 +57,12 @@ class _Waiting:
 
     def __init__(self, content: bytes) -> None:
         self.size = len(content)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+        # Without a buffer: what a full disk does not take would be written again, and fail again, when it is closed.
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed below
         weakref.finalize(self, self._file.close)
-        self._file.write(content)
-        self._file.flush()
+        left = memoryview(content)
+        while left:
+            left = left[self._file.write(left) :]
 
     def chunks(self, first: int, stop: int) -> Generator[bytes]:
         for at in range(first, stop, CHUNK_BYTES):

@@ -45,6 +45,9 @@ def test_errors_of_the_system_say_what_to_do() -> None:
     assert explained(OSError(errno.ENOSPC, "No space left on device", "x")).endswith(
         "make room, and give the command again"
     )
+    # As Arrow's writer says it.
+    nameless = OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+    assert explained(nameless) == "no space left on device; make room, and give the command again"
     assert explained(OSError("no number")) == "no number"
 
 

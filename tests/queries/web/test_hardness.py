@@ -393,13 +393,15 @@ def opened_streams(place: tuple[str, int], path: str, addresses: Sequence[str]) 
 
 @contextmanager
 def streams(
-    archive: hg.OpenArchive, runner: Runner, shared: SharedServer, addresses: Sequence[str]
+    archive: hg.OpenArchive, runner: Runner, gate: Gate, shared: SharedServer, addresses: Sequence[str]
 ) -> Iterator[httpx.Client]:
-    """Open idle streams of events, and give a client."""
+    """Open idle streams of events of a query that the gate holds, and give a client."""
     held: list[socket.socket] = []
     with ExitStack() as stack:
         made = stack.enter_context(shared.serving(create_app(runner, Catalogue(archive))))
         stack.callback(lambda: [one.close() for one in held])
+        # Else the server waits at its end for what the gate holds.
+        stack.callback(gate.open)
         client = stack.enter_context(httpx.Client(base_url=made, timeout=60))
         job = client.post("/api/v1/queries", json=MAP).json()["id"]
         # Its own connection is no longer there when the streams are.
@@ -412,7 +414,7 @@ def test_400_idle_streams_leave_health_and_metrics_answered(
     archive: hg.OpenArchive, gate: Gate, make_runner: Callable[..., Runner], shared: SharedServer
 ) -> None:
     addresses = [f"127.0.0.{2 + number // 200}" for number in range(400)]
-    with streams(archive, make_runner(gate), shared, addresses) as client:
+    with streams(archive, make_runner(gate), gate, shared, addresses) as client:
         assert client.get("/api/v1/variables").status_code == 503
         begun = time.perf_counter()
         assert [client.get(probe).status_code for probe in PROBES] == [200] * 4
@@ -424,7 +426,7 @@ def test_an_address_with_all_its_connections_reads_health_and_metrics_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(server, "MOST_OF_AN_ADDRESS", 10)
-    with streams(archive, make_runner(gate), shared, ["127.0.0.1"] * 10) as client:
+    with streams(archive, make_runner(gate), gate, shared, ["127.0.0.1"] * 10) as client:
         answers = [client.get(probe) for probe in PROBES]
         assert [(answer.status_code, answer.headers["connection"]) for answer in answers] == [(200, "close")] * 4
         problem(client.get("/api/v1/variables"))

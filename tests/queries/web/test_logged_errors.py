@@ -33,7 +33,13 @@ RAISED: list[tuple[Exception, int, str]] = [
     (CatalogueUnavailable("{place}/standing.sqlite: the disk is full"), 503, "standing.sqlite: the disk is full"),
     (StoreUnavailable("s3://bucket/prefix does not answer"), 503, "s3://bucket/prefix does not answer"),
     (KeysDamaged("{place}/server/keys.sqlite is cut"), 503, "nobody is let in until they can be read"),
-    (OSError(28, "No space left on device", PLACE), 500, "something unexpected happened"),
+    (OSError(5, "Input/output error", PLACE), 500, "something unexpected happened"),
+    (
+        OSError(28, "No space left on device", PLACE),
+        503,
+        "the server's disk is full, and this needs room on it; make room there, or ask for less: what is small is "
+        "answered",
+    ),
     (ZeroDivisionError(f"{PLACE}\nsecret"), 500, "something unexpected happened"),
 ]
 
