@@ -78,14 +78,18 @@ def projected_bytes(surface: Perspective, here: Perspective) -> int:
     if isinstance(base, Base) and isinstance(base.source, ArchiveSource):
         # Chunks are dense, however few readings they hold.
         whole += HELD_BYTES * base.source.chunk_readings * min(CHUNKS_AT_ONCE, base.source.chunks(base.window))
-    users = list(readers(surface, here))
-    if not all(operator is not None and in_pieces(source, operator) for source, operator, _ in users):
+    if not all_in_pieces(surface, here):
         return whole
     if not isinstance(here.operator, Base):
         # A piece goes through all converts before the next one is read: it counts with the base.
         return 0
-    waiting = max(_waiting(here, time) for _, _, time in users)
+    waiting = max(_waiting(here, time) for _, _, time in readers(surface, here))
     return min(whole, HELD_BYTES * waiting + WORKED_BYTES * 2 * TOGETHER)
+
+
+def all_in_pieces(surface: Perspective, here: Perspective) -> bool:
+    """Return whether all that reads readings, or converts of them, takes them in pieces."""
+    return all(operator is not None and in_pieces(source, operator) for source, operator, _ in readers(surface, here))
 
 
 def readers(

@@ -118,12 +118,12 @@ class Plan:
 
     def advice(self) -> str:
         """Return which step needs most of the memory, how much, and what would lower it."""
-        chain, sizes = self.surface.chain(), [step.projected_bytes for step in self.steps]
+        sizes = [step.projected_bytes for step in self.steps]
         beside = self.projected_bytes - sum(sizes)
         number = int(np.argmax(sizes))
         if beside > sizes[number]:
             return remedies.of_result(self.surface, beside)
-        return remedies.of_step(number, chain[number], self.steps[number].what, sizes[number])
+        return remedies.of_step(self.surface, number, self.steps[number].what, sizes[number])
 
 
 def _check_allowed(allowed_bytes: object) -> None:

@@ -1,7 +1,6 @@
 """Advice on how to lower the memory of a plan, for the step that needs most of it."""
 
-from hypergrid.execution.pieces import in_pieces
-from hypergrid.execution.stations import FIRST
+from hypergrid.execution.pieces import all_in_pieces
 from hypergrid.execution.systems import system_bytes
 from hypergrid.perspective import Aggregate, Interpolate, Perspective
 from hypergrid.topology import Grid, Points
@@ -18,21 +17,21 @@ def of_result(final: Perspective, held: int) -> str:
     )
 
 
-def of_step(number: int, here: Perspective, what: str, held: int) -> str:
-    """Return what to do about a step that takes so many bytes.
+def of_step(final: Perspective, number: int, what: str, held: int) -> str:
+    """Return what to do about a step of a chain that takes so many bytes.
 
     Parameters
     ----------
-    number, here, what
+    number, what
         The step as `explain()` counts it, and in its words.
     """
-    return f"step {number}, {what}, takes {held:,} of them: {_remedy(here)}"
+    return f"step {number}, {what}, takes {held:,} of them: {_remedy(final, final.chain()[number])}"
 
 
-def _remedy(here: Perspective) -> str:
+def _remedy(final: Perspective, here: Perspective) -> str:
     operator = here.operator
     if here.holds_readings:
-        if in_pieces(here, FIRST):
+        if all_in_pieces(final, here):
             return (
                 "it holds the readings of cells that are not complete; ask for shorter time cells, a shorter time "
                 "(.clip), or fewer series (.select)"

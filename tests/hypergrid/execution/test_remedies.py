@@ -11,8 +11,12 @@ from hypergrid.errors import TooLarge
 from hypergrid.execution import pieces
 from hypergrid.query import Query
 from hypergrid.store import Archive
+from hypergrid.streams.elements import Position, Readings, Series, Station
+from hypergrid.times import SECOND_NS, parse_instant
+from hypergrid.units import KNOWN_VARIABLES
 from tests.bench.reprocess_archive import make_archive
 
+START_NS = parse_instant("2021-01-01")
 MODEL = hg.variogram("exponential", psill=1.2, range_m=20_000.0, nugget=0.05)
 
 
@@ -87,6 +91,44 @@ def test_cells_that_are_never_complete_are_told_from_readings_held_at_once(
     plan = base(years).aggregate("mean", time="all").plan()
     with pytest.raises(TooLarge, match=r"step 0, base .*cells that are not complete; ask for shorter time cells"):
         plan.check(1000)
+
+
+@pytest.fixture(scope="module")
+def rain(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """Make forty days of a counter that tips every hour."""
+    made = Archive.create(
+        tmp_path_factory.mktemp("rain") / "archive", name="rain", slice_s=600,
+        variables=[KNOWN_VARIABLES["rain_meter"]], now_ns=START_NS,
+    )  # fmt: skip
+    time_ns = START_NS + np.arange(40 * 144) * 600 * SECOND_NS
+    whole = np.zeros(len(time_ns), dtype=np.int32)
+    readings = Readings(
+        (Series("rain_meter", "s0", interval_s=600.0, source="test"),), whole, time_ns,
+        np.arange(len(time_ns)) // 6 * 0.2, np.full(len(time_ns), 1, np.uint8), time_ns,
+    )  # fmt: skip
+    with made.commit(batch="one", message="all", now_ns=START_NS) as writer:
+        writer.stations([Station("s0", "s0", (Position(None, 7.0, 46.0, 500.0),))])
+        writer.readings(readings)
+    return made.latest()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda readings: readings.aggregate("rain_accumulation", time="1day"),
+        lambda readings: readings.interpolate("linear", time="1h"),
+    ],
+)
+def test_readings_of_large_archives_that_are_held_at_once_are_told(
+    asked: Callable[[Query], Query], rain: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shorter cells, which were advised, do not help what looks back, or interpolates in time: parts of the time do."""
+    monkeypatch.setattr(pieces, "WHOLE_READINGS", 100)
+    query = asked(hg.open(rain.path)["rain_meter"])
+    needed = query.plan().projected_bytes
+    with pytest.raises(TooLarge, match=r"step 0, base .*all readings at once; ask for a shorter time .*reprocess"):
+        query.plan().check(1000)
+    assert query.clip(time=("2021-01-03", "2021-01-05")).plan().projected_bytes < needed * 2 / 3
 
 
 def test_a_plan_that_tries_a_machine_out_says_so(years: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
