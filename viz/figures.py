@@ -355,16 +355,16 @@ def _ground(extent: Extent, words: Words, look: Look, *, room: int, tools: str) 
 
 
 def _stations(plot: figure, extent: Extent, **style: Any) -> GlyphRenderer:  # noqa: ANN401 - handed on to Bokeh
-    columns = ("lon", "lat", "x", "y", "station", "name", "elevation", "state", "colour", "marker")
+    columns = ("lon", "lat", "x", "y", "station", "name", "elevation", "state", "colour", "marker", "size", "rim")
     return plot.scatter(
         "lon" if extent.geographic else "x",
         "lat" if extent.geographic else "y",
         source=ColumnDataSource({name: [] for name in columns}, name="stations"),
-        size=9,
+        size="size",
         marker="marker",
         fill_color="colour",
         line_color="#111111",
-        line_width=1.5,
+        line_width="rim",
         **style,
     )
 

@@ -99,7 +99,8 @@ def create_app(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         with anyio.move_on_after(PREPARED_S):
             await to_thread.run_sync(_prepare, newest, abandon_on_cancel=True)
-        yield
+        with newest.kept_recent():
+            yield
         runner.stop()
 
     # Pages of interactive documentation would fetch their scripts from another host; the description itself needs none.

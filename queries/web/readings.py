@@ -129,7 +129,7 @@ def router(archive: OpenArchive, values: LatestValues) -> APIRouter:
         standard_name: StandardNames = None,
         f: Annotated[str | None, Query(description="geojson or csv; where absent by Accept, or geojson")] = None,
     ) -> Response:
-        """Return the newest reading of every series, with its flag; at most a second behind the archive."""
+        """Return the newest reading of every series, with its flag; about a second behind the archive."""
         form = form_of(request, {name: media_type for name, (media_type, _) in _LATEST.items()}, f)
         if form not in _LATEST:
             raise NotFound.among(kind="format of latest values", given=form, existing=_LATEST)
@@ -164,13 +164,13 @@ class _Served:
         with self._making:
             if not self._values.is_recent:
                 self._values.look()
-            archive = self._values.archive
-            key = (archive.snapshot, asked)
-            found = self._kept.peek(key)
-            if found is None:
-                found = self._written(asked, archive)
-                self._kept.put(key, found, len(found.content) + LEAST_BYTES)
-            return found
+            with self._values.steady() as archive:
+                key = (archive.snapshot, asked)
+                found = self._kept.peek(key)
+                if found is None:
+                    found = self._written(asked, archive)
+                    self._kept.put(key, found, len(found.content) + LEAST_BYTES)
+                return found
 
     def _written(self, asked: Asked, archive: OpenArchive) -> Body:
         known, stations = archive.variables, archive.stations

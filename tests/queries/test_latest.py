@@ -1,15 +1,20 @@
 """The newest reading of every series is that of the whole archive, whatever commits bring."""
 
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hypergrid as hg
+from hypergrid.errors import DamagedArchive
 from hypergrid.store import Archive
 from hypergrid.streams.elements import Readings, Series
 from hypergrid.times import DAY_NS, SECOND_NS, parse_instant
 from hypergrid.units import KNOWN_VARIABLES
+from queries import latest
 from queries.latest import NEVER, LatestValues
 
 AIR = "air_temperature"
@@ -95,6 +100,60 @@ def test_random_commits(archive: Archive) -> None:
         write(archive, number, [(*key, float(rng.normal()), int(rng.choice([1, 2, 3, 4, 9]))) for key in rows])
         values.look()
         np.testing.assert_equal(held(values), newest(hg.open(archive.path)))
+
+
+def test_what_is_held_stays_at_hand_while_a_thread_reads_what_is_new(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(archive, 1, [("a", 0, 1.0, 1)])
+    values = LatestValues(hg.open(archive.path))
+    values.prepare()
+    begun, go_on, read = threading.Event(), threading.Event(), Archive.read
+
+    def slow(*given: Any, **options: Any) -> Readings:  # noqa: ANN401 - handed on
+        begun.set()
+        assert go_on.wait(60)
+        return read(*given, **options)
+
+    monkeypatch.setattr(Archive, "read", slow)
+    first = values.archive.snapshot
+    with values.kept_recent(every_s=0.01):
+        write(archive, 2, [("a", 60, 2.0, 1)])
+        assert begun.wait(60)
+        with values.steady() as held_archive:
+            assert held_archive.snapshot == values.of(AIR).snapshot == first
+        assert not values.look()
+        go_on.set()
+        ends = time.monotonic() + 60
+        while values.archive.snapshot == first:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        assert held(values) == newest(hg.open(archive.path))
+
+
+def test_a_thread_that_looks_goes_on_after_what_it_cannot_read(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(archive, 1, [("a", 0, 1.0, 1)])
+    values = LatestValues(hg.open(archive.path))
+    values.prepare()
+    failed, updated = threading.Event(), latest._updated
+
+    def fail_once(*given: Any) -> latest.Newest:  # noqa: ANN401 - handed on
+        if not failed.is_set():
+            failed.set()
+            message = "a chunk is cut"
+            raise DamagedArchive(message)
+        return updated(*given)
+
+    monkeypatch.setattr(latest, "_updated", fail_once)
+    write(archive, 2, [("a", 60, 2.0, 1)])
+    with values.kept_recent(every_s=0.01):
+        ends = time.monotonic() + 60
+        while held(values) != newest(hg.open(archive.path)):
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+    assert failed.is_set()
 
 
 def test_what_was_prepared_is_not_read_again(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ export const STATES = {
   dead: ["#D55E00", "diamond"],
   unknown: ["#9aa5b1", "square"],
 };
+/** Stations on a map above which those in order are small: larger ones would hide each other, and those in trouble. */
+const MANY = 300;
 const BARS = 24;
 const MARGIN = 0.05;
 
@@ -91,9 +93,11 @@ export class MapPicture {
   }
 }
 
-/** Stations as columns; `health` tells how each is. */
+/** Stations as columns, those in trouble last, which are drawn over the others; `health` tells how each is. */
 export function stationColumns(stations, health = {}) {
-  const known = stations.features.filter((feature) => feature.geometry !== null);
+  const isBad = (feature) => ["late", "dead"].includes(health[feature.id]?.state);
+  const known = stations.features.filter((feature) => feature.geometry !== null).sort((one, other) => isBad(one) - isBad(other));
+  const isSmall = (feature) => known.length > MANY && !isBad(feature);
   const column = (pick) => known.map(pick);
   const lon = column((feature) => feature.geometry.coordinates[0]);
   const lat = column((feature) => feature.geometry.coordinates[1]);
@@ -107,6 +111,8 @@ export function stationColumns(stations, health = {}) {
     state: column((feature) => (health[feature.id] ? T.stations.states[health[feature.id].state] : "")),
     colour: column((feature) => look(feature)[0]),
     marker: column((feature) => look(feature)[1]),
+    size: column((feature) => (isSmall(feature) ? 5 : 9)),
+    rim: column((feature) => (isSmall(feature) ? 0.5 : 1.5)),
   };
 }
 
