@@ -48,7 +48,7 @@ def measure(
     case
         One of `CASES`.
     pairs
-        Not used: each part is one run.
+        Of a large query alone and beside small ones (fair); all else is one run.
     tell
         Told how far it is.
     quick
@@ -62,8 +62,8 @@ def measure(
         with served(slices=slices) as here:
             found |= {name: {"rows": part(here, tell, quick)} for name, part in parts.items()}
     if case in ("fair", "all"):
-        with served(slices=slices, keys=ASKERS + 1) as here:
-            found["fair"] = {"rows": fair(here, tell, quick)}
+        with served(slices=slices, fed_s=1200.0, keys=ASKERS + 1) as here:
+            found["fair"] = {"rows": fair(here, tell, 2 if quick else pairs, quick=quick)}
     if case in ("fair-stream", "all"):
         found["fair-stream"] = {"rows": fair_stream(tell, quick)}
     return {"machine": machine(), "pairs": pairs, "parts": found}

@@ -254,10 +254,12 @@ def visible(folder: Path, sizes: Sizes) -> dict[str, Any]:
 
 def watch(archive: Path, note: Callable[[float, NDArray[np.float64]], None], stopping: threading.Event) -> None:
     """Call `note` with each new version's time on the monotonic clock, and what its new readings waited [s]."""
-    opened, seen_ns = Archive.open(archive), 0
+    opened = Archive.open(archive)
+    before = opened.extent("air_temperature")
+    seen_ns = 0 if before is None else before.stop_ns
     while not stopping.wait(0.2):
         newest = opened.latest()
-        if newest is opened or "air_temperature" not in newest.variables:
+        if newest is opened:
             continue
         opened, now_ns, now_s = newest, time.time_ns(), time.monotonic()
         extent = opened.extent("air_temperature")
@@ -269,19 +271,23 @@ def watch(archive: Path, note: Callable[[float, NDArray[np.float64]], None], sto
             note(now_s, (now_ns - read.arrival_ns) / NS)
 
 
-def report_readings(archive: Path, stations: int, stopping: threading.Event) -> None:
-    """Have each station report every ten seconds, at its own time in them, until it shall stop."""
+def report_readings(archive: Path, stations: int, stopping: threading.Event, *, past_s: float = 0.0) -> None:
+    """Have each station report every ten seconds, at its own time in them, until it shall stop.
+
+    `past_s`: as if they had begun so long ago [s].
+    """
     phase = np.random.default_rng(7).permutation(stations) / stations * 10.0
     order = np.argsort(phase)
     with Spool.open(archive / "spool") as spool:
-        begin = time.time()
+        now = time.time()
+        begin = now - past_s
         for turn in range(10**9):
             for tenth in range(10):
                 due = begin + 10 * turn + tenth + 1
                 if stopping.wait(max(0.0, due - time.time())):
                     return
                 mine = order[(phase[order] >= tenth) & (phase[order] < tenth + 1)]
-                now_ns = time.time_ns()
+                now_ns = round(due * NS) if due < now else time.time_ns()
                 spool.append(
                     Record(now_ns, "net", f"pass/{one}/up", json.dumps(_said(int(one), now_ns)).encode(), -1)
                     for one in mine

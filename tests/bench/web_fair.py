@@ -130,14 +130,14 @@ def small_row(answers: Answers, requests: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fair(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as the other parts
+def fair(here: Served, tell: Tell, pairs: int, *, quick: bool) -> list[dict[str, Any]]:
     """Return what small requests and alerts wait while each key but the last has a large query, and pairs of one."""
     tell("fair", 0.0)
     *keys, small = here.keys
     requests = 40 if quick else SMALL_REQUESTS
     # Compiled, and planned once.
     small_requests(here, 3, small)
-    paired = _paired(here, keys[0], small, quick=quick)
+    paired = _paired(here, keys[0], small, pairs, PAIRED | {"cells": 120} if quick else PAIRED)
     tell("fair", 0.5)
     _stand(here)
     with _alerts_followed(here) as alerts, large_queries(here, keys) as large, ThreadPoolExecutor(1) as pool:
@@ -164,12 +164,11 @@ def fair(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  # noqa
     return [row]
 
 
-def _paired(here: Served, key: str, small: str, *, quick: bool) -> dict[str, Any]:
+def _paired(here: Served, key: str, small: str, pairs: int, size: dict[str, Any]) -> dict[str, Any]:
     """Time a large query alone and beside small requests, in pairs, in either order by turns."""
-    size = PAIRED | {"cells": 120} if quick else PAIRED
     took_s: dict[bool, list[float]] = {False: [], True: []}
     projected_s = []
-    for pair in range(2 if quick else 6):
+    for pair in range(pairs):
         for is_beside in (False, True) if pair % 2 else (True, False):
             stop = threading.Event()
             with ThreadPoolExecutor(1) as pool:

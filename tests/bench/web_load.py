@@ -237,7 +237,7 @@ def served(*, slices: int = SLICES, standing: int = STANDING, fed_s: float = 600
                 _settle(here)
                 before = here.standing()["evaluations"]
                 feeding = feed(folder / "archive", network.slices, round(fed_s / PERIOD_S), PERIOD_S)
-                _wait(lambda: here.standing()["evaluations"] > before, "no slice came")
+                wait(lambda: here.standing()["evaluations"] > before, "no slice came")
                 yield here
             finally:
                 if feeding is not None:
@@ -254,10 +254,11 @@ def _settle(here: Served) -> None:
         calm = calm + 1 if here.standing()["queue"] == 0 else 0
         return calm == 5
 
-    _wait(is_calm, "the standing queries were never fresh")
+    wait(is_calm, "the standing queries were never fresh")
 
 
-def _wait(happened: Callable[[], bool], otherwise: str, *, seconds: float = 300.0) -> None:
+def wait(happened: Callable[[], bool], otherwise: str, *, seconds: float = 300.0) -> None:
+    """Return once it happened; fail with `otherwise` where it does not within so many seconds."""
     ends = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < ends, otherwise
