@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.bench.kriging_figures import Tell, machine
+from tests.bench.web_boxes import boxes
 from tests.bench.web_load import Answers, Served, get, open_loop, post, q1_like, served
 
 RATE: Final = 200.0
@@ -23,6 +24,9 @@ WITHIN_S: Final = 10.0
 LATEST: Final = "/api/v1/latest?variable=air_temperature"
 POSITIONS: Final = 100
 """Positions of one request, beside a request of one."""
+MOST_SHARE: Final = 3.0
+"""What they may take, over what one takes."""
+BOX_REQUESTS: Final = 200
 _MEAN_MAP: Final = "/edr/collections/mean_map/position"
 ASKERS: Final = 10
 """Those who each have a large query running."""
@@ -38,6 +42,7 @@ TITLES = {
     "queries": "200 different queries like Q1 within 10 s",
     "positions": "100 positions in one request of EDR, beside one: at most three times the time",
     "fair": "200 positions at 4 a second by one key, while ten other keys have a large query each",
+    "box": "Latest values of boxes in a network of 2,000 stations, 25 requests a second in an open loop",
 }
 
 
@@ -56,7 +61,7 @@ def measure(
     case
         One of `CASES`.
     pairs
-        Not used: each part is one run.
+        Rounds of the boxes; each other part is one run.
     tell
         Told how far it is.
     quick
@@ -72,6 +77,10 @@ def measure(
     if case in ("fair", "all"):
         with served(slices=slices, keys=ASKERS + 1) as here:
             found["fair"] = {"rows": _fair(here, tell, quick)}
+    if case in ("box", "all"):
+        rounds, count = (1, 20) if quick else (pairs, BOX_REQUESTS)
+        found["box"] = {"rows": boxes(rounds=rounds, count=count, told=lambda share: tell("box", share))}
+        tell("box", 1.0)
     return {"machine": machine(), "pairs": pairs, "parts": found}
 
 
@@ -142,7 +151,7 @@ def _positions(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  
         {
             "positions": POSITIONS, "pairs": pairs, "one, median s": float(np.median(one_s)),
             "all, median s": float(np.median(all_s)), "all / one, median": float(np.median(shares)),
-            "least": min(shares), "most": max(shares),
+            "least": min(shares), "most": max(shares), "kept": float(np.median(shares)) <= MOST_SHARE,
         }
     ]  # fmt: skip
 
@@ -230,7 +239,7 @@ PARTS: Mapping[str, Callable[[Served, Tell, bool], list[dict[str, Any]]]] = {
     "queries": _queries,
     "positions": _positions,
 }
-CASES = (*PARTS, "fair", "all")
+CASES = (*PARTS, "fair", "box", "all")
 """What can be asked for."""
 
 
@@ -238,7 +247,7 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
     """Return what `measure` returned as tables: title, columns, rows; each figure is a row."""
     shown = []
     for name, part in measured["parts"].items():
-        columns = ("figure", *(str(row.get("rate /s", "here")) for row in part["rows"]))
+        columns = ("figure", *(str(row.get("rate /s", row.get("which", "here"))) for row in part["rows"]))
         rows = [(figure, *(_short(row[figure]) for row in part["rows"])) for figure in part["rows"][0]]
         shown.append((TITLES[name], columns, rows))
     return shown

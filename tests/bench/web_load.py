@@ -223,10 +223,10 @@ def served(*, slices: int = SLICES, standing: int = STANDING, fed_s: float = 600
             try:
                 for document in documents(standing, templates=standing, side=6):
                     here.client.post("/api/v1/standing", json=document).raise_for_status()
-                _settle(here)
+                settle(here)
                 before = here.standing()["evaluations"]
                 feeding = feed(folder / "archive", network.slices, round(fed_s / PERIOD_S), PERIOD_S)
-                _wait(lambda: here.standing()["evaluations"] > before, "no slice came")
+                wait(lambda: here.standing()["evaluations"] > before, "no slice came")
                 yield here
             finally:
                 if feeding is not None:
@@ -234,8 +234,8 @@ def served(*, slices: int = SLICES, standing: int = STANDING, fed_s: float = 600
                     feeding.wait()
 
 
-def _settle(here: Served) -> None:
-    """Wait until nothing has been waiting for a while."""
+def settle(here: Served) -> None:
+    """Wait until no standing query has waited for a while."""
     calm = 0
 
     def is_calm() -> bool:
@@ -243,10 +243,11 @@ def _settle(here: Served) -> None:
         calm = calm + 1 if here.standing()["queue"] == 0 else 0
         return calm == 5
 
-    _wait(is_calm, "the standing queries were never fresh")
+    wait(is_calm, "the standing queries were never fresh")
 
 
-def _wait(happened: Callable[[], bool], otherwise: str, *, seconds: float = 300.0) -> None:
+def wait(happened: Callable[[], bool], otherwise: str, *, seconds: float = 300.0) -> None:
+    """Wait until something has happened."""
     ends = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < ends, otherwise
