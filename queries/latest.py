@@ -122,7 +122,8 @@ class LatestValues:
             yield
         finally:
             ended.set()
-            thread.join()
+            # What it still reads nobody needs any more: of 13,000 stations that may take seconds.
+            thread.join(LOOKED_S)
 
     def prepare(self) -> None:
         """Read the newest readings of all variables before somebody asks for them."""

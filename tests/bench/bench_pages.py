@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: the first picture, how it sharpens, and pages that are left open."""
+"""The pages in a real Chromium: the first picture, how it sharpens, pages left open, and those of many stations."""
 
 import json
 import statistics
@@ -17,6 +17,7 @@ from tests.bench.kriging_figures import Tell, machine
 from tests.bench.page_devtools import devtools
 from tests.bench.page_open import MOST_GROWTH, kept_open
 from tests.bench.page_tab import chromium, press_run
+from tests.bench.page_usable import USES, Opening, openings
 from tests.bench.web_load import QUERIES_FOLDER, Served, served, serving
 
 FIRST_S: Final = 0.5
@@ -29,11 +30,19 @@ LEAST_REDRAWS: Final = 5
 MOST_RATIO: Final = 1.3
 """What the whole answer may take at the page, over what the API takes alone."""
 MINUTES: Final = 30.0
+STATIONS: Final = 2000
+MORE_STATIONS: Final = 13_000
+"""Stations of a second archive, whose page of stations must not grow with them."""
+USABLE_S: Final = 3.0
+"""When a page must be usable, after it is opened."""
+MOST_ELEMENTS: Final = 1.1
+"""Elements of the page of stations with more of them, over those with fewer."""
 
 TITLES = {
     "first": "From the press of Run to the first picture on the screen, Q1",
     "sharpens": "A surface of many seconds: redraws before it is complete, and its time over that of the API alone",
     "open": "Pages left open while readings come at 60 times real time",
+    "many": "From opening a page of a network of 2,000 stations until it can be used; elements of 13,000",
 }
 
 
@@ -52,7 +61,7 @@ def measure(
     case
         One of `CASES`.
     pairs
-        Questions that each server is asked (first), pairs of page and API (sharpens).
+        Questions that each server is asked (first), pairs of page and API (sharpens), openings of each page (many).
     tell
         Told how far it is.
     quick
@@ -180,6 +189,35 @@ def _open(tell: Tell, _pairs: int, quick: bool, minutes: float) -> list[dict[str
     return [row | {"less than 20 %": row["growth %"] < 100 * MOST_GROWTH} for row in rows]
 
 
+def _many(tell: Tell, pairs: int, quick: bool, _minutes: float) -> list[dict[str, Any]]:  # noqa: FBT001
+    few, more, rounds = (250, 500, 1) if quick else (STATIONS, MORE_STATIONS, pairs)
+    with chromium() as browser:
+        seen = openings(
+            browser, few, days=1 if quick else 3, rounds=rounds, names=tuple(USES),
+            told=lambda share: tell("many", 0.8 * share),
+        )  # fmt: skip
+        larger = openings(
+            browser, more, days=1, rounds=1, names=("stations",), told=lambda share: tell("many", 0.8 + 0.2 * share)
+        )
+    tell("many", 1.0)
+    rows = [_usable(f"{name}, {few:,} stations", some) for name, some in seen.items()]
+    for row in rows:
+        row["kept"] = row["usable s"]["most"] <= USABLE_S
+    last = _usable(f"stations, {more:,} stations", larger["stations"])
+    bound = MOST_ELEMENTS * max(one.elements for one in seen["stations"])
+    return [*rows, last | {"kept": last["elements"]["most"] <= bound}]
+
+
+def _usable(name: str, some: Sequence[Opening]) -> dict[str, Any]:
+    return {
+        "page": name, "openings": len(some), "drawn s": _spread([one.drawn_s for one in some]),
+        "usable s": _spread([one.usable_s for one in some]),
+        "longest task afterwards ms": _spread([one.longest_later_ms for one in some]),
+        "elements": _spread([one.elements for one in some]),
+        "loaded KiB": _spread([one.loaded_bytes / 1024 for one in some]),
+    }  # fmt: skip
+
+
 def _apart(times: Sequence[float]) -> list[float]:
     return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
 
@@ -196,6 +234,7 @@ PARTS: Mapping[str, Callable[[Tell, int, bool, float], list[dict[str, Any]]]] = 
     "first": _first,
     "sharpens": _sharpens,
     "open": _open,
+    "many": _many,
 }
 CASES = (*PARTS, "all")
 """What can be asked for."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.bench.kriging_figures import Tell, machine
+from tests.bench.web_boxes import boxes
 from tests.bench.web_fair import ASKERS, MEAN_MAP, answered_s, fair
 from tests.bench.web_fair_stream import fair_stream
 from tests.bench.web_load import Answers, Served, get, open_loop, post, q1_like, served
@@ -23,6 +24,9 @@ WITHIN_S: Final = 10.0
 LATEST: Final = "/api/v1/latest?variable=air_temperature"
 POSITIONS: Final = 100
 """Positions of one request, beside a request of one."""
+MOST_SHARE: Final = 3.0
+"""What they may take, over what one takes."""
+BOX_REQUESTS: Final = 200
 
 TITLES = {
     "latest": "Latest values, 200 requests a second in an open loop, and the highest rate with p99 of 150 ms at most",
@@ -30,6 +34,7 @@ TITLES = {
     "positions": "100 positions in one request of EDR, beside one: at most three times the time",
     "fair": "200 positions at 4 a second by one key, while ten other keys have a large query each",
     "fair-stream": "Lag of a stream of 1,000 stations while ten keys have a large query each",
+    "box": "Latest values of boxes in a network of 2,000 stations, 25 requests a second in an open loop",
 }
 
 
@@ -48,7 +53,7 @@ def measure(
     case
         One of `CASES`.
     pairs
-        Of a large query alone and beside small ones (fair); all else is one run.
+        Of a large query alone and beside small ones (fair), and rounds of the boxes; all else is one run.
     tell
         Told how far it is.
     quick
@@ -66,6 +71,10 @@ def measure(
             found["fair"] = {"rows": fair(here, tell, 2 if quick else pairs, quick=quick)}
     if case in ("fair-stream", "all"):
         found["fair-stream"] = {"rows": fair_stream(tell, quick)}
+    if case in ("box", "all"):
+        rounds, count = (1, 20) if quick else (pairs, BOX_REQUESTS)
+        found["box"] = {"rows": boxes(rounds=rounds, count=count, told=lambda share: tell("box", share))}
+        tell("box", 1.0)
     return {"machine": machine(), "pairs": pairs, "parts": found}
 
 
@@ -136,7 +145,7 @@ def _positions(here: Served, tell: Tell, quick: bool) -> list[dict[str, Any]]:  
         {
             "positions": POSITIONS, "pairs": pairs, "one, median s": float(np.median(one_s)),
             "all, median s": float(np.median(all_s)), "all / one, median": float(np.median(shares)),
-            "least": min(shares), "most": max(shares),
+            "least": min(shares), "most": max(shares), "kept": float(np.median(shares)) <= MOST_SHARE,
         }
     ]  # fmt: skip
 
@@ -156,7 +165,7 @@ PARTS: Mapping[str, Callable[[Served, Tell, bool], list[dict[str, Any]]]] = {
     "queries": _queries,
     "positions": _positions,
 }
-CASES = (*PARTS, "fair", "fair-stream", "all")
+CASES = (*PARTS, "fair", "fair-stream", "box", "all")
 """What can be asked for."""
 
 
@@ -164,7 +173,7 @@ def tables(measured: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], list
     """Return what `measure` returned as tables: title, columns, rows; each figure is a row."""
     shown = []
     for name, part in measured["parts"].items():
-        columns = ("figure", *(str(row.get("rate /s", "here")) for row in part["rows"]))
+        columns = ("figure", *(str(row.get("rate /s", row.get("which", "here"))) for row in part["rows"]))
         rows = [(figure, *(_short(row[figure]) for row in part["rows"])) for figure in part["rows"][0]]
         shown.append((TITLES[name], columns, rows))
     return shown

@@ -30,9 +30,9 @@ WARM_SLICES = 90
 class Network:
     """Readings of the sample network's truth, with noise, slice by slice."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int = 24) -> None:
         self._folder = folder
-        self._network = stations(24)
+        self._network = stations(count)
         self.slices = 0
         self._random = np.random.default_rng(2007)
 

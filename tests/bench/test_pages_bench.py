@@ -39,6 +39,24 @@ def test_pages_that_are_left_open_complain_of_nothing_and_keep_no_figures() -> N
     assert titles == [bench_pages.TITLES["open"]]
 
 
+def test_pages_of_many_stations_are_opened_until_they_answer() -> None:
+    measured = bench_pages.measure("many", quick=True)
+    *rows, larger = measured["parts"]["many"]["rows"]
+    assert [row["page"].partition(",")[0] for row in rows] == ["explore", "stations", "standing", "engine"]
+    for row in (*rows, larger):
+        assert 0 < row["drawn s"]["least"] <= row["usable s"]["least"]
+        assert row["openings"] == 1
+        # BokehJS alone, compressed, is 350.
+        assert row["loaded KiB"]["least"] > 350
+    # Of each station a row of nine cells: more than are drawn, in either archive.
+    assert larger["kept"]
+    assert 200 * 9 < rows[1]["elements"]["most"] < 250 * 9 * 2 + 2000
+    ((title, columns, shown),) = bench_pages.tables(measured)
+    assert title == bench_pages.TITLES["many"]
+    assert columns[-1] == "stations, 500 stations"
+    assert "usable s" in [row[0] for row in shown]
+
+
 def test_no_two_questions_share_anything() -> None:
     texts = {json.dumps(bench_pages.q1(number, cells=200)) for number in range(10)}
     assert len(texts) == 10

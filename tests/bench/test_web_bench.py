@@ -7,7 +7,7 @@ from tests.bench.web_load import open_loop
 
 
 def test_it_measures_what_it_says() -> None:
-    cases = ("latest", "queries", "positions")
+    cases = ("latest", "queries", "positions", "box")
     parts = {case: bench_web.measure(case, quick=True, slices=90)["parts"][case] for case in cases}
     measured = {"parts": parts}
     latest = measured["parts"]["latest"]["rows"]
@@ -21,6 +21,16 @@ def test_it_measures_what_it_says() -> None:
     (positions,) = measured["parts"]["positions"]["rows"]
     assert (positions["positions"], positions["pairs"]) == (100, 5)
     assert 0 < positions["least"] <= positions["all / one, median"] <= positions["most"]
+    assert positions["kept"] == (positions["all / one, median"] <= 3)
+    rows = measured["parts"]["box"]["rows"]
+    assert len(rows) == 8
+    for row in rows:
+        # The box ends at the station that brings the values to so many: those of one more at most.
+        assert row["values"] in (300, 1277, 1278, 1279)
+        assert (row["requests"], row["not 200"]) == (20, 0)
+        assert 0 < row["median ms"] <= row["p99 ms"] <= row["worst ms"]
+        assert row["kept"] == (row["p99 ms"] <= 20)
+    assert {row["values"] for row in rows if "calm" in row["which"] and row["snapshots"] == 1} >= {300}
     titles = [title for title, _, _ in bench_web.tables(measured)]
     assert titles == [bench_web.TITLES[case] for case in cases]
 

@@ -234,7 +234,7 @@ def served(*, slices: int = SLICES, standing: int = STANDING, fed_s: float = 600
             try:
                 for document in documents(standing, templates=standing, side=6):
                     here.client.post("/api/v1/standing", json=document).raise_for_status()
-                _settle(here)
+                settle(here)
                 before = here.standing()["evaluations"]
                 feeding = feed(folder / "archive", network.slices, round(fed_s / PERIOD_S), PERIOD_S)
                 wait(lambda: here.standing()["evaluations"] > before, "no slice came")
@@ -245,8 +245,8 @@ def served(*, slices: int = SLICES, standing: int = STANDING, fed_s: float = 600
                     feeding.wait()
 
 
-def _settle(here: Served) -> None:
-    """Wait until nothing has been waiting for a while."""
+def settle(here: Served) -> None:
+    """Wait until no standing query has waited for a while."""
     calm = 0
 
     def is_calm() -> bool:

@@ -1,0 +1,199 @@
+"""Pages of a network of thousands of stations: from opening one until it can be used."""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from playwright.sync_api import Browser, Page
+
+from tests.bench.many_stations import ManyStations
+from tests.bench.web_load import Served, serving, settle
+
+AFTERWARDS_MS: Final = 2000
+"""How long the main thread is watched once a page answered."""
+LONGEST_TASK_MS: Final = 100
+"""How long a task may keep the page from answering; until the end of a longer one it is not usable."""
+_PATIENCE_MS: Final = 60_000
+
+WATCH: Final = """(() => {
+  const tasks = [];
+  window.watched = tasks;
+  new PerformanceObserver((list) => {
+    for (const { startTime, duration } of list.getEntries()) tasks.push([startTime, duration]);
+  }).observe({ type: "longtask", buffered: true });
+})();"""
+"""Tasks of the main thread that took 50 ms or more: beginning and length [ms since the page was opened]."""
+AT: Final = """() => new Promise((resolve) => requestAnimationFrame(() => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = () => resolve(performance.now());
+  port2.postMessage(null);
+}))"""
+"""When the frame is on the screen that shows what the page is now [ms since it was opened]."""
+LOADED: Final = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+  .reduce((sum, one) => sum + one.transferSize, 0)"""
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a page is used first."""
+
+    drawn: str
+    """JavaScript: whether its main content is there with its values, of `stations` stations and `standing` queries."""
+    operate: Callable[[Page, int], None]
+    """Operates its main control; is given the number of stations."""
+    answered: str
+    """JavaScript: whether the page shows what the control does."""
+
+
+def _find(page: Page, stations: int) -> None:
+    page.locator("#stations-list input[type=search]").fill(f"{stations:05d}")
+
+
+def _choose_plan(page: Page, _stations: int) -> None:
+    page.evaluate("() => document.querySelector('#plan-graph svg').classList.add('before')")
+    page.locator("#plan-of").select_option(index=1)
+
+
+USES: Final[Mapping[str, Use]] = {
+    # The stations on the map, and the saved query; Explain writes its plan.
+    "explore": Use(
+        "document.getElementById('region-map')?.figure?.find('stations').data.lon.length === stations"
+        " && document.getElementById('document').value.includes('steps')",
+        lambda page, _stations: page.locator("#explain").click(),
+        "document.getElementById('plan').textContent.includes('cells')",
+    ),
+    # All on the map, the first 200 in the table; typing an id leaves the row of the station.
+    "stations": Use(
+        "document.getElementById('stations-map')?.figure?.find('stations').data.lon.length === stations"
+        " && document.querySelectorAll('#stations-list tbody tr').length === Math.min(stations, 200)",
+        _find,
+        "document.querySelectorAll('#stations-list tbody tr').length === 1"
+        " && document.querySelector('#stations-list tbody tr').textContent.includes(`Gauge ${stations}`)",
+    ),
+    # The standing queries with their alerts and their freshness; choosing a condition offers its bounds.
+    "standing": Use(
+        "document.querySelectorAll('#standing-list tbody tr').length === standing"
+        " && document.querySelector('#freshness tbody tr') && document.querySelector('#alerts tbody tr')",
+        lambda page, _stations: page.locator("#condition").select_option("threshold") and None,
+        "document.getElementById('condition-above')",
+    ),
+    # Numbers, the plan, the moving graphs with their lines, snapshots; choosing another plan draws it.
+    "engine": Use(
+        "document.querySelector('#tiles dd') && document.querySelector('#plan-graph svg')"
+        " && [0, 1, 2].every((number) => document.querySelectorAll('.picture.small')[number]?.figure?.find('lines')"
+        ".data.times.length)"
+        " && document.querySelector('#snapshots tbody tr')",
+        _choose_plan,
+        "document.querySelector('#plan-graph svg:not(.before)')",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What came of opening a page."""
+
+    drawn_s: float
+    """When its main content was on the screen, after navigation began [s]."""
+    usable_s: float
+    """When its main control had answered, and no long task was left [s]."""
+    longest_later_ms: float
+    """The longest task after the answer [ms]; 0: none took 50 ms."""
+    elements: int
+    loaded_bytes: int
+
+
+def open_page(browser: Browser, here: Served, name: str, *, stations: int, standing: int) -> Opening:
+    """Open a page in a browser that has nothing of it, use it, and return what was seen.
+
+    Parameters
+    ----------
+    browser, here
+        Where, and whose page.
+    name
+        One of `USES`.
+    stations, standing
+        How many there are of each.
+    """
+    use, counts = USES[name], f"const [stations, standing] = [{stations}, {standing}];"
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    try:
+        page = context.new_page()
+        page.add_init_script(WATCH)
+        page.goto(f"{here.address}#{name}", wait_until="commit")
+        page.wait_for_function(f"() => {{ {counts} return {use.drawn}; }}", timeout=_PATIENCE_MS)
+        drawn_ms = page.evaluate(AT)
+        use.operate(page, stations)
+        page.wait_for_function(f"() => {{ {counts} return {use.answered}; }}", timeout=_PATIENCE_MS)
+        answered_ms = page.evaluate(AT)
+        page.wait_for_timeout(AFTERWARDS_MS)
+        tasks = [(start, length) for start, length in page.evaluate("() => watched") if start + length > answered_ms]
+        elements = page.evaluate("() => document.querySelectorAll('*').length")
+        loaded = page.evaluate(LOADED)
+    finally:
+        context.close()
+    ends = [start + length for start, length in tasks if length > LONGEST_TASK_MS]
+    longest_ms = max((length for _, length in tasks), default=0.0)
+    return Opening(drawn_ms / 1000, max([answered_ms, *ends]) / 1000, longest_ms, elements, loaded)
+
+
+def standing_queries() -> list[dict[str, Any]]:
+    """Return standing queries of all stations: two alerts and a series of each of three variables."""
+    steps = [{"op": "aggregate", "function": "mean", "time": "10min"}]
+    made = []
+    # At the hours of the slices that come some of the lowest stations are above these.
+    levels = {"air_temperature": 7.5, "relative_humidity": 81.0, "wind_speed": 2.5}
+    for number, (variable, above) in enumerate(levels.items()):
+        kinds: dict[str, dict[str, Any]] = {
+            "high": {"class": "alert", "condition": {"kind": "threshold", "above": above}},
+            "silent": {"class": "alert", "condition": {"kind": "dead"}},
+            "mean": {"class": "user"},
+        }
+        for kind, more in kinds.items():
+            query = {"variable": variable, "steps": [] if kind == "silent" else steps}
+            made.append({"name": f"{kind}-{number}", "validity": "10min", "weight": 3.0, "query": query, **more})
+    return made
+
+
+def openings(
+    browser: Browser, stations: int, *, days: int, rounds: int, names: tuple[str, ...], told: Callable[[float], None]
+) -> dict[str, list[Opening]]:
+    """Open pages again and again, and return what was seen, by page.
+
+    Each round has a server of its own, and before each opening a slice is committed: no answer is kept from before.
+
+    Parameters
+    ----------
+    browser
+        Where.
+    stations, days
+        The size of the archive.
+    rounds
+        How often each page is opened; another one comes first in each round.
+    names
+        Which pages.
+    told
+        Told the share that is done.
+    """
+    seen: dict[str, list[Opening]] = {name: [] for name in names}
+    documents = standing_queries() if "standing" in names else []
+    with tempfile.TemporaryDirectory() as folder:
+        network = ManyStations(Path(folder) / "archive", stations)
+        network.create(days)
+        for number in range(rounds):
+            # Standing queries stay with the archive.
+            with serving(Path(folder) / "archive", Path(folder) / f"state-{number}") as here:
+                for document in documents if number == 0 else ():
+                    here.client.post("/api/v1/standing", json=document).raise_for_status()
+                first = number % len(names)
+                for place, name in enumerate((*names[first:], *names[:first])):
+                    told((number + place / len(names)) / rounds)
+                    network.add()
+                    # What stands on the slice has been computed; the pages' answers have not.
+                    time.sleep(1.0)
+                    settle(here)
+                    seen[name].append(open_page(browser, here, name, stations=stations, standing=len(documents)))
+    return seen
