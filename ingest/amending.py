@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hypergrid.flags import MISSING
 from hypergrid.store import Archive, Conservation, FileEntry, Writer
-from hypergrid.streams.elements import Readings, Series, concatenate, same_values
+from hypergrid.streams.elements import Readings, Series, concatenate, renumbered, same_values
 from hypergrid.times import SECOND_NS, Window
 from hypergrid.tokens import token
 from hypergrid.units import Variable
@@ -241,13 +241,6 @@ def counted(readings: Readings, series: tuple[Series, ...]) -> Readings:
     return renumbered(readings, series).ordered()
 
 
-def renumbered(readings: Readings, series: tuple[Series, ...]) -> Readings:
-    """Return readings that count other series, among which theirs are, in the order that they have."""
-    place = {one: number for number, one in enumerate(series)}
-    table = np.array([place[one] for one in readings.series] or [0], np.int32)
-    return replace(readings, series=series, index=table[readings.index])
-
-
 def find(here: Readings, wanted: Readings) -> NDArray[np.intp]:
     """Return for each wanted reading the place of the one with its series and stamp, -1 where there is none."""
     index, time_ns = (np.concatenate([getattr(one, name) for one in (here, wanted)]) for name in ("index", "time_ns"))
@@ -257,20 +250,6 @@ def find(here: Readings, wanted: Readings) -> NDArray[np.intp]:
     found = np.full(len(wanted), -1, np.intp)
     found[after[equal] - len(here)] = before[equal]
     return found
-
-
-def has_version(there: Readings, wanted: Readings) -> NDArray[np.bool_]:
-    """Return which wanted readings are there with their series, stamp and value, shape (e,); both count one tuple."""
-    return np.isin(_versions(wanted), _versions(there))
-
-
-def _versions(readings: Readings) -> NDArray[np.void]:
-    """Return series, stamps and values as items that can be compared: one missing value is like any other."""
-    items = np.empty(len(readings), [("index", np.int64), ("time_ns", np.int64), ("value", np.int64)])
-    items["index"], items["time_ns"] = readings.index, readings.time_ns
-    # Zero is minus zero, too.
-    items["value"] = np.where(np.isnan(readings.value), np.nan, readings.value + 0.0).view(np.int64)
-    return items
 
 
 def _alike(

@@ -1,99 +1,13 @@
 """Deployments of a stream over time: which one reads which records of the spool, so that a replay reads as before."""
 
-import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from hypergrid.errors import InvalidDeployment, NotFound
-from hypergrid.store.checksums import read_either, write_twice, written_twice
 from ingest.arrived import Arrived, Clock
-from ingest.mapping import Deployment, from_mapping, load_with_text
+from ingest.deployment_versions import Deployed, parted
 from ingest.spooled import Piece, groups_of, parse_span
-
-
-@dataclass(frozen=True)
-class Deployed:
-    """A deployment, and the first record of the spool that it reads."""
-
-    first: int
-    text: str
-    path: Path
-    """The file that it was read from."""
-
-    @property
-    def deployment(self) -> Deployment:
-        """The deployment."""
-        return _parsed(self.text, self.path)
-
-
-@lru_cache(maxsize=16)
-def _parsed(text: str, path: Path) -> Deployment:
-    return from_mapping(tomllib.loads(text), file=path.name, path=path)
-
-
-def deployments(folder: Path) -> list[Deployed]:
-    """Return the deployments of a stream, in the order of the records that they read.
-
-    Raises
-    ------
-    hypergrid.errors.DamagedArchive
-        One is another than it was, and its spare too.
-    """
-    found = []
-    for path in written_twice(folder):
-        content = read_either(path)
-        found.append(Deployed(int(path.stem.partition("-")[2]), content["text"], Path(content["path"])))
-    return found
-
-
-def deploy(folder: Path, path: Path, *, first: int, check: Callable[[Deployment], None] = lambda _: None) -> bool:
-    """Let a deployment file read the records from `first` on; return whether it is another than before.
-
-    It is on the disk before this returns; `first` lies beyond all records that a batch was planned with.
-
-    Parameters
-    ----------
-    check
-        Raises where what was read, and would be deployed, cannot be used.
-
-    Raises
-    ------
-    InvalidDeployment, NotFound
-        As `ingest.mapping.load`.
-    """
-    described, text = load_with_text(path)
-    check(described)
-    before = deployments(folder)
-    if before and before[-1].text == text:
-        return False
-    folder.mkdir(parents=True, exist_ok=True)
-    write_twice(folder / f"from-{first:016d}.json", {"text": text, "path": str(path.resolve())})
-    return True
-
-
-def reading(found: list[Deployed], seq: int) -> Deployment:
-    """Return the deployment that reads a record.
-
-    Raises
-    ------
-    NotFound
-        There is none.
-    """
-    mine = [one for one in found if one.first <= seq] or found[:1]
-    if not mine:
-        message = "the stream of this archive has no deployment yet; give --deployment FILE"
-        raise NotFound(message)
-    return mine[-1].deployment
-
-
-def parted(found: list[Deployed], after: int, upto: int) -> list[tuple[int, int, Deployment]]:
-    """Return the records with after < seq <= upto in spans (after, upto), each with the deployment that reads it."""
-    cuts = sorted({after, upto, *(one.first - 1 for one in found if after < one.first - 1 < upto)})
-    return [(start, stop, reading(found, stop)) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
 
 
 def parse(spool: Path, after: int, upto: int, found: list[Deployed]) -> Iterator[list[Piece]]:
@@ -109,6 +23,3 @@ def parse(spool: Path, after: int, upto: int, found: list[Deployed]) -> Iterator
         # Until the first tick nothing tells when they are closed.
         closing = Clock(clock.seq[:1], clock.clock_ns[:1], np.ones(min(1, len(clock.seq)), np.bool_))
         yield [*pieces, *(Piece(name, Arrived.nothing(), closing, start, stop) for name in gone)]
-
-
-__all__ = ["Deployed", "InvalidDeployment", "deploy", "deployments", "parse", "parted", "reading"]

@@ -33,7 +33,7 @@ from ingest.sources.folder import (
     find_deployment,
     has_changed,
 )
-from ingest.sources.raw import hash_of, keep, sweep
+from ingest.sources.raw import RAW, hash_of, keep, sweep
 from ingest.staging import Staged, stage
 from ingest.storing import VALUES_AT_ONCE, Stock, Totals, kinds, store
 from ingest.target import STAGING, check_same, existing, held
@@ -42,8 +42,6 @@ from ingest.telling import columns_of, far_off, is_placed, with_told
 Engine = Literal["auto", "spark", "inprocess"]
 SPARK_FROM_BYTES: Final = 32 << 20
 """Input from which "auto" takes Spark [bytes]; below, starting it takes longer than parsing."""
-RAW: Final = "raw"
-"""Folder of an archive that holds the files as they came."""
 TELLING_APART: Final = ("height_m", "statistic", "replicate", "interval_s", "source")
 """What two series of a station and a variable may differ in."""
 MOST_TOLD: Final = 5

@@ -1,71 +1,17 @@
 """What a stream tells of itself every few seconds, where a server of the archive finds it."""
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import Any, Final
 
 from hypergrid.store import stream_log
-from hypergrid.streams import WoJoin
 from hypergrid.times import SECOND_NS
-
-if TYPE_CHECKING:
-    from ingest.stream import Status
+from ingest.status import Status
 
 EVERY_S: Final = 5.0
 """How often it is told [s]."""
-STREAMS_AT_ONCE: Final = 128
-"""Streams up to which a join is looked at with every batch: of 1,024 it takes 0.15 s, so that is every eighth."""
-
-
-@dataclass(frozen=True)
-class JoinTold:
-    """The join of a group of stations after a batch; its tuples are rows, its keys slices."""
-
-    streams: int
-    """Stations that brought anything."""
-    silent: int
-    """Of these, such that nobody waits for: they were silent for too long, or their clock stands still."""
-    held: int
-    """Rows that are held."""
-    held_bytes: int
-    allocated_bytes: int
-    """Of all arrays of the state [bytes]."""
-    allowed_bytes: int | None
-    """What is held may take so much [bytes]; None: there is no limit."""
-    needed: float | None
-    """Rows that equation 3.8 of the thesis asks to hold, at these scrambling factors, rates and lags; None: not known
-    yet."""
-    scrambling_factor: int
-    """The greatest of a station [rows]."""
-    lag: float | None
-    """The greatest of a station to another that is waited for [rows]."""
-
-    @classmethod
-    def of(cls, join: WoJoin) -> "JoinTold":
-        """Return what matters of how a join stands."""
-        told = join.statistics()
-        came = np.array([one.arrived > 0 for one in told.streams])
-        awake = np.array([one.activity == "awake" for one in told.streams])
-        needed = sum(one.bound for one in told.streams if one.arrived)
-        # Of a station that nobody waits for the others are ever further ahead.
-        lags = join.lags()[np.ix_(awake, awake)]
-        lag = float(lags.max()) if len(lags) > 1 else math.nan
-        return cls(
-            streams=int(came.sum()),
-            silent=int((came & ~awake).sum()),
-            held=told.held,
-            held_bytes=told.held_bytes,
-            allocated_bytes=told.allocated_bytes,
-            allowed_bytes=told.allowed_bytes,
-            needed=needed if math.isfinite(needed) and came.any() else None,
-            scrambling_factor=max((one.scrambling_factor for one in told.streams), default=0),
-            lag=lag if math.isfinite(lag) else None,
-        )
 
 
 class ProgressLog:
@@ -84,7 +30,7 @@ class ProgressLog:
         self._told_ns: int | None = None
         self._last: Mapping[str, Any] = {}
 
-    def take(self, status: "Status") -> None:
+    def take(self, status: Status) -> None:
         """Note how the stream stands, if that was not done a moment ago."""
         now_ns = self._now_ns()
         self._last = _record(status)
@@ -104,7 +50,7 @@ class ProgressLog:
             stream_log.append(self._folder, {"at_ns": now_ns, **self._last, **more})
 
 
-def _record(status: "Status") -> dict[str, Any]:
+def _record(status: Status) -> dict[str, Any]:
     ledger = status.ledger
     return {
         "readings_per_s": status.readings_per_s,

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Final
 from hypergrid.errors import ArchiveConflict, HyperGridError, NotFound, StoreUnavailable
 from hypergrid.store import Archive, StoreError
 from hypergrid.store.lock import exclusive
-from hypergrid.times import SECOND_NS, format_instant
+from hypergrid.times import SECOND_NS
 from ingest.anew import begin_anew, remembers, replayed
 from ingest.assembler import StateUnusable
 from ingest.deployed import deploy, deployments, reading
@@ -26,6 +26,7 @@ from ingest.sources import receiver
 from ingest.sources.raw import sweep
 from ingest.sources.spool import END, Record, Spool, durable
 from ingest.spark.following import Follower, QueryFailed, SparkLost
+from ingest.status import Status
 from ingest.streamed import CHECKPOINT, DEPLOYMENTS, SPOOL, STREAM, Committed, Ledger, commit, ledger_of, stream_id
 from ingest.target import check_same, check_units, existing, held
 
@@ -55,30 +56,6 @@ class _Pauses:
         """Return how long to wait after one more failure [s]."""
         self.failures += 1
         return float(min(PAUSE_S, 2.0 ** min(self.failures - 1, 10)))
-
-
-@dataclass(frozen=True)
-class Status:
-    """How a stream stands."""
-
-    ledger: Ledger
-    readings_per_s: float
-    """Readings let go, over the last batches [1/s]."""
-    last_slice_ns: int | None
-    """End of the last slice that was closed [ns since 1970 UTC]; None: none was."""
-    behind: int
-    """Records of the spool that no batch has had yet."""
-    batches: int
-    joins: Mapping[str, JoinTold] = field(default_factory=dict)
-    """How the join of each group of stations stood when it was looked at last."""
-
-    def describe(self) -> str:
-        """Return it as a line."""
-        closed = "none" if self.last_slice_ns is None else format_instant(self.last_slice_ns)
-        return (
-            f"{self.readings_per_s:,.0f} readings/s, {self.ledger.held:,} held, {self.ledger.late:,} rows late, "
-            f"last slice closed {closed}, {self.behind:,} records behind"
-        )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,12 @@ from scipy.spatial.distance import cdist
 from hypergrid.errors import InvalidQuery
 from hypergrid.sphere import FAR_CHORD, RADIUS_M, arc_m, chord_m
 
+COINCIDENT_M = 1e-6
+"""Up to this distance [m] two places are one: an estimate is at its station, two stations are at one mast.
+
+Degrees in 64 bits projected to metres, or put on the sphere, are off by some 1e-9 m; PyKrige takes 1e-10 m, in metres.
+"""
+
 Floats = NDArray[np.float64]
 
 

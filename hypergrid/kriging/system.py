@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 
 from hypergrid.errors import InvalidQuery, SingularSystem
 from hypergrid.kriging.blas import threads_for
-from hypergrid.kriging.distance import separations
+from hypergrid.kriging.distance import COINCIDENT_M, separations
 from hypergrid.kriging.drift import Drift, PlacedDrift
 from hypergrid.kriging.kernels import carried, negative_semivariance
 from hypergrid.kriging.places import Stations, Targets
@@ -20,11 +20,6 @@ from hypergrid.kriging.variogram import Variogram
 
 Floats = NDArray[np.float64]
 
-COINCIDENT_M = 1e-6
-"""Up to this distance [m] two places are one: an estimate is at its station, two stations are at one mast.
-
-Degrees in 64 bits projected to metres, or put on the sphere, are off by some 1e-9 m; PyKrige takes 1e-10 m, in metres.
-"""
 UNIQUE_TO = 1e-6
 """How far a system times its inverse may be from one; beyond, its solution has lost all but a few digits."""
 LEAST_COVARIANCE = 1e-100

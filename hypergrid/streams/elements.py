@@ -171,3 +171,24 @@ def concatenate(parts: Sequence[Readings]) -> Readings:
         np.concatenate([part.arrival_ns for part in parts]),
         np.concatenate([part.tests_or_none_set() for part in parts]) if tested else None,
     )
+
+
+def renumbered(readings: Readings, series: tuple[Series, ...]) -> Readings:
+    """Return readings that count other series, among which theirs are, in the order that they have."""
+    place = {one: number for number, one in enumerate(series)}
+    table = np.array([place[one] for one in readings.series] or [0], np.int32)
+    return replace(readings, series=series, index=table[readings.index])
+
+
+def has_version(there: Readings, wanted: Readings) -> NDArray[np.bool_]:
+    """Return which wanted readings are there with their series, stamp and value, shape (e,); both count one tuple."""
+    return np.isin(_versions(wanted), _versions(there))
+
+
+def _versions(readings: Readings) -> NDArray[np.void]:
+    """Return series, stamps and values as items that can be compared: one missing value is like any other."""
+    items = np.empty(len(readings), [("index", np.int64), ("time_ns", np.int64), ("value", np.int64)])
+    items["index"], items["time_ns"] = readings.index, readings.time_ns
+    # Zero is minus zero, too.
+    items["value"] = np.where(np.isnan(readings.value), np.nan, readings.value + 0.0).view(np.int64)
+    return items

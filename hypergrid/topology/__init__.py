@@ -6,7 +6,6 @@ from hypergrid.topology.bins import Bins, bins_over
 from hypergrid.topology.civil import Calendar, Clock, Unit, check_zone
 from hypergrid.topology.coordinates import quanta
 from hypergrid.topology.cover import Cover, cells_inside, cover, is_location_consistent
-from hypergrid.topology.layer import Layer, make_layer
 from hypergrid.topology.levels import Levels, levels, levels_json, levels_words
 from hypergrid.topology.metres import DISTANCES, Distance, Metres
 from hypergrid.topology.periodic import CYCLES, HOUR_OF_DAY, Cycle, Periodic, periodic
@@ -21,9 +20,9 @@ from hypergrid.topology.zones import Zones, zones
 
 __all__ = [
     "CYCLES", "DISTANCES", "HOUR_OF_DAY", "PER_UNIT", "Bands", "Bins", "Calendar", "Clock", "Cover", "Cycle",
-    "Distance", "Grid", "Instants", "Layer", "Levels", "Metres", "Periodic", "Points", "Regular", "SeriesAxis", "Space",
+    "Distance", "Grid", "Instants", "Levels", "Metres", "Periodic", "Points", "Regular", "SeriesAxis", "Space",
     "TimeAxis", "TimeCells", "Topology", "Unit", "ZoneCells", "Zones", "aligned", "along", "axes_of", "bins_over",
     "blocks_of", "cells_from_json", "cells_inside", "cells_json", "changes_cells", "check_zone", "cover", "fitting",
-    "grid", "grid_json", "is_location_consistent", "levels", "levels_json", "levels_words", "make_layer", "per_cell",
+    "grid", "grid_json", "is_location_consistent", "levels", "levels_json", "levels_words", "per_cell",
     "periodic", "points", "quanta", "recurring", "shortest_ns", "usual_spacing_ns", "zones",
 ]  # fmt: skip

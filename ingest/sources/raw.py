@@ -11,6 +11,9 @@ import pyarrow as pa
 
 from hypergrid.errors import DamagedArchive
 
+RAW: Final = "raw"
+"""Folder of an archive that holds the files as they came."""
+
 _BLOCK: Final = 4 << 20
 _PARTIAL: Final = ".partial-"
 
